@@ -17,8 +17,8 @@ sys.path.insert(0, str(CRATE))
 
 from guided import Fuzzer  # noqa: E402
 
-from mesh_core._attach_order import AttachOrder  # noqa: E402
-from mesh_core._config import check as check_settings  # noqa: E402
+from mesh_core._configuration.config import check as check_settings  # noqa: E402
+from mesh_core._hosts.attach_request import AttachOrder  # noqa: E402
 
 
 def check(body: bytes) -> None:

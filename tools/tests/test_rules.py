@@ -31,14 +31,14 @@ CAUGHT: list[tuple[Rule, str, str, str]] = [
     (
         imports.no_private_import_across_packages,
         "packages/mesh-rdma/src/mesh_rdma/_buffers/buffer.py",
-        "from mesh_core._endpoint import endpoint",
-        "mesh_core._endpoint.endpoint is private",
+        "from mesh_core._calls.endpoint import endpoint",
+        "mesh_core._calls.endpoint.endpoint is private",
     ),
     (
         imports.no_private_import_across_packages,
         "examples/01_hello.py",
         "def f():\n    from mesh_core import _mesh",
-        "mesh_core._mesh is private",
+        "mesh_core._meshes.mesh is private",
     ),
     (rust.wire_is_pure, f"{rust.WIRE_SOURCES}a.rs", "use std::time::Instant;", "std::time"),
 ]
@@ -59,7 +59,7 @@ LEFT_ALONE: list[tuple[Rule, str, str]] = [
     (
         imports.no_private_import_across_packages,
         "packages/mesh-core/tests/test_endpoint.py",
-        "from mesh_core._endpoint import endpoint",
+        "from mesh_core._calls.endpoint import endpoint",
     ),
     (
         imports.no_private_import_across_packages,

@@ -12,8 +12,9 @@ from host_fixtures import recorder as recorder
 from host_recorder import children, wait_until_gone
 
 import mesh_core
-from mesh_core import _runtime, this_host
-from mesh_core._supervision import set_unhandled_fault_hook
+from mesh_core import this_host
+from mesh_core._program import runtime as _runtime
+from mesh_core._supervision.policy import set_unhandled_fault_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from host_recorder import Recorder
 
 import mesh_core
 
-# Stands for `mesh_core._launch`: an entry is a program.
+# Stands for `mesh_core._processes.launch`: an entry is a program.
 LAUNCH = """
 import sys
 
@@ -19,7 +19,8 @@ def main(entry):
     return scope.get("code", 0)
 
 if __name__ == "__main__":
-    from mesh_core import _command, _stdio
+    from mesh_core._processes import command as _command
+    from mesh_core._processes import stdio as _stdio
     entry = _command.take_entry()
     _stdio.install()
     sys.exit(main(entry))

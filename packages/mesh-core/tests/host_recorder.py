@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mesh_core._command import BootstrapCommand
-from mesh_core._host import ExitReport, LocalHost, ProcSpec
-from mesh_core._log_line import LogLine
+from mesh_core._logging.line import LogLine
+from mesh_core._processes.command import BootstrapCommand
+from mesh_core._processes.processes import ExitReport, LocalHost, ProcSpec
 
 LIMIT_S = 30.0
 

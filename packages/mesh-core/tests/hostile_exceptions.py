@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core._errors import ActorError
-from mesh_core._remote_error import decode_exception, encode_exception
+from mesh_core._serialization.remote_error import decode_exception, encode_exception
 
 PLACE: dict[str, Any] = {
     "mesh_name": "trainers",

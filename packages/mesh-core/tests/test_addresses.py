@@ -18,8 +18,8 @@ from mesh_core import (
     run_worker_loop_forever,
     shutdown_context,
 )
-from mesh_core._address import DEFAULT_PORT, Address
-from mesh_core._route import Route
+from mesh_core._hosts.address import DEFAULT_PORT, Address
+from mesh_core._hosts.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,8 +24,8 @@ from mesh_core import (
     endpoint,
     shutdown_context,
 )
-from mesh_core._attach_order import AttachOrder
 from mesh_core._core import ask_worker
+from mesh_core._hosts.attach_request import AttachOrder
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
         assert len(set(sessions)) == 1
         # What is refused for good is not asked again until the time is over.
         with monkeypatch.context() as patch, configured(attach_timeout_s=10 * LIMIT_S):
-            patch.setattr("mesh_core._attach_order.VERSION", 2)
+            patch.setattr("mesh_core._hosts.attach_request.VERSION", 2)
             hosts = attach_to_workers([worker.address])
             with pytest.raises(HostDied, match="the client speaks version 2"):
                 hosts.initialized.get(timeout=LIMIT_S)

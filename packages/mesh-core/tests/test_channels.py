@@ -336,7 +336,7 @@ def test_a_port_that_was_let_go_before_its_holder_died_raises_nothing() -> None:
 
 
 def test_a_dropped_receiver_frees_its_port() -> None:
-    from mesh_core._port_holders import holders
+    from mesh_core._calls.port_holders import holders
 
     gc.collect()
     before = len(holders)

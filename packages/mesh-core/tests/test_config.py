@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from mesh_core import _config, _config_settings
-from mesh_core._config import (
+from mesh_core._configuration import config as _config
+from mesh_core._configuration import settings as _config_settings
+from mesh_core._configuration.config import (
     Config,
     clear_runtime_config,
     configure,
@@ -23,9 +24,9 @@ from mesh_core._config import (
     get_global_config,
     get_runtime_config,
 )
-from mesh_core._config_settings import PEER_NAMES, SETTINGS
-from mesh_core._config_testing import parametrize_config, parametrize_config_pointwise
+from mesh_core._configuration.settings import PEER_NAMES, SETTINGS
 from mesh_core._errors import ConfigError, MeshError
+from mesh_core._testing.config import parametrize_config, parametrize_config_pointwise
 
 
 @pytest.fixture(autouse=True)

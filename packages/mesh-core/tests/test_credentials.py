@@ -15,7 +15,7 @@ import cloudpickle
 import pytest
 
 from mesh_core import MeshError, Unpicklable
-from mesh_core._trust import Credentials, CredentialsError
+from mesh_core._security.credentials import Credentials, CredentialsError
 
 if TYPE_CHECKING:
     from pathlib import Path

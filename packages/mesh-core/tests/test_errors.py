@@ -29,7 +29,7 @@ from mesh_core._errors import (
     Where,
     join_failures,
 )
-from mesh_core._failure_report import report
+from mesh_core._supervision.failure_report import report
 
 # The tree.
 

@@ -81,7 +81,8 @@ def test_signal_ends_the_program_and_all_it_has_started(
 
 
 LATE_NEWS = """
-    from mesh_core import _agent, _ownership
+    from mesh_core._actors import agent as _agent
+    from mesh_core._supervision import ownership as _ownership
     is_told, is_gone = threading.Event(), threading.Event()
     tell, stopped = _agent.Agent.do_actor_failed, _ownership.Ownership.stopped
     def tell_late(self, *news):
@@ -107,8 +108,8 @@ def test_failure_of_which_the_end_overtakes_the_news_is_not_lost(tmp_path: Path)
 
 def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path: Path) -> None:
     program = """
-    from mesh_core import _agent
-    from mesh_core._runtime import runtime
+    from mesh_core._actors import agent as _agent
+    from mesh_core._program.runtime import runtime
     is_told, may_hear, has_heard = threading.Event(), threading.Event(), threading.Event()
     tell = _agent.Agent.do_actor_failed
     def tell_late(self, *news):

@@ -6,7 +6,7 @@ import sys
 import pytest
 from host_recorder import Recorder
 
-from mesh_core._command import BootstrapCommand, default_bootstrap_cmd, take_entry
+from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd, take_entry
 
 
 def fresh() -> BootstrapCommand:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from host_recorder import FOREVER, LIMIT_S, Recorder
 
-from mesh_core._host import ExitReport, LocalHost, ProcSpec
-from mesh_core._log_line import LogLine
+from mesh_core._logging.line import LogLine
+from mesh_core._processes.processes import ExitReport, LocalHost, ProcSpec
 
 
 def test_streams_are_told_apart_and_keep_their_order(recorder: Recorder) -> None:

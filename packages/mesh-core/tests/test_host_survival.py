@@ -72,7 +72,7 @@ def test_nothing_is_left_open(tmp_path: Path, modules: Path) -> None:
 CONTROLLER = """
 import os, signal, sys, threading
 from pathlib import Path
-from mesh_core._host import LocalHost, ProcSpec
+from mesh_core._processes.processes import LocalHost, ProcSpec
 
 entry = b'''
 import os, signal, subprocess

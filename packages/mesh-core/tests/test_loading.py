@@ -72,7 +72,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Import]:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Gives how often it was looked whether who is to stop an actor lives."""
-    from mesh_core._stop_watch import StopWatch
+    from mesh_core._supervision.stop_watchdog import StopWatch
 
     seen = []
     look = StopWatch._look

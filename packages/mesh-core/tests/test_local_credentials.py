@@ -84,7 +84,7 @@ def homeless(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files of a user who has neither a home nor a runtime folder."""
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     (home.parent / "run").chmod(0o755)
-    monkeypatch.setattr("mesh_core._local_credentials._SHARED", str(home.parent / "tmp"))
+    monkeypatch.setattr("mesh_core._security.local_credentials._SHARED", str(home.parent / "tmp"))
     return home.parent / "tmp"
 
 

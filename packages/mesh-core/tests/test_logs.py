@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh_core import _stdio
-from mesh_core._log_line import LogLine, Stream
-from mesh_core._log_printer import LogPrinter, ranges, split_name
-from mesh_core._logs import LINE_LEN_MAX, LineSplitter, LogForwarder, ProcLog, wait_while_moving
+from mesh_core._logging.capture import (
+    LINE_LEN_MAX,
+    LineSplitter,
+    LogForwarder,
+    ProcLog,
+    wait_while_moving,
+)
+from mesh_core._logging.line import LogLine, Stream
+from mesh_core._logging.printer import LogPrinter, ranges, split_name
+from mesh_core._processes import stdio as _stdio
 
 
 class Clock:
@@ -261,7 +267,7 @@ def test_each_process_keeps_its_order_and_loses_nothing(
 ) -> None:
     shown: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mesh_core._log_printer._print", lambda stream, text: shown.append(text))
+        patch.setattr("mesh_core._logging.printer._print", lambda stream, text: shown.append(text))
         log, clock = printer()
         for rank, text, is_pause in events:
             log(line(rank, text))

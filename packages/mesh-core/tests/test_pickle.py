@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh_core._errors import MeshError, Unpicklable
-from mesh_core._pickle import decode, encode, encode_value
+from mesh_core._serialization.pickler import decode, encode, encode_value
 
 THRESHOLD = 65_536
 LARGE = 3 * THRESHOLD
@@ -423,7 +423,7 @@ def test_things_of_the_main_script_reach_another_interpreter() -> None:
     source = """
         import sys
         from typing import Generic, TypeVar
-        from mesh_core._pickle import encode_value
+        from mesh_core._serialization.pickler import encode_value
         T = TypeVar("T")
         class Batch(Generic[T]):
             limit = 3
@@ -442,7 +442,7 @@ def test_things_of_the_main_script_reach_another_interpreter() -> None:
 def test_nothing_large_is_imported_before_it_is_needed() -> None:
     source = """
         import sys
-        from mesh_core import _pickle
+        from mesh_core._serialization import pickler as _pickle
         _pickle.decode(*_pickle.encode((1, [2], {"a": b"b"}, Exception("e"), print), {}, 65536))
         print({"cloudpickle", "numpy", "dataclasses", "inspect"} & set(sys.modules))
     """

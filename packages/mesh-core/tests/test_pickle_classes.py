@@ -7,7 +7,7 @@ import sys
 import textwrap
 from typing import Any
 
-from mesh_core._pickle import decode, encode_value
+from mesh_core._serialization.pickler import decode, encode_value
 
 THRESHOLD = 65_536
 
@@ -25,7 +25,7 @@ def body_of(value: Any) -> bytes:
 
 def elsewhere(source: str, *bodies: bytes) -> list[str]:
     """Runs the source in another interpreter, which has the bodies, and gives what it prints."""
-    head = "from mesh_core._pickle import decode, encode_value\n"
+    head = "from mesh_core._serialization.pickler import decode, encode_value\n"
     given = f"bodies = [bytes.fromhex(text) for text in {[body.hex() for body in bodies]!r}]\n"
     ended = subprocess.run(
         [sys.executable, "-"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh_core._pickle import decode, encode_value
+from mesh_core._serialization.pickler import decode, encode_value
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -21,7 +21,7 @@ from mesh_core._errors import (
     ProcDied,
     Where,
 )
-from mesh_core._remote_error import as_actor_error, decode_exception, encode_exception
+from mesh_core._serialization.remote_error import as_actor_error, decode_exception, encode_exception
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -387,7 +387,7 @@ def test_exception_by_value_reaches_another_interpreter() -> None:
     body = encode_exception(Local("over there"))
     code = """
         import sys
-        from mesh_core._remote_error import decode_exception
+        from mesh_core._serialization.remote_error import decode_exception
         error = decode_exception(sys.stdin.buffer.read())
         assert isinstance(error, ValueError)
         print(type(error).__name__, error.args)

@@ -13,7 +13,7 @@ from host_recorder import wait_until_gone
 from service_actors import Caller, Holder, Worker
 
 from mesh_core import Autoscale, MeshStopped, Service, SessionMoved
-from mesh_core._service_scaling import Intensity, Scaler
+from mesh_core._services.scaling import Intensity, Scaler
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:

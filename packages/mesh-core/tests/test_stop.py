@@ -27,7 +27,7 @@ from mesh_core import (
     shutdown_context,
     this_host,
 )
-from mesh_core._agent import Agent
+from mesh_core._actors.agent import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -327,7 +327,7 @@ def test_hook_may_take_what_nobody_has_taken(tmp_path: Path, way: str) -> None:
     ended = run(
         tmp_path,
         f"""
-        from mesh_core._supervision import set_unhandled_fault_hook as set_it
+        from mesh_core._supervision.policy import set_unhandled_fault_hook as set_it
         taken = threading.Event()
         def hook(failure):
             print("taken:", failure.mesh_name, failure.rank, type(failure.error).__name__)

@@ -6,7 +6,13 @@ Nothing here imports anything heavy: an error must be cheap to make, and cheap t
 
 from __future__ import annotations
 
-from mesh_core._where import Where, position_of, position_text, signal_hint, signal_name
+from mesh_core._supervision.location import (
+    Where,
+    position_of,
+    position_text,
+    signal_hint,
+    signal_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

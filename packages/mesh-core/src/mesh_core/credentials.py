@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mesh_core._trust import Credentials, CredentialsError
+from mesh_core._security.credentials import Credentials, CredentialsError
 
 __all__: list[str] = []
 

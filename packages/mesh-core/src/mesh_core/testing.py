@@ -13,22 +13,22 @@ Only `local_procs` and the `parametrize_config`s need pytest, and only when they
 
 import typing as _typing
 
-from mesh_core._config_testing import parametrize_config as parametrize_config
-from mesh_core._config_testing import parametrize_config_pointwise as parametrize_config_pointwise
-from mesh_core._door_checks import DoorChecks as DoorChecks
-from mesh_core._faults import kill_proc as kill_proc
-from mesh_core._faults import proc_pid as proc_pid
-from mesh_core._faults import wait_until as wait_until
-from mesh_core._local_procs import LocalProcs as LocalProcs
-from mesh_core._shared_bytes import shared_bytes_in_use as shared_bytes_in_use
+from mesh_core._testing.config import parametrize_config as parametrize_config
+from mesh_core._testing.config import parametrize_config_pointwise as parametrize_config_pointwise
+from mesh_core._testing.faults import kill_proc as kill_proc
+from mesh_core._testing.faults import proc_pid as proc_pid
+from mesh_core._testing.faults import wait_until as wait_until
+from mesh_core._testing.local_procs import LocalProcs as LocalProcs
+from mesh_core._testing.public_surface import DoorChecks as DoorChecks
+from mesh_core._testing.shared_bytes import shared_bytes_in_use as shared_bytes_in_use
 
 if _typing.TYPE_CHECKING:
-    from mesh_core._fixtures import local_procs as local_procs
+    from mesh_core._testing.fixtures import local_procs as local_procs
 
 
 def __getattr__(name: str) -> object:
     if name == "local_procs":
-        from mesh_core._fixtures import local_procs
+        from mesh_core._testing.fixtures import local_procs
 
         return local_procs
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mesh_core._address import DEFAULT_PORT
-from mesh_core._worker_loop import run_worker_loop_forever, run_worker_loop_until_shutdown
+from mesh_core._hosts.address import DEFAULT_PORT
+from mesh_core._workers.serve import run_worker_loop_forever, run_worker_loop_until_shutdown
 
 __all__: list[str] = []
 

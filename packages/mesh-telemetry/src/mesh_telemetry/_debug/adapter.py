@@ -33,7 +33,13 @@ _LOOK_S = 0.05
 _PIECE_LEN = 1 << 16
 _HEAD_LEN_MAX = 1 << 12
 # What of mesh-core runs the code of users in a thread.
-_USERS = frozenset({"mesh_core._loop", "mesh_core._own_thread", "mesh_core._serve_thread"})
+_USERS = frozenset(
+    {
+        "mesh_core._calls.event_loop",
+        "mesh_core._actors.own_thread",
+        "mesh_core._actors.thread_server",
+    }
+)
 
 
 def has_debugpy() -> bool:

@@ -1,0 +1,1 @@
+"""How actors run in their process."""

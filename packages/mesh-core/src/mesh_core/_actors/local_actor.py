@@ -1,0 +1,26 @@
+"""The actor of this process that serves the messages to a port."""
+
+from __future__ import annotations
+
+from mesh_core._program.runtime import runtime
+
+__all__ = ["is_actor_coming", "local_actor"]
+
+
+def local_actor(port: int) -> object | None:
+    """Gives something that stands for the actor of this process at a port, while it lives.
+
+    It is another one when the actor has been started anew.
+    """
+    cell = runtime().actors.get(port)
+    return None if cell is None or cell.is_ended else cell
+
+
+def is_actor_coming(port: int) -> bool:
+    """Returns whether an actor is still to be spawned at a port of this process.
+
+    Messages to that port wait for the actor meanwhile. Spawning takes as long as importing the
+    module of its class. The result is False while the actor lives, and once it has ended or could
+    not be spawned.
+    """
+    return runtime().agent.is_spawning(port)

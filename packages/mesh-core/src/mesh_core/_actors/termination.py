@@ -1,0 +1,156 @@
+"""The end of one actor: who is told what, in which order, and what bounds it in time.
+
+An actor ends in steps: it takes no more messages, the endpoint that runs returns, what it owns is
+stopped, it cleans up. The actor itself goes through them where it runs; somebody else looks on,
+and gives it up when a step takes too long. So the end always comes, and everyone who waits for it
+hears of it, once.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+from mesh_core._calls.port_transit import drop_ports
+from mesh_core._configuration.config import effective
+from mesh_core._errors import DeadlineExceeded
+from mesh_core._observability.events import recorder
+from mesh_core._serialization.remote_error import encode_exception
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._actors.cell import ActorCell, ActorFailure
+    from mesh_core._core import Message
+    from mesh_core._supervision.failure import FailureDetail
+
+__all__ = ["Ending"]
+
+
+class Ending:
+    """How far the end of an actor has come."""
+
+    def __init__(self, cell: ActorCell) -> None:
+        self._cell = cell
+        self._lock = threading.Lock()
+        self.error: ActorFailure | None = None
+        self.grace_s: float | None = None
+        # The steps.
+        self.is_begun: threading.Event = threading.Event()
+        self.is_idle: threading.Event = threading.Event()
+        self.is_childless: threading.Event = threading.Event()
+        self.is_over: threading.Event = threading.Event()
+        # Who is to be told of the end.
+        self._waiting: list[Message] = []
+        self._is_finished = False
+        self._detail: FailureDetail | None = None
+        self._problem: BaseException | None = None
+
+    def begin(self, error: ActorFailure | None) -> None:
+        """Takes no more messages, and tells callers and the owner why; the first call counts."""
+        cell = self._cell
+        with self._lock:
+            if self.is_begun.is_set():
+                return
+            self.error = error
+            self.is_begun.set()
+        detail = self._detail = cell.detail(error)
+        if recorder.is_on and error is not None:
+            cause = error.__cause__ or error
+            recorder.record(
+                "failed",
+                actor=cell.port,
+                call=detail.failure_id,
+                rank=cell.rank,
+                code=detail.code,
+                text=cell.name,
+                subject=cause,
+            )
+        body = detail.encode()
+        cell.engine.close_mailbox(cell.port, detail.code, body)
+        for message in cell.running_messages():
+            drop_ports(message)
+            if message.from_port:
+                cell.engine.answer(message, detail.code, body)
+        if error is not None or cell.is_leaving:
+            news = "actor_failed" if error is not None else "actor_left"
+            cell.runtime.tell_agent(cell.order.owner[0], news, cell.port, cell.rank, body)
+        threading.Thread(target=self._look_on, name=f"mesh-end-{cell.name}", daemon=True).start()
+
+    def drain(self, grace_s: float) -> None:
+        """Waits until the queue is served up to the stop behind it, as long as it goes on."""
+        cell = self._cell
+        seen = cell.served_count
+        while not self.is_begun.wait(grace_s):
+            if cell.served_count == seen:
+                self._problem = self._late(cell.running_name, grace_s)
+                self.grace_s = min(grace_s, 1.0)
+                cell.halt()
+                return
+            seen = cell.served_count
+
+    def stop_children(self) -> None:
+        """Stops what the actor owns, and waits for it."""
+        self.is_idle.set()
+        self._cell.runtime.ownership.end_owner(self._cell.port, self.error is not None)
+        self.is_childless.set()
+
+    def finish(self, problem: BaseException | None = None) -> None:
+        """Nothing of the actor is left; the first call counts.
+
+        Args:
+            problem: What went wrong with the end itself.
+        """
+        cell = self._cell
+        with self._lock:
+            if self._is_finished:
+                return
+            self._is_finished = True
+            self._problem = self._problem or problem
+            waiting, self._waiting = self._waiting, []
+        if recorder.is_on:
+            recorder.record("stopped", actor=cell.port, rank=cell.rank, text=cell.name)
+        cell.runtime.ownership.owner_stopped(cell.port)
+        for message in waiting:
+            self._answer(message)
+        if self._problem is not None and not waiting:
+            # Nobody asked how it went, so the log has to tell.
+            traceback.print_exception(self._problem)
+            self._problem = None
+        # The process may leave as soon as this is set.
+        self.is_over.set()
+        cell.runtime.agent.cell_ended(cell)
+
+    def failure(self) -> bytes | None:
+        """Gives what the owner was told, if the actor has failed."""
+        detail = self._detail
+        return None if self.error is None or detail is None else detail.encode()
+
+    def answer_when_over(self, message: Message) -> None:
+        """Tells somebody when nothing of the actor is left, and what went wrong meanwhile."""
+        with self._lock:
+            if not self._is_finished:
+                self._waiting.append(message)
+                return
+        self._answer(message)
+
+    def _answer(self, message: Message) -> None:
+        """Says how it went; whether a failure is news, who asks knows."""
+        problem = None if self._problem is None else encode_exception(self._problem)
+        self._cell.answer(message, (self.failure(), problem))
+
+    def _look_on(self) -> None:
+        """Gives the actor up when a step of its end takes too long."""
+        cell, config = self._cell, effective()
+        grace_s = config.stop_grace_s if self.grace_s is None else self.grace_s
+        if not self.is_idle.wait(grace_s):
+            late = self._late(cell.running_name, grace_s)
+            self.stop_children()
+            self.finish(late)
+            return
+        self.is_childless.wait()
+        limit_s = config.cleanup_timeout_s
+        if not self.is_over.wait(limit_s):
+            self.finish(self._late("__cleanup__", limit_s))
+
+    def _late(self, name: str, limit_s: float) -> DeadlineExceeded:
+        return DeadlineExceeded(name, limit_s, self._cell.name, rank=self._cell.rank)

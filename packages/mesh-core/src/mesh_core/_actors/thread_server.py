@@ -1,0 +1,197 @@
+"""Actors without `async`: each has a thread, and never hears of an event loop."""
+
+from __future__ import annotations
+
+import threading
+
+from mesh_core._actors.cell import ActorCell, ActorFailure
+from mesh_core._actors.context import Serving, set_serving
+from mesh_core._actors.interrupt import CallerGone, Interruptible
+from mesh_core._core import PortClosed
+from mesh_core._errors import MeshStopped
+from mesh_core._processes.forked_child import leave_fork
+from mesh_core._serialization.wire import READY, STOP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+    from typing import Any
+
+    from mesh_core._actors.cell import Plan
+    from mesh_core._core import Message
+
+__all__ = ["ThreadCell"]
+
+# How many messages are taken at once: one lock and one wake-up for all of them.
+_BATCH_MAX = 64
+
+
+class _Stopped(Exception):
+    """The actor was told to stop, or wants to."""
+
+
+class ThreadCell(ActorCell, Interruptible):
+    """An actor that runs on a thread of its own."""
+
+    def start(self, spawn_message: Message) -> None:
+        """Starts the thread; the actor is made there."""
+        from collections import deque
+
+        self.left: deque[Message] = deque()
+        self.urgent: deque[Any] = deque()
+        Interruptible.__init__(self)
+        self.thread = threading.Thread(
+            target=self._live, args=(spawn_message,), name=f"mesh-{self.name}", daemon=True
+        )
+        self.thread.start()
+
+    def _live(self, spawn_message: Message) -> None:
+        self.ident = threading.get_ident()
+        try:
+            self._create()
+            self.answer(spawn_message, None)
+            self._serve()
+        except (_Stopped, ActorFailure, PortClosed):
+            # What has failed is in `abort_error`.
+            pass
+        self._end(spawn_message)
+
+    def _create(self) -> None:
+        order = self.order
+        set_serving(Serving(self, None, self.point.extent))
+        # Its `__init__` may spawn already.
+        self.runtime.ownership.owner_started(self.port, self.has_supervise())
+        try:
+            instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
+            instance.__init__(*order.args, **order.kwargs)
+            if self.runtime.is_forsaken:
+                leave_fork(None)
+        except BaseException as error:
+            if self.runtime.is_forsaken:
+                leave_fork(error)
+            raise self.fails_of(error) from error
+        self.instance = instance
+
+    def _serve(self) -> None:
+        receive, port, left = self.engine.receive, self.port, self.left
+        while True:
+            if self.cancelled:
+                # A call is cancelled here when it has left the mailbox. All that had are done.
+                self.cancelled.clear()
+            left.extend(receive(port, _BATCH_MAX, None))
+            while left:
+                if self.urgent:
+                    self._supervise_all()
+                message = left.popleft()
+                try:
+                    self._handle(message)
+                except CallerGone:
+                    # It came while the outcome was dealt with, which nobody waits for any more.
+                    self.running = None
+                    self.was_interrupted(message)
+                    self._check_wishes()
+
+    def _handle(self, message: Message) -> None:
+        plan = self.plans.get(message.meta) or self.plan(message.meta)
+        if plan.is_internal:
+            return self._handle_internal(message, plan)
+        # A canceller adds to `cancelled` and then looks at `running`; we do it the other way round.
+        self.running = message
+        if self.cancelled and self.take_cancelled(message):
+            self.running = None
+            return None
+        set_serving(self.serving(message, plan))
+        try:
+            args, kwargs = self.arguments(message, plan)
+            value = plan.function(self.instance, *args, **kwargs)
+            self.running = None
+            if self.runtime.is_forsaken:
+                leave_fork(None)
+        except BaseException as error:
+            if self.runtime.is_forsaken:
+                leave_fork(error)
+            self.running = None
+            if self.cancelling is None or not self.was_interrupted(message):
+                self.settle_error(message, plan, error)
+        else:
+            if self.cancelling is not None:
+                self.was_interrupted(message)
+            if not plan.is_explicit:
+                self.answer(message, value)
+        self.served_count += 1
+        if self.abort_error is not None or self.is_stop_wanted:
+            self._check_wishes()
+        return None
+
+    def _check_wishes(self) -> None:
+        self.check_wishes()
+        if self.is_stop_wanted:
+            raise _Stopped
+
+    def _handle_internal(self, message: Message, plan: Plan) -> None:
+        if plan.name == STOP:
+            raise _Stopped
+        if plan.name == READY:
+            self.answer(message, None)
+        if self.urgent:
+            self._supervise_all()
+
+    def cancel(self, message: Message) -> None:
+        """Ends the call that a caller has given up, or remembers that it need not start."""
+        key = (message.from_proc, message.from_port)
+        self.cancelled.add(key)
+        if self.interrupt(key):
+            self.cancelled.discard(key)
+
+    def cut_short(self) -> None:
+        """Raises `CallCancelled` in the endpoint that runs."""
+        message = self.running
+        if message is not None:
+            self.interrupt((message.from_proc, message.from_port))
+
+    def running_messages(self) -> list[Message]:
+        """Gives the messages that were taken from the mailbox and are not answered."""
+        current = self.running or self.unanswered
+        left = list(self.left)
+        return left if current is None else [current, *left]
+
+    def is_held_by(self, current: Serving) -> bool:
+        """Says whether the actor waits when this thread does, which runs in that context."""
+        return threading.get_ident() == self.ident
+
+    def supervise_soon(self, ask: Any) -> None:
+        """Calls `__supervise__` between two messages."""
+        self.urgent.append(ask)
+        self.runtime.ownership.nudge(self.port)
+
+    def _supervise_all(self) -> None:
+        while self.urgent:
+            ask = self.urgent.popleft()
+            set_serving(Serving(self, None, self.point.extent))
+            ask.run(lambda failure: self.instance.__supervise__(failure))
+
+    def _end(self, spawn_message: Message) -> None:
+        set_serving(Serving(self, None, self.point.extent))
+        self.ending.begin(self.abort_error)
+        error = self.ending.error
+        cause = None if error is None else (error.__cause__ or error)
+        if self.instance is None:
+            self.answer_error(spawn_message, cause or MeshStopped(mesh_name=self.name))
+        self.ending.stop_children()
+        problem = self._cleanup(cause)
+        self.instance = None
+        self.ending.finish(problem)
+
+    def _cleanup(self, cause: BaseException | None) -> BaseException | None:
+        cleanup = getattr(self.instance, "__cleanup__", None)
+        if cleanup is None:
+            return None
+        try:
+            cleanup(cause)
+        except BaseException as problem:
+            if self.runtime.is_forsaken:
+                leave_fork(problem)
+            return problem
+        if self.runtime.is_forsaken:
+            leave_fork(None)
+        return None

@@ -1,0 +1,1 @@
+"""Calls, their futures and streams, and the ports that answers arrive at."""

@@ -1,0 +1,109 @@
+"""Futures for work that is not a call: transfers of memory, mounts, jobs."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+from mesh_core._calls.future import _ERROR, _VALUE, Future
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+__all__ = ["Completion", "done_future", "failed_future", "future_of"]
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Completion(Protocol[R_co]):
+    """Work that runs beside Python and ends at some time."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits; says whether the work has ended."""
+
+    def is_done(self) -> bool:
+        """Says whether the work has ended."""
+
+    def outcome(self) -> R_co:
+        """Gives what the work ended with, or raises it; called when it has ended."""
+
+    def cancel(self) -> bool:
+        """Ends the work, if it has not ended; says whether that is why it ends."""
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Calls back once the work has ended, at once if it has, from any thread."""
+
+
+class _CompletionFuture(Future[R], Generic[R]):
+    """The outcome of some work."""
+
+    __slots__ = ("_completion",)
+
+    def __init__(self, completion: Completion[R]) -> None:
+        self._start()
+        self._completion = completion
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._completion.wait(timeout):
+            raise TimeoutError(f"not done in {timeout} s")
+        self._take()
+
+    def _poll(self) -> None:
+        if self._completion.is_done():
+            self._take()
+
+    def _take(self) -> None:
+        try:
+            value = self._completion.outcome()
+        except BaseException as error:
+            self._settle(_ERROR, error)
+        else:
+            self._settle(_VALUE, value)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(self._poll)
+            except RuntimeError:
+                # The loop is closed: nobody awaits there any more.
+                return
+
+        self._completion.when_done(wake)
+
+    def cancel(self) -> bool:
+        """Ends the work; says whether that is why it has ended.
+
+        Afterwards `get` raises what the work says when it is cancelled, a `CallCancelled`.
+        """
+        if self.done():
+            return False
+        is_given_up = self._completion.cancel()
+        self._poll()
+        return is_given_up
+
+
+class _SettledFuture(Future[R]):
+    """A future that has its outcome from the start."""
+
+    __slots__ = ()
+
+    def __init__(self, state: int, outcome: Any) -> None:
+        self._start()
+        self._settle(state, outcome)
+
+
+def future_of(completion: Completion[R]) -> Future[R]:
+    """Gives the future of some work."""
+    return _CompletionFuture(completion)
+
+
+def done_future(value: R) -> Future[R]:
+    """Gives a future that is done already."""
+    return _SettledFuture(_VALUE, value)
+
+
+def failed_future(error: BaseException) -> Future[Any]:
+    """Gives a future that raises already."""
+    return _SettledFuture(_ERROR, error)

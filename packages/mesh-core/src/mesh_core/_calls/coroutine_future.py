@@ -1,0 +1,74 @@
+"""Futures of coroutines that run on the event loop of this process."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ParamSpec, TypeVar
+
+from mesh_core._calls.event_loop import loop_thread
+from mesh_core._calls.future import _ERROR, _VALUE, Future
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+    from mesh_core._calls.event_loop import LoopThread
+
+__all__ = ["returns_future", "run_async"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _TaskFuture(Future[R]):
+    """The outcome of a coroutine."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self, thread: LoopThread, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._start()
+        self._running = thread.submit(coroutine)
+
+    def _wait(self, timeout: float | None) -> None:
+        import concurrent.futures
+
+        concurrent.futures.wait([self._running], timeout)
+        if not self._running.done():
+            raise TimeoutError(f"not done in {timeout} s")
+        self._poll()
+
+    def _poll(self) -> None:
+        if not self._running.done():
+            return
+        if self._running.cancelled():
+            import asyncio
+
+            self._settle(_ERROR, asyncio.CancelledError())
+            return
+        error = self._running.exception()
+        if error is None:
+            self._settle(_VALUE, self._running.result())
+        else:
+            self._settle(_ERROR, error)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._poll))
+
+    def _give_up(self) -> bool:
+        return self._running.cancel()
+
+
+def run_async(thread: LoopThread, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
+    """Runs a coroutine on a loop; gives its outcome as a future."""
+    return _TaskFuture(thread, coroutine)
+
+
+def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
+    """Turns an `async def` into a function that gives a `Future`, for both kinds of callers."""
+
+    @functools.wraps(function)
+    def start(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return run_async(loop_thread(), function(*args, **kwargs))
+
+    return start

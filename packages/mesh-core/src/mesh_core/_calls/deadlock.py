@@ -1,0 +1,382 @@
+"""Waiting inside an actor, and noticing when the wait can never end.
+
+An actor that waits for itself is found at once. A longer circle (A waits for B, B for A) is found
+by asking: a wait that has lasted a while asks the process of the actor it waits for what *that* one
+waits for, and so on. What comes back to the start twice, through the very same calls, is a circle:
+`DeadlockError` is raised with the names. Waits with a timeout are no part of any circle.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import overload
+
+from mesh_core._actors.context import serving
+from mesh_core._configuration.config import effective
+from mesh_core._errors import DeadlockError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Any
+
+    from mesh_core._actors.cell import ActorCell
+    from mesh_core._actors.context import Serving
+    from mesh_core._calls.endpoint import Endpoint
+    from mesh_core._calls.future import CallFuture
+    from mesh_core._core import Engine, Message
+    from mesh_core._program.runtime import Runtime
+
+    Actor = tuple[int, int]
+    Call = tuple[int, int]
+    # Actor and endpoint that wait, the call waited for and its endpoint, who has not answered yet.
+    Link = tuple[str, str, Call, str, list[Actor]]
+
+__all__ = [
+    "begin_wait",
+    "check_wait",
+    "end_wait",
+    "set_up_runs",
+    "waiter",
+    "waiting_on",
+    "waits",
+]
+
+_HOPS_MAX = 64
+_BACKOFF_MAX = 32
+_PROBES_MAX = 16
+# How often it is looked whether an actor of this process has come that is being spawned.
+_COMING_S = 0.05
+
+
+class Wait:
+    """One wait of an actor for a call.
+
+    Attributes:
+        cell: The actor.
+        call: The call that the actor serves meanwhile; None when somebody else may answer it.
+        is_exclusive: Whether the actor serves nothing else before the wait has ended.
+        reply: The port where the answers are waited for.
+        name: The endpoint that was called.
+        task: The task that waits, on an event loop.
+        future: What it waits for.
+        since: When it began, or was last looked at.
+        began: When it began.
+        factor: How many probe periods lie between two looks.
+    """
+
+    __slots__ = (
+        "began", "call", "cell", "factor", "future", "is_exclusive", "name", "reply",
+        "running_name", "since", "task",
+    )  # fmt: skip
+
+    def __init__(self, current: Serving, reply: int, name: str) -> None:
+        cell, message = current.cell, current.message
+        self.cell = cell
+        self.is_exclusive = cell.is_exclusive(current)
+        self.call: Call | None = None
+        self.running_name: str = cell.first_name
+        if message is not None:
+            plan = cell.plan(message.meta)
+            self.running_name = plan.name
+            if not plan.is_explicit:
+                self.call = (message.from_proc, message.from_port)
+        self.reply = reply
+        self.name = name
+        self.task: asyncio.Task[Any] | None = None
+        self.future: CallFuture[Any] | None = None
+        self.since = self.began = time.monotonic()
+        self.factor = 1
+
+    def is_blocking(self) -> bool:
+        """Says whether the endpoint cannot go on before this wait has ended."""
+        if self.task is None:
+            return True
+        from mesh_core._calls.task_dependencies import is_awaited_by
+
+        root = self.cell.task_of(self.call, self.is_exclusive)
+        return root is not None and is_awaited_by(root, self.task)
+
+    def link(self) -> Link:
+        """Gives what others need to know of the wait."""
+        engine = self.cell.engine
+        left = [(proc, to) for r, proc, to in engine.waits() if r == self.reply]
+        return self.cell.name, self.running_name, (engine.me, self.reply), self.name, left
+
+
+# The `bootstrap` of this process, while it runs.
+_set_up: Serving | None = None
+# What the actors of this process wait for. Written by whoever waits, read by the agent.
+_waits: set[Wait] = set()
+_ticking: set[int] = set()
+
+
+def waits() -> list[Wait]:
+    """Gives what the actors of this process wait for now, without a limit of time."""
+    return list(_waits)
+
+
+def set_up_runs(set_up: Serving | None) -> None:
+    """Notes that `bootstrap` runs in this process from now on, or, with None, that it has ended."""
+    global _set_up
+    _set_up = set_up
+
+
+def waiter() -> Serving | None:
+    """Gives the actor that waits when this code does, or the `bootstrap` of the process."""
+    return serving() or _set_up
+
+
+def waiting_on(runtime: Runtime, port: int, call: Call) -> list[Link]:
+    """Says what must end before a port of this process can answer a call."""
+    cell = runtime.actors.get(port)
+    if cell is not None:
+        return _waits_of(cell, call)
+    # Nothing else is spawned, and no question answered, before `bootstrap` has ended.
+    return [] if _set_up is None else _waits_of(_set_up.cell, call)
+
+
+def _waits_of(cell: ActorCell, call: Call) -> list[Link]:
+    is_queued = cell.has_queued(call)
+    return [
+        wait.link()
+        for wait in tuple(_waits)
+        if wait.cell is cell
+        and (wait.call == call or (is_queued and wait.is_exclusive))
+        and wait.is_blocking()
+    ]
+
+
+@overload
+def check_wait(
+    engine: Engine,
+    reply: int,
+    endpoint: Endpoint[..., Any],
+    timeout: None,
+    *,
+    needs_all: bool = True,
+) -> list[Message]: ...
+@overload
+def check_wait(
+    engine: Engine,
+    reply: int,
+    endpoint: Endpoint[..., Any],
+    timeout: float | None,
+    *,
+    needs_all: bool = True,
+) -> list[Message] | None: ...
+def check_wait(
+    engine: Engine,
+    reply: int,
+    endpoint: Endpoint[..., Any],
+    timeout: float | None,
+    *,
+    needs_all: bool = True,
+) -> list[Message] | None:
+    """Waits for answers from within an actor.
+
+    Raises:
+        DeadlockError: The wait can never end. The call goes on: it is for the caller to cancel.
+    """
+    current = waiter()
+    assert current is not None
+    if timeout is not None or not current.cell.is_held_by(current):
+        return engine.wait(reply, timeout)
+    wait = Wait(current, reply, endpoint.name)
+    _check_own_call(wait, endpoint, needs_all)
+    if _has_deadline(endpoint):
+        return engine.wait(reply, None)
+    probe_s = effective().deadlock_probe_s
+    _waits.add(wait)
+    try:
+        while True:
+            is_coming = _is_coming(wait, endpoint)
+            answers = engine.wait(reply, _COMING_S if is_coming else probe_s * wait.factor)
+            if answers is not None:
+                return answers
+            if is_coming:
+                # Only when it is there can be seen that it needs what this wait holds.
+                _check_own_call(wait, endpoint, needs_all)
+                continue
+            wait.factor = min(wait.factor * 2, _BACKOFF_MAX)
+            error = _deadlock_of(wait)
+            if error is not None:
+                raise error
+    finally:
+        _waits.discard(wait)
+
+
+def begin_wait(future: CallFuture[Any]) -> Wait | None:
+    """Notes that a task of an actor awaits a call; the future fails when that can never end."""
+    current = waiter()
+    if current is None:
+        return None
+    import asyncio
+
+    endpoint = future._endpoint
+    wait = Wait(current, future._reply, endpoint.name)
+    wait.task, wait.future = asyncio.current_task(), future
+    root = current.cell.task_of(wait.call, wait.is_exclusive)
+    if wait.is_exclusive and wait.task is root:
+        try:
+            _check_own_call(wait, endpoint, needs_all=True)
+        except DeadlockError as error:
+            future._fail(error)
+            return None
+    if _has_deadline(endpoint):
+        return None
+    _waits.add(wait)
+    loop = asyncio.get_running_loop()
+    if id(loop) not in _ticking:
+        _ticking.add(id(loop))
+        loop.call_later(effective().deadlock_probe_s, _tick, loop)
+    return wait
+
+
+def end_wait(wait: Wait) -> None:
+    """Notes that a task goes on."""
+    _waits.discard(wait)
+
+
+def _has_deadline(endpoint: Endpoint[..., Any]) -> bool:
+    return endpoint._options.timeout is not None or effective().call_timeout_s is not None
+
+
+def _tick(loop: asyncio.AbstractEventLoop) -> None:
+    """Looks at the waits of tasks that have lasted a while; again as long as there are any."""
+    probe_s, now = effective().deadlock_probe_s, time.monotonic()
+    mine = [wait for wait in tuple(_waits) if wait.task is not None and _loop_of(wait) is loop]
+    if not mine:
+        _ticking.discard(id(loop))
+        return
+    late = [wait for wait in mine if now - wait.since >= probe_s * wait.factor * 0.99]
+    for wait in late[:_PROBES_MAX]:
+        wait.since, wait.factor = now, min(wait.factor * 2, _BACKOFF_MAX)
+        if wait.is_blocking():
+            threading.Thread(target=_probe, args=(wait,), name="mesh-probe", daemon=True).start()
+    loop.call_later(probe_s / 2, _tick, loop)
+
+
+def _loop_of(wait: Wait) -> asyncio.AbstractEventLoop:
+    assert wait.task is not None
+    return wait.task.get_loop()
+
+
+def _probe(wait: Wait) -> None:
+    error = _deadlock_of(wait)
+    if error is not None and wait in _waits and wait.future is not None:
+        wait.future._fail(error)
+
+
+def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -> None:
+    """Raises when an actor waits for itself while it serves nothing else."""
+    if not _is_call(endpoint):
+        return
+    cell, mesh = wait.cell, endpoint._mesh
+    if mesh._port != cell.port:
+        if cell.is_on_loop():
+            _check_own_loop(wait, endpoint)
+        return
+    if not wait.is_exclusive:
+        return
+    me = (cell.engine.me, cell.port)
+    left = wait.link()[4]
+    if me not in left or not (needs_all or all(target == me for target in left)):
+        return
+    if not cell.has_queued((cell.engine.me, wait.reply)):
+        return
+    running, name = wait.running_name, endpoint.name
+    raise DeadlockError(
+        f"actor {cell.name!r} waits in {running!r} for its own endpoint {name!r}, which starts "
+        f"only when {running!r} has ended: call self.{name}(...) directly, or make "
+        f"{running!r} a concurrent_endpoint and await it",
+        cycle=(cell.name, cell.name),
+    )
+
+
+def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
+    """Raises when a blocking wait on the event loop is for an actor that needs this loop."""
+    if wait.task is not None:
+        return
+    cell = wait.cell
+    other = cell.runtime.actors.get(endpoint._mesh._port)
+    if other is None or not _is_here(wait, endpoint) or not other.needs_loop():
+        return
+    raise DeadlockError(
+        f"actor {cell.name!r} blocks the event loop of its process in {wait.running_name!r} while "
+        f"it waits for {endpoint.name!r} of {other.name!r}, which needs that loop: await the "
+        "future instead of calling get()",
+        cycle=(cell.name, other.name),
+    )
+
+
+def _is_coming(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
+    """Says whether a wait that holds the event loop is for an actor here that is not there yet."""
+    cell = wait.cell
+    if not _is_call(endpoint):
+        return False
+    is_known = endpoint._mesh._port in cell.runtime.actors
+    return not is_known and cell.is_on_loop() and _is_here(wait, endpoint)
+
+
+def _is_call(endpoint: Endpoint[..., Any]) -> bool:
+    """Says whether an endpoint is called, and not only waited for until a mesh is ready."""
+    return hasattr(endpoint, "_method")
+
+
+def _is_here(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
+    return any(proc == wait.cell.engine.me for proc, _ in endpoint._mesh._targets)
+
+
+def _deadlock_of(wait: Wait) -> DeadlockError | None:
+    """Looks for a circle, and looks again: what is there twice has been there in between."""
+    first = _find_circle(wait)
+    if first is None or _find_circle(wait) != first:
+        return None
+    names = [f"{actor!r} waits in {running!r} for {name!r}" for actor, running, _, name, _ in first]
+    return DeadlockError(
+        "actors wait for each other in a circle: "
+        + "; ".join(names)
+        + ": return before calling back, or use a concurrent_endpoint",
+        cycle=tuple(link[0] for link in first),
+    )
+
+
+def _find_circle(wait: Wait) -> list[Link] | None:
+    """Follows the waits from one actor on; gives those that lead back to it."""
+    own = wait.link()
+    paths: list[list[Link]] = [[own]]
+    seen: set[Call] = {own[2]}
+    while paths and len(seen) < _HOPS_MAX:
+        path = paths.pop()
+        call, targets = path[-1][2], path[-1][4]
+        for proc, port in targets:
+            if _is_waiter(wait, proc, port) and _is_held_by(wait, call):
+                return path
+            for link in _ask(wait, proc, port, call):
+                if link[2] not in seen:
+                    seen.add(link[2])
+                    paths.append([*path, link])
+    return None
+
+
+def _is_waiter(wait: Wait, proc: int, port: int) -> bool:
+    """Says whether whoever answers at a port is the one that waits."""
+    cell = wait.cell
+    if proc != cell.engine.me:
+        return False
+    is_set_up = _set_up is not None and cell is _set_up.cell
+    return port == cell.port or (is_set_up and port not in cell.runtime.actors)
+
+
+def _is_held_by(wait: Wait, call: Call) -> bool:
+    """Says whether a call to the waiting actor gets no answer before the wait has ended."""
+    return wait.call == call or (wait.is_exclusive and wait.cell.has_queued(call))
+
+
+def _ask(wait: Wait, proc: int, port: int, call: Call) -> list[Link]:
+    runtime = wait.cell.runtime
+    if proc == runtime.me:
+        return waiting_on(runtime, port, call)
+    return runtime.ask_agent(proc, "waiting_on", port, *call, timeout=1.0) or []

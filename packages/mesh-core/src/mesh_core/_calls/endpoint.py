@@ -1,0 +1,624 @@
+"""Endpoints: how a class declares them, and how a mesh calls them.
+
+`@endpoint` leaves a descriptor in the class. Looked up on a mesh, a name gives an `Endpoint`: the
+verbs `call`, `call_one`, `choose`, `broadcast` and `stream`. Everything about a call that does not
+change from one to the next (receivers, name, limits) is worked out once and kept with the mesh.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from mesh_core._calls.event_loop import is_on_event_loop
+from mesh_core._calls.future import CallFuture, Future, GatherFuture, checked_timeout
+from mesh_core._calls.port_transit import note_ports, recall_ports
+from mesh_core._calls.stream import stream_answers
+from mesh_core._configuration.config import effective
+from mesh_core._core import Full
+from mesh_core._errors import MailboxFull, MeshStopped
+from mesh_core._meshes.activation import LayerCall, NeedsLayer, tensor_layer
+from mesh_core._observability.events import recorder
+from mesh_core._observability.trace_context import origin
+from mesh_core._serialization.pickler import encode
+from mesh_core._serialization.wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mesh_core._calls.channel import Port
+    from mesh_core._calls.stream import AnswerStream
+    from mesh_core._meshes.actor_mesh import ActorMesh
+    from mesh_core._meshes.value_mesh import ValueMesh
+
+__all__ = ["Endpoint", "EndpointProperty", "as_endpoint", "concurrent_endpoint", "endpoint", "send"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class EndpointProperty(Generic[P, R]):
+    """A method that a mesh can call.
+
+    On a mesh it reads as an `Endpoint`; on the actor itself as the plain method, so that one
+    endpoint may use another.
+    """
+
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        *,
+        propagate: Any = None,
+        explicit_response_port: bool = False,
+        instrument: bool = True,
+        is_concurrent: bool = False,
+    ) -> None:
+        self.method = method
+        self.propagate = propagate
+        self.explicit_response_port = explicit_response_port
+        self.instrument = instrument
+        self.is_concurrent = is_concurrent
+        self.is_async: bool = _is_async(method)
+        self.arity: _Arity = _Arity.of(method, 2 if explicit_response_port else 1)
+        self.__name__: str = method.__name__
+        self.__doc__ = method.__doc__
+        self.__wrapped__ = method
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R]:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        return self.method.__get__(instance, owner)  # type: ignore[no-any-return]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.__name__ = name
+
+
+def _is_async(method: Callable[..., Any]) -> bool:
+    """Says whether calling the method gives a coroutine; looks through partials and wrappers."""
+    if hasattr(method, "__code__"):
+        return bool(method.__code__.co_flags & 0x80)
+    from inspect import iscoroutinefunction
+
+    return iscoroutinefunction(method)
+
+
+if TYPE_CHECKING:
+    from typing import Concatenate, Protocol
+
+    Self = TypeVar("Self")
+    S = TypeVar("S", contravariant=True)
+
+    class _Decorator(Protocol):
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, P], Awaitable[R]], /
+        ) -> EndpointProperty[P, R]: ...
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, P], R], /
+        ) -> EndpointProperty[P, R]: ...
+
+    class _PortDecorator(Protocol):
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, Port[R], P], Awaitable[None]], /
+        ) -> EndpointProperty[P, R]: ...
+        @overload
+        def __call__(
+            self, method: Callable[Concatenate[Any, Port[R], P], None], /
+        ) -> EndpointProperty[P, R]: ...
+
+    from typing import Literal
+
+
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], Awaitable[R]], /) -> EndpointProperty[P, R]: ...
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], R], /) -> EndpointProperty[P, R]: ...
+@overload
+def endpoint(
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[False] = False,
+    instrument: bool = True,
+) -> _Decorator: ...
+@overload
+def endpoint(
+    *, propagate: Any = None, explicit_response_port: Literal[True], instrument: bool = True
+) -> _PortDecorator: ...
+def endpoint(
+    method: Any = None,
+    /,
+    *,
+    propagate: Any = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Marks a method, `def` or `async def`, as callable on a mesh of its actors.
+
+    Args:
+        propagate: How shapes follow from arguments, for distributed tensors.
+        explicit_response_port: The first parameter is a `Port`, and the method answers on it, now
+            or later, instead of returning.
+        instrument: Make a span of each call.
+
+    Example:
+        >>> from mesh_core import Actor, endpoint
+        >>> class Counter(Actor):
+        ...     @endpoint
+        ...     def add(self, n: int) -> int:
+        ...         return n + 1
+    """
+
+    def mark(method: Callable[..., Any]) -> EndpointProperty[Any, Any]:
+        return EndpointProperty(
+            method,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            instrument=instrument,
+        )
+
+    return mark if method is None else mark(method)
+
+
+@overload
+def concurrent_endpoint(
+    method: Callable[Concatenate[Any, P], Awaitable[R]], /
+) -> EndpointProperty[P, R]: ...
+@overload
+def concurrent_endpoint(
+    *,
+    propagate: Any = None,
+    explicit_response_port: Literal[False] = False,
+    instrument: bool = True,
+) -> _Decorator: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: Any = None, explicit_response_port: Literal[True], instrument: bool = True
+) -> _PortDecorator: ...
+def concurrent_endpoint(
+    method: Any = None,
+    /,
+    *,
+    propagate: Any = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Marks an `async def` that runs beside the messages that follow it.
+
+    Calls of one sender start in order; they end in any order.
+
+    Raises:
+        ValueError: The method is not `async def`, or is an endpoint already.
+    """
+
+    def mark(method: Any) -> EndpointProperty[Any, Any]:
+        if isinstance(method, EndpointProperty):
+            raise ValueError(
+                f"{method.__name__!r} is an endpoint already: use one of the two decorators"
+            )
+        if not _is_async(method):
+            raise ValueError(
+                f"concurrent endpoint {method.__name__!r} must be 'async def': "
+                "a plain method would hold the actor up"
+            )
+        return EndpointProperty(
+            method,
+            propagate=propagate,
+            explicit_response_port=explicit_response_port,
+            instrument=instrument,
+            is_concurrent=True,
+        )
+
+    return mark if method is None else mark(method)
+
+
+class CallOptions:
+    """What a caller may ask for; see `Endpoint.options`."""
+
+    __slots__ = ("return_exceptions", "timeout")
+
+    def __init__(self, timeout: float | None = None, return_exceptions: bool = False) -> None:
+        self.timeout: float | None = timeout
+        self.return_exceptions: bool = return_exceptions
+
+
+_DEFAULT_OPTIONS = CallOptions()
+
+
+class Endpoint(Generic[P, R]):
+    """One endpoint of one mesh or slice: what can be called there.
+
+    Sending happens at the call. It waits for room when a receiver's mailbox holds too much of ours,
+    but on an event loop, where nothing may wait, `MailboxFull` is raised.
+    """
+
+    __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options", "_propagate")
+
+    def __init__(
+        self,
+        mesh: ActorMesh[Any],
+        name: str,
+        method: Any,
+        flags: int,
+        options: CallOptions,
+        arity: _Arity,
+        propagate: Any = None,
+    ) -> None:
+        self._propagate = propagate
+        self._mesh = mesh
+        self._name = name
+        self._method = method
+        self._options = options
+        self._arity = arity
+        self._meta = call_meta(name, flags, mesh._region)
+
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+        return self._name
+
+    def options(
+        self, *, timeout: float | None = None, return_exceptions: bool = False
+    ) -> Endpoint[P, R]:
+        """Gives the same endpoint with other ways of calling.
+
+        Args:
+            timeout: Seconds after which a call raises `DeadlineExceeded` and is cancelled where it
+                runs.
+            return_exceptions: `call` gives a mesh of results and exceptions instead of raising.
+
+        Raises:
+            ValueError: The timeout is negative or not finite.
+        """
+        if timeout is not None:
+            checked_timeout(timeout)
+        other: Endpoint[P, R] = object.__new__(Endpoint)
+        for slot in Endpoint.__slots__:
+            setattr(other, slot, getattr(self, slot))
+        other._options = CallOptions(timeout, return_exceptions)
+        return other
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Calls every actor; the future gives their results, by rank.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when an actor has too many of our messages.
+        """
+        try:
+            reply = self._call(self._mesh._targets, args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "call", args, kwargs)  # type: ignore[no-any-return]
+        return GatherFuture(reply, self, self._options.return_exceptions)
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls the only actor of the mesh.
+
+        Raises:
+            ValueError: The mesh has not exactly one actor.
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when the actor has too many of our messages.
+        """
+        targets = self._mesh._targets
+        if len(targets) != 1:
+            raise ValueError(
+                f"call_one needs a mesh of one actor and this one has {len(targets)}: "
+                "slice it first, or use call or choose"
+            )
+        try:
+            reply = self._call(targets, args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "call_one", args, kwargs)  # type: ignore[no-any-return]
+        return CallFuture(reply, self)
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls one actor, picked at random.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when the actor has too many of our messages.
+        """
+        index = _random_index(len(self._mesh._targets))
+        try:
+            reply = self._call(self._mesh._target(index), args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "choose", args, kwargs, index)  # type: ignore[no-any-return]
+        return CallFuture(reply, self)
+
+    def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls the replica of a service with the least load; on a mesh the same as `choose`."""
+        return self.choose(*args, **kwargs)
+
+    def fanout(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Calls every replica of a service; on a mesh the same as `call`."""
+        return self.call(*args, **kwargs)
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
+        """Calls every actor; gives futures in the order in which the answers come.
+
+        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each. On an
+        event loop, `for` never waits: it gives futures before their answers have come, to be
+        awaited in turn.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when an actor has too many of our messages.
+        """
+        try:
+            reply = self._call(self._mesh._targets, args, kwargs)
+        except NeedsLayer:
+            return call_by_layer(self, "stream", args, kwargs)  # type: ignore[no-any-return]
+        return stream_answers(reply, self)
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Sends to every actor and waits for nothing; a failure there goes to the actor's owner.
+
+        Raises:
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: On an event loop, when an actor has too many of our messages.
+            MeshStopped: The mesh was stopped by this program.
+        """
+        try:
+            self._send(self._mesh._targets, args, kwargs, 0)
+        except NeedsLayer:
+            call_by_layer(self, "broadcast", args, kwargs)
+
+    def rref(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls every actor and gives the distributed tensor of what they return.
+
+        Raises:
+            RuntimeError: No package that knows of tensors is installed.
+        """
+        return call_by_layer(self, "rref", args, kwargs)  # type: ignore[no-any-return]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"endpoint {self._name!r} is not callable by itself: "
+            "use .call(), .call_one(), .choose(), .broadcast() or .stream()"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self._name!r} of {self._mesh!r}>"
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._mesh, self._name)
+
+    def _call(self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        if kwargs or not self._arity.fits(len(args)):
+            self._arity.bind(self._method, args, kwargs)
+        mesh, config = self._mesh, effective()
+        current = mesh._runtime
+        if mesh._port in current.stopped_meshes or current.is_over:
+            raise self._stopped_error()
+        body, buffers = encode(args, kwargs, config.segment_threshold_bytes)
+        timeout = self._options.timeout
+        if timeout is None:
+            timeout = config.call_timeout_s
+        note_ports(body, targets)
+        try:
+            return current.engine.call(
+                CALL,
+                targets,
+                mesh._port,
+                self._meta,
+                body,
+                buffers,
+                mesh._window,
+                timeout,
+                not is_on_event_loop(),
+                origin() if recorder.is_on else None,
+            )
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise self._full() from None
+            raise
+
+    def _send(
+        self, targets: Any, args: tuple[Any, ...], kwargs: dict[str, Any], answers: int
+    ) -> None:
+        if kwargs or not self._arity.fits(len(args)):
+            self._arity.bind(self._method, args, kwargs)
+        mesh = self._mesh
+        current = mesh._runtime
+        if mesh._port in current.stopped_meshes or current.is_over:
+            raise self._stopped_error()
+        body, buffers = encode(args, kwargs, effective().segment_threshold_bytes)
+        note_ports(body, targets)
+        try:
+            current.engine.send(
+                CALL,
+                targets,
+                mesh._port,
+                self._meta,
+                body,
+                buffers,
+                mesh._window,
+                answers,
+                not is_on_event_loop(),
+                origin() if recorder.is_on else None,
+            )
+        except BaseException as error:
+            recall_ports(body, targets)
+            if isinstance(error, Full):
+                raise self._full() from None
+            raise
+
+    def _full(self) -> MailboxFull:
+        return MailboxFull(self._mesh._window, self._mesh._name)
+
+    def _stopped_error(self) -> MeshStopped:
+        why = self._mesh._runtime.stop_reasons.get(self._mesh._port)
+        return MeshStopped(why, mesh_name=self._mesh._name, endpoint=self._name)
+
+
+class _Arity:
+    """How many positional arguments a method takes: the check that every call pays for."""
+
+    __slots__ = ("_least", "_most", "_skip")
+
+    def __init__(self, least: int, most: int, skip: int) -> None:
+        self._least = least
+        self._most = most
+        self._skip = skip
+
+    @classmethod
+    def of(cls, method: Any, skip: int) -> _Arity:
+        code = getattr(method, "__code__", None)
+        if code is None or getattr(method, "__wrapped__", None) is not None:
+            return cls(1, 0, skip)
+        most = sys.maxsize if code.co_flags & 0x04 else code.co_argcount - skip
+        least = code.co_argcount - skip - len(method.__defaults__ or ())
+        has_required_keyword = code.co_kwonlyargcount > len(method.__kwdefaults__ or ())
+        return cls(1, 0, skip) if has_required_keyword else cls(max(least, 0), most, skip)
+
+    def fits(self, count: int) -> bool:
+        return self._least <= count <= self._most
+
+    def bind(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises what a direct call of the method would raise."""
+        from inspect import signature
+
+        try:
+            signature(method).bind(*(None,) * self._skip, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{method.__qualname__}(): {error}") from None
+
+
+def call_by_layer(
+    endpoint: Endpoint[..., Any],
+    verb: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    index: int | None = None,
+) -> Any:
+    """Has the tensor layer make a call; of one actor, where there is an index.
+
+    Raises:
+        RuntimeError: No package that knows of tensors is installed.
+        TypeError: The arguments do not fit the method, or the layer cannot send them.
+    """
+    if kwargs or not endpoint._arity.fits(len(args)):
+        endpoint._arity.bind(endpoint._method, args, kwargs)
+    mesh, meta = endpoint._mesh, endpoint._meta
+    if index is not None:
+        mesh = mesh._with_region(mesh._region.member(index))
+        meta = call_meta(endpoint._name, meta[0], mesh._region)
+    sender = endpoint.options()
+    sender._options, sender._mesh = endpoint._options, mesh
+    sender._meta = bytes([meta[0] | BY_LAYER]) + meta[1:]
+    # What is sent is the layer's and not what the method takes.
+    sender._arity = _Arity(0, sys.maxsize, 0)
+    send = getattr(sender, {"rref": "call", "choose": "call_one"}.get(verb, verb))
+    timeout = endpoint._options.timeout
+    call = LayerCall(
+        endpoint._name,
+        verb,
+        mesh._procs(),
+        mesh._region,
+        mesh._port,
+        endpoint._propagate,
+        (effective().call_timeout_s if timeout is None else timeout) is not None,
+        send,
+    )
+    return tensor_layer().call(call, args, kwargs)
+
+
+def _random_index(count: int) -> int:
+    """Picks one of `count`; `random` is slow to import and seldom needed."""
+    from random import randrange
+
+    return randrange(count)
+
+
+def as_endpoint(
+    method: Any, *, propagate: Any = None, explicit_response_port: bool = False
+) -> Endpoint[..., Any]:
+    """Calls a method of a spawned mesh that its class does not mark as an endpoint.
+
+    Args:
+        method: `mesh.method`, looked up on a mesh.
+        propagate: As for `endpoint`.
+        explicit_response_port: As for `endpoint`.
+
+    Raises:
+        ValueError: It is not a method of a mesh.
+    """
+    if not isinstance(method, UndecoratedMethod):
+        raise ValueError(
+            f"{method!r} is not an undecorated method of a mesh: pass mesh.method to as_endpoint"
+        )
+    flags = UNDECORATED | (EXPLICIT_PORT if explicit_response_port else 0)
+    found, skip = method.method, 1
+    if isinstance(found, staticmethod):
+        skip = 0
+    if isinstance(found, (staticmethod, classmethod)):
+        found = found.__func__
+    arity = _Arity.of(found, skip + (1 if explicit_response_port else 0))
+    return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, arity, propagate)
+
+
+class UndecoratedMethod:
+    """A method of an actor's class that is no endpoint, looked up on a mesh."""
+
+    __slots__ = ("mesh", "method", "name")
+
+    def __init__(self, mesh: ActorMesh[Any], name: str, method: Any) -> None:
+        self.mesh = mesh
+        self.name = name
+        self.method = method
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"method {self.name!r} is not an endpoint: mark it with @endpoint, or call it as "
+            f"as_endpoint(mesh.{self.name})"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        self()
+
+
+def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
+    """Gives what a name of the actor's class reads as on a mesh."""
+    if isinstance(found, EndpointProperty):
+        flags = EXPLICIT_PORT if found.explicit_response_port else 0
+        options = _DEFAULT_OPTIONS
+        return Endpoint(mesh, name, found.method, flags, options, found.arity, found.propagate)
+    if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
+        raise AttributeError(
+            f"{name!r} of {mesh._class_name} is not a method: a mesh has the endpoints of its "
+            "class; ask for a value with one"
+        )
+    return UndecoratedMethod(mesh, name, found)
+
+
+def send(
+    endpoint: Endpoint[..., R],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port: Port[R] | None = None,
+    selection: Literal["all", "choose"] = "all",
+) -> None:
+    """Sends a message whose answers, one for each actor, go to a port.
+
+    Args:
+        endpoint: What to call.
+        args: Its positional arguments.
+        kwargs: Its arguments by keyword.
+        port: Where answers go; nowhere when left out.
+        selection: All actors, or one picked at random.
+
+    Raises:
+        ValueError: The selection is neither of the two.
+        TypeError: The arguments do not fit the method, or cannot be pickled.
+    """
+    if selection not in ("all", "choose"):
+        raise ValueError(f"selection {selection!r} is neither 'all' nor 'choose'")
+    mesh = endpoint._mesh
+    targets = mesh._targets
+    if selection == "choose":
+        targets = mesh._target(_random_index(len(targets)))
+    answers = 0 if port is None else port._require_local()
+    endpoint._send(targets, args, kwargs, answers)

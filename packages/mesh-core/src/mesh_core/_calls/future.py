@@ -1,0 +1,407 @@
+"""Futures: waited for by threads, awaited by event loops.
+
+A future is a view of a port where answers come in. Nothing runs to complete it: the thread that
+waits reads the links itself, and an event loop is woken through a descriptor of its own. Values are
+unpickled by whoever asks for them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from mesh_core._calls.deadlock import begin_wait, check_wait, end_wait, waiter
+from mesh_core._calls.event_loop import waker_of
+from mesh_core._calls.silent_ranks import describe_silent
+from mesh_core._errors import CallCancelled, DeadlockError, join_failures
+from mesh_core._meshes.shape import Extent, Point
+from mesh_core._meshes.value_mesh import ValueMesh
+from mesh_core._program.runtime import value_of
+from mesh_core._supervision.failure import error_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Generator
+
+    from mesh_core._calls.deadlock import Wait
+    from mesh_core._calls.endpoint import Endpoint
+    from mesh_core._core import Engine, Message
+
+__all__ = ["CallFuture", "Future", "GatherFuture", "checked_timeout"]
+
+R = TypeVar("R")
+_PENDING, _VALUE, _ERROR = range(3)
+# How often a thread looks whether another one, which has the answers, is done with them.
+_SETTLE_PAUSE_S = 0.0002
+
+
+class Future(Generic[R]):
+    """A value that is on its way.
+
+    `get()` blocks this thread; `await` suspends this task. Both may be used any number of times.
+    """
+
+    __slots__ = ("__weakref__", "_outcome", "_state", "_traceback", "_watchers")
+
+    def __init__(self) -> None:
+        raise TypeError("futures are made by calls: use mesh.endpoint.call(...)")
+
+    def get(self, timeout: float | None = None) -> R:
+        """Waits for the value.
+
+        Args:
+            timeout: Seconds to wait; the call goes on when they are over, and `get` may be called
+                again.
+
+        Raises:
+            TimeoutError: The time is over.
+            ValueError: The timeout is negative or not finite.
+            MeshError: The call failed; a remote exception is an instance of its own type too.
+        """
+        if timeout is not None:
+            checked_timeout(timeout)
+        if self._state == _PENDING:
+            self._wait(timeout)
+        if self._state == _ERROR:
+            raise self._outcome.with_traceback(self._traceback)
+        return self._outcome  # type: ignore[no-any-return]
+
+    result = get
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits, and gives the exception that `get` would raise, or None.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        if timeout is not None:
+            checked_timeout(timeout)
+        if self._state == _PENDING:
+            self._wait(timeout)
+        return self._outcome if self._state == _ERROR else None
+
+    def done(self) -> bool:
+        """Says whether `get` would return or raise at once."""
+        if self._state == _PENDING:
+            self._poll()
+        return self._state != _PENDING
+
+    def cancel(self) -> bool:
+        """Gives the call up, here and where it runs.
+
+        A queued message is taken back; a running `async` endpoint is cancelled; a running plain one
+        gets `CallCancelled` raised at its next bytecode. Afterwards `get` raises `CallCancelled`.
+
+        Returns:
+            Whether the future was still pending.
+        """
+        if self.done() or not self._give_up():
+            return False
+        self._settle(_ERROR, CallCancelled("call was cancelled by its caller"))
+        return True
+
+    def cancelled(self) -> bool:
+        """Return whether the call has ended because it was cancelled."""
+        return self.done() and isinstance(self._outcome, CallCancelled)
+
+    def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
+        """Calls back with this future when it is done, from a thread of Mesh's.
+
+        What asyncio itself registers, as `asyncio.wait` does, is called on its event loop.
+        """
+        if self.done():
+            callback(self)
+            return
+        from mesh_core._calls.event_loop import loop_thread
+
+        call = _on_own_loop(callback)
+        waiting = _callbacks.setdefault(self, [])
+        waiting.append(callback)
+
+        async def drive() -> None:
+            await self._settled()
+            if callback not in waiting:
+                return
+            waiting.remove(callback)
+            try:
+                call(self)
+            except Exception:
+                traceback.print_exc()
+
+        loop_thread().submit(drive())
+
+    def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
+        """Drop a callback that was not called yet; return how often it was registered."""
+        waiting = _callbacks.get(self, [])
+        count = waiting.count(callback)
+        for _ in range(count):
+            waiting.remove(callback)
+        return count
+
+    def as_asyncio(self) -> asyncio.Future[R]:
+        """Gives an asyncio future of the running loop with the same outcome.
+
+        Raises:
+            RuntimeError: No event loop runs in this thread.
+        """
+        import asyncio
+
+        async def outcome() -> R:
+            return await self
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("no event loop runs in this thread: use get()") from None
+        return loop.create_task(outcome())
+
+    def __await__(self) -> Generator[Any, None, R]:
+        if self._state == _PENDING:
+            self._poll()
+        if self._state == _PENDING:
+            wait = self._begin_wait()
+            try:
+                if self._state == _PENDING:
+                    yield from self._ready()
+            finally:
+                if wait is not None:
+                    end_wait(wait)
+        if self._state == _ERROR:
+            raise self._outcome.with_traceback(self._traceback)
+        return self._outcome  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a future belongs to its process: send the value, or a Port for it")
+
+    def _start(self) -> None:
+        self._state = _PENDING
+        self._outcome: Any = None
+        # Futures of event loops that are done when this one is.
+        self._watchers: list[asyncio.Future[None]] | None = None
+
+    def _settle(self, state: int, outcome: Any) -> None:
+        if self._state != _PENDING:
+            return
+        if state == _ERROR:
+            # Each raise adds to the traceback: it begins anew from what it is now.
+            self._traceback = outcome.__traceback__
+        self._outcome = outcome
+        self._state = state
+        if self._watchers is not None:
+            for watcher in self._watchers:
+                _wake(watcher)
+            self._watchers = None
+
+    async def _settled(self) -> None:
+        """Waits from an event loop, and raises nothing."""
+        if not self.done():
+            await self._ready()
+
+    def _ready(self) -> asyncio.Future[None]:
+        """An asyncio future of the running loop that is done when this one is."""
+        import asyncio
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("no event loop runs in this thread: use get()") from None
+        watcher: asyncio.Future[None] = loop.create_future()
+        watchers = self._watchers
+        if watchers is None:
+            self._watchers = [watcher]
+        else:
+            # Those that were given up, by a timeout say, need not be remembered.
+            watchers[:] = [other for other in watchers if not other.done()]
+            watchers.append(watcher)
+        self._watch(loop)
+        if self._state != _PENDING:
+            # Another thread has settled it, perhaps before it saw the watcher.
+            _finish(watcher)
+        return watcher
+
+    def _begin_wait(self) -> Wait | None:
+        """Called before a task begins to wait; what it gives is ended when the task goes on."""
+        return None
+
+    def _wait(self, timeout: float | None) -> None:
+        """Blocks until settled, or raises TimeoutError."""
+        raise NotImplementedError
+
+    def _poll(self) -> None:
+        """Settles if that needs no waiting."""
+        raise NotImplementedError
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has `_poll` called from the loop when there is something to settle with."""
+        raise NotImplementedError
+
+    def _give_up(self) -> bool:
+        """Tells the other side that nobody waits any more; false when it is too late for that."""
+        raise NotImplementedError
+
+
+# What is to be called when futures are done, in the order of registration.
+_callbacks: WeakKeyDictionary[Future[Any], list[Callable[[Future[Any]], object]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _on_own_loop(
+    callback: Callable[[Future[Any]], object],
+) -> Callable[[Future[Any]], object]:
+    """Gives what calls a callback from any thread; asyncio's own are for its loop alone."""
+    if not str(getattr(callback, "__module__", "")).startswith("asyncio."):
+        return callback
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    def call(future: Future[Any]) -> None:
+        # A closed loop waits for nothing any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback, future)
+
+    return call
+
+
+def _wake(watcher: asyncio.Future[None]) -> None:
+    """Finishes the future of a loop, from whatever thread."""
+    import asyncio
+
+    loop = watcher.get_loop()
+    if asyncio._get_running_loop() is loop:
+        _finish(watcher)
+        return
+    try:
+        loop.call_soon_threadsafe(_finish, watcher)
+    except RuntimeError:
+        # The loop is closed: nobody awaits there any more.
+        return
+
+
+def _finish(watcher: asyncio.Future[None]) -> None:
+    if not watcher.done():
+        watcher.set_result(None)
+
+
+class CallFuture(Future[R]):
+    """The answer of one actor."""
+
+    __slots__ = ("_endpoint", "_hold", "_reply")
+
+    def __init__(self, reply: int, endpoint: Endpoint[..., Any]) -> None:
+        self._state = _PENDING
+        self._outcome = None
+        self._watchers = None
+        self._reply = reply
+        self._endpoint = endpoint
+        # No `__del__`: an exception of a signal handler, `KeyboardInterrupt` say, gets lost in one.
+        self._hold = endpoint._mesh._runtime.engine.hold(reply) if reply else None
+
+    def _wait(self, timeout: float | None) -> None:
+        engine = self._endpoint._mesh._runtime.engine
+        if waiter() is None:
+            answers = engine.wait(self._reply, timeout)
+        else:
+            try:
+                answers = check_wait(engine, self._reply, self._endpoint, timeout)
+            except DeadlockError as error:
+                return self._fail(error)
+        if answers is None:
+            silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
+            raise TimeoutError(
+                f"no answer of endpoint {self._endpoint.name!r} in {timeout} s{silent}"
+            )
+        self._take(answers)
+        return None
+
+    @property
+    def _engine(self) -> Engine:
+        return self._endpoint._mesh._runtime.engine
+
+    def _poll(self) -> None:
+        engine = self._endpoint._mesh._runtime.engine
+        if engine.is_ready(self._reply):
+            self._take(engine.take(self._reply)[0])
+
+    def _take(self, answers: list[Message]) -> None:
+        if not answers:
+            # Another thread has taken the answers, or given them up, and is about to settle.
+            while self._state == _PENDING:
+                time.sleep(_SETTLE_PAUSE_S)
+            return
+        try:
+            self._settle_with(answers)
+        except BaseException as error:
+            self._settle(_ERROR, error)
+
+    def _settle_with(self, answers: list[Message]) -> None:
+        message = answers[0]
+        if message.code:
+            self._settle(_ERROR, error_of(message, self._endpoint))
+        else:
+            self._settle(_VALUE, value_of(message))
+
+    def _begin_wait(self) -> Wait | None:
+        return None if waiter() is None else begin_wait(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the call with an error of this side's, if it has not ended."""
+        if self._give_up():
+            self._settle(_ERROR, error)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        waker_of(loop, self._engine).watch(self._reply, self._poll)
+
+    def _give_up(self) -> bool:
+        if self._engine.cancel(self._reply):
+            return True
+        self._take([])
+        return False
+
+
+class GatherFuture(CallFuture[ValueMesh[R]]):
+    """The answers of all actors, by rank."""
+
+    __slots__ = ("_return_exceptions",)
+
+    def __init__(self, reply: int, endpoint: Endpoint[..., Any], return_exceptions: bool) -> None:
+        super().__init__(reply, endpoint)
+        self._return_exceptions = return_exceptions
+
+    def _settle_with(self, answers: list[Message]) -> None:
+        region = self._endpoint._mesh._region
+        failed = [message for message in answers if message.code]
+        if failed and not self._return_exceptions:
+            extent = Extent(region.labels, region.sizes)
+            failures = [(Point(m.rank, extent), error_of(m, self._endpoint)) for m in failed]
+            first = failures[0][1]
+            failures.sort(key=lambda failure: failure[0].rank)
+            self._settle(_ERROR, join_failures(failures, first))
+            return
+        by_rank: list[Any] = [None] * len(answers)
+        for message in answers:
+            by_rank[message.rank] = message
+        endpoint = self._endpoint
+
+        def value_at(message: Message) -> Any:
+            # Knows the endpoint and not the future, which would keep the values alive in a circle.
+            return error_of(message, endpoint) if message.code else value_of(message)
+
+        self._settle(_VALUE, ValueMesh(region, by_rank, decode=value_at))
+
+
+def checked_timeout(timeout: float) -> float:
+    """Gives the timeout back.
+
+    Raises:
+        ValueError: It is negative or not finite.
+    """
+    if not (timeout >= 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
+    return timeout

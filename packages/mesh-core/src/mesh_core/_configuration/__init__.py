@@ -1,0 +1,1 @@
+"""Settings, from code, a file or the environment."""

@@ -1,0 +1,1 @@
+"""Taking over a job whose program is lost."""

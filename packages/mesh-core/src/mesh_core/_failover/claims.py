@@ -1,0 +1,177 @@
+"""Asking workers for a job that they hold."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+
+from mesh_core._core import ask_worker
+from mesh_core._failover.take_over import TakeOverError
+from mesh_core._failover.take_over_request import Grant, Refusal, TakeOverOrder
+from mesh_core._hosts.attach_request import this_program
+from mesh_core._hosts.route import Route
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh_core._core import Keys
+    from mesh_core._hosts.address import Address
+
+__all__ = ["Claim", "Taken"]
+
+# Between two attempts: the lease of the program before may not be over.
+_PAUSE_S = 0.2
+_ASK_LIMIT_S = 10.0
+
+
+class Taken:
+    """A worker that serves the successor.
+
+    Attributes:
+        address: As the program knows it.
+        gateway: Where the worker listens through which it was reached; None for none.
+        route: How it was reached.
+        grant: What the worker has said.
+    """
+
+    __slots__ = ("address", "gateway", "grant", "route")
+
+    def __init__(
+        self, address: Address, gateway: Address | None, route: Route, grant: Grant
+    ) -> None:
+        self.address: Address = address
+        self.gateway: Address | None = gateway
+        self.route: Route = route
+        self.grant: Grant = grant
+
+
+class Claim:
+    """One attempt to take a job over.
+
+    The first worker decides who succeeds when two try at the same time, for both ask it first; what
+    it grants is good for the others.
+
+    Args:
+        keys: Proof of being a controller of the job.
+        lease_s: After how long without a sign of life the workers hold again.
+        gateway: Where a worker listens through which all are reached; None where each is reached
+            as the program before did.
+    """
+
+    def __init__(self, keys: Keys, lease_s: float, gateway: Address | None = None) -> None:
+        self._keys = keys
+        self._gateway = gateway
+        self._name = secrets.token_hex(16)
+        self._generation = 0
+        self._job: bytes | None = None
+        self._lease_s = lease_s
+
+    def take_first(self, addresses: Sequence[Address], limit_s: float) -> Taken:
+        """Takes the first worker that holds a job, and waits while the program before it lives.
+
+        Raises:
+            TakeOverError: There is none, or another program has the job.
+        """
+        until = time.monotonic() + limit_s
+        while True:
+            whys = []
+            for address in addresses:
+                answer = self._ask(address)
+                if isinstance(answer, Taken):
+                    self._job, self._generation = answer.grant.job, answer.grant.generation
+                    return answer
+                whys.append(answer.why)
+                if not answer.is_final:
+                    # The others would be of two minds if they were asked by several.
+                    break
+            if time.monotonic() >= until:
+                raise TakeOverError(f"no worker could be taken over: {'; '.join(whys)}")
+            time.sleep(_PAUSE_S)
+
+    def take_others(
+        self, gateways: Mapping[Address, Address | None], limit_s: float, silence_s: float
+    ) -> tuple[list[Taken], list[str]]:
+        """Takes the other workers of the job, all at the same time.
+
+        Args:
+            gateways: Where they are, each with how the program before reached it.
+            limit_s: How long those are asked that do not want to yet.
+            silence_s: How long those are asked that say nothing.
+
+        Returns:
+            Those that could be had, and why the others could not.
+
+        Raises:
+            TakeOverError: Another successor, which lives, has one of them.
+        """
+        taken: list[Taken] = []
+        whys: list[str] = []
+        rivals: list[str] = []
+
+        def take(address: Address, gateway: Address | None) -> None:
+            started = time.monotonic()
+            while True:
+                answer = self._ask(address, gateway)
+                if isinstance(answer, Taken):
+                    taken.append(answer)
+                    return
+                is_silent = isinstance(answer, _Silence)
+                asked_s = time.monotonic() - started
+                is_over = answer.is_final and not is_silent
+                if answer.is_rival:
+                    rivals.append(answer.why)
+                if is_over or asked_s >= (silence_s if is_silent else limit_s):
+                    whys.append(answer.why)
+                    return
+                time.sleep(_PAUSE_S)
+
+        threads = [
+            threading.Thread(target=take, args=worker, name="mesh-claim", daemon=True)
+            for worker in gateways.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if rivals:
+            # Each of two that cannot reach each other's first workers would take what it can have:
+            # a job has one program, or none.
+            raise TakeOverError(f"another successor was first: {'; '.join(rivals)}")
+        return taken, whys
+
+    def gateway_to(self, address: Address, noted: Address | None = None) -> Address | None:
+        """Gives through which worker another is reached, where the program before used `noted`."""
+        gateway = noted if self._gateway is None else self._gateway
+        return None if gateway == address else gateway
+
+    def _ask(self, address: Address, noted: Address | None = None) -> Taken | Refusal:
+        gateway = self.gateway_to(address, noted)
+        order = TakeOverOrder(
+            self._name, this_program(), self._job, self._generation, self._lease_s
+        )
+        try:
+            route = Route.to_worker(address, gateway)
+            is_taken, text, _ = ask_worker(
+                route.addresses, self._keys, order.encode(), _ASK_LIMIT_S, route.gateway
+            )
+        except OSError as error:
+            return _Silence(f"{address} cannot be reached: {error}")
+        try:
+            if is_taken:
+                return Taken(address, gateway, route, Grant.decode(text))
+        except ValueError as error:
+            return Refusal(f"{address} says what cannot be understood: {error}", is_final=True)
+        refusal = Refusal.decode(text)
+        why = f"the worker at {address} refused: {refusal.why}"
+        return Refusal(why, is_final=refusal.is_final, is_rival=refusal.is_rival)
+
+
+class _Silence(Refusal):
+    """Nobody has answered."""
+
+    __slots__ = ()
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, is_final=True)

@@ -1,0 +1,158 @@
+"""What the agents of the hosts note of each thing that the program owns, for its successor."""
+
+from __future__ import annotations
+
+from mesh_core._actors.actor import Actor
+from mesh_core._meshes.actor_mesh import ActorMesh
+from mesh_core._meshes.mesh import HostMesh, ProcMesh
+from mesh_core._serialization.pickler import decode, encode_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    from mesh_core._core import Region
+    from mesh_core._hosts.agent import StartOrder
+    from mesh_core._hosts.places import Place
+    from mesh_core._hosts.standby import Spare
+    from mesh_core._meshes.proc_table import ProcTable
+    from mesh_core._program.runtime import Runtime
+    from mesh_core._supervision.policy import RestartPolicy
+
+    Entry: TypeAlias = "HostsEntry | PlaceEntry | SpareEntry | MeshEntry"
+
+__all__ = [
+    "HostsEntry",
+    "MeshEntry",
+    "PlaceEntry",
+    "SpareEntry",
+    "decode_entry",
+    "encode_entry",
+]
+
+# What spawned a mesh is noted up to this size; beyond it, its ranks cannot be spawned again by a
+# successor.
+_ORDER_BYTES_MAX = 1 << 20
+
+
+class HostsEntry:
+    """Workers that were attached together.
+
+    Attributes:
+        hosts: Their numbers.
+        region: Their shape.
+    """
+
+    __slots__ = ("hosts", "region")
+
+    def __init__(self, hosts: tuple[int, ...], region: Region) -> None:
+        self.hosts: tuple[int, ...] = hosts
+        self.region: Region = region
+
+    def mesh(self) -> HostMesh:
+        """Makes the handle."""
+        return HostMesh(self.hosts, self.region, None)
+
+
+class PlaceEntry:
+    """A host.
+
+    Attributes:
+        host: Its number.
+        address: Where the worker listens that is in the place.
+        gateway: Where the one listens through which the program reaches it; None for none.
+        epoch: How many machines were in the place before.
+        hold_s: How long it waits for a successor.
+    """
+
+    __slots__ = ("address", "epoch", "gateway", "hold_s", "host")
+
+    def __init__(self, place: Place) -> None:
+        self.host: int = place.host
+        self.address: str = str(place.address)
+        self.gateway: str | None = None if place.gateway is None else str(place.gateway)
+        self.epoch: int = place.epoch
+        self.hold_s: float = place.hold_s
+
+
+class SpareEntry:
+    """A worker that is kept aside.
+
+    Attributes:
+        number: Of the spares of the job.
+        address: Where it listens.
+        gateway: Where the one listens through which the program reaches it; None for none.
+        hold_s: How long it waits for a successor.
+    """
+
+    __slots__ = ("address", "gateway", "hold_s", "number")
+
+    def __init__(self, spare: Spare) -> None:
+        self.number: int = spare.number
+        self.address: str = str(spare.address)
+        self.gateway: str | None = None if spare.gateway is None else str(spare.gateway)
+        self.hold_s: float = spare.hold_s
+
+
+class MeshEntry:
+    """A mesh of processes, or of actors in them.
+
+    Attributes:
+        name: As it was spawned.
+        table: The processes.
+        policy: What is done about failures.
+        actors: Port, region, owner and window of actors; None for processes.
+        cls: The class of the actors, pickled, so that whoever has not got it can read the rest.
+        order: What spawned the actors: pickled order, large parts, window; None when it is large.
+        start: What started the processes.
+    """
+
+    __slots__ = ("actors", "cls", "name", "order", "policy", "start", "table")
+
+    def __init__(
+        self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy, runtime: Runtime
+    ) -> None:
+        self.name: str = mesh._name
+        self.table: ProcTable = mesh._table
+        self.policy: RestartPolicy = policy
+        self.actors: tuple[int, Region, tuple[int, int], int] | None = None
+        self.cls: bytes = b""
+        self.order: tuple[bytes, list[bytes], int] | None = None
+        self.start: StartOrder | None = runtime.start_orders.get(mesh._uid)
+        if isinstance(mesh, ActorMesh):
+            self.actors = (mesh._port, mesh._region, mesh._owner_address, mesh._window)
+            self.cls = encode_value(mesh._cls, 1 << 60)[0]
+            self.order = _small(runtime.spawn_orders.get(mesh._uid))
+
+    def mesh(self) -> tuple[ProcMesh | ActorMesh[Any], Exception | None]:
+        """Makes the handle, and says why its class could not be loaded, if so."""
+        if self.actors is None:
+            return ProcMesh(self.table, self.table.region), None
+        cls: type[Actor] = Actor
+        problem = None
+        try:
+            cls = decode(self.cls)
+        except Exception as error:
+            problem = error
+        port, region, owner, window = self.actors
+        return ActorMesh(port, self.name, cls, self.table, region, owner, window), problem
+
+
+def _small(order: Any) -> tuple[bytes, list[bytes], int] | None:
+    if order is None:
+        return None
+    body, buffers, window = order
+    if len(body) + sum(memoryview(part).nbytes for part in buffers) > _ORDER_BYTES_MAX:
+        return None
+    return body, [bytes(part) for part in buffers], window
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Gives the bytes that `decode_entry` reads; agents keep them unread."""
+    return encode_value(entry, 1 << 60)[0]
+
+
+def decode_entry(body: bytes) -> Entry:
+    """Reads what `encode_entry` gave."""
+    entry: Entry = decode(body)
+    return entry

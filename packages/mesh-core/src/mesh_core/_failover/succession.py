@@ -1,0 +1,205 @@
+"""From the first worker that a successor was granted to the whole job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh_core._configuration.config import effective
+from mesh_core._core import Targets
+from mesh_core._failover.job import Job
+from mesh_core._failover.journal import Journal
+from mesh_core._failover.journal_entries import (
+    HostsEntry,
+    MeshEntry,
+    PlaceEntry,
+    SpareEntry,
+    decode_entry,
+)
+from mesh_core._failover.take_over import TakeOverError
+from mesh_core._hosts.address import Address
+from mesh_core._hosts.attach import joined, obituary
+from mesh_core._hosts.places import Place
+from mesh_core._meshes.actor_mesh import ActorMesh
+from mesh_core._meshes.mesh import ProcMesh
+from mesh_core._program import runtime as current
+from mesh_core._serialization.wire import HOST_DIED, PROC_DIED, proc_id
+from mesh_core._supervision.failure import FailureDetail, failure_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh_core._core import Keys, Message
+    from mesh_core._errors import SupervisionError
+    from mesh_core._failover.claims import Claim, Taken
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["Succession"]
+
+ROOT = 0
+_HEARTBEATS = 3
+
+
+class Succession:
+    """From the first worker to the whole job."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        claim: Claim,
+        first: Taken,
+        addresses: Sequence[Address],
+        keys: Keys,
+    ) -> None:
+        self._runtime = runtime
+        self._claim = claim
+        self._first = first
+        self._addresses = addresses
+        self._keys = keys
+        self._config = effective()
+
+    def run(self) -> Job:
+        """Takes the other workers, and then what the journal says that there is."""
+        self._join(self._first)
+        notes = self._read_journal()
+        entries = {number: decode_entry(body) for number, body in notes.items()}
+        host_entries = [one for one in entries.values() if isinstance(one, HostsEntry)]
+        self._take_others([one for one in entries.values() if isinstance(one, PlaceEntry)])
+        procs: list[ProcMesh] = []
+        actors: list[ActorMesh[Any]] = []
+        why_not: dict[str, Exception] = {}
+        for number, entry in entries.items():
+            if not isinstance(entry, MeshEntry):
+                continue
+            if _is_local(entry):
+                # It has died with the program.
+                del notes[number]
+                continue
+            mesh, problem = entry.mesh()
+            if entry.order is not None:
+                body, parts, window = entry.order
+                buffers = [memoryview(part) for part in parts]
+                self._runtime.spawn_orders[number] = (body, buffers, window)
+            if entry.start is not None:
+                self._runtime.start_orders[number] = entry.start
+            self._runtime.ownership.spawned(ROOT, mesh, entry.policy)
+            if isinstance(mesh, ActorMesh):
+                actors.append(mesh)
+            else:
+                procs.append(mesh)
+            if problem is not None:
+                why_not[entry.name] = problem
+        self._runtime.journal = Journal(self._runtime, notes, self._runtime.places.living())
+        for entry in entries.values():
+            if isinstance(entry, SpareEntry):
+                self._hold_spare(entry)
+        failures = self._take_stock(procs, actors)
+        host_meshes = [entry.mesh() for entry in host_entries]
+        generation = self._runtime.generation
+        return Job(host_meshes, procs, actors, why_not, failures, generation)
+
+    def _join(self, taken: Taken) -> None:
+        grant = taken.grant
+        place = Place(
+            grant.host, taken.address, taken.gateway, self._keys, self._config, epoch=grant.epoch
+        )
+        self._runtime.places.restore(place)
+        joined(self._runtime, place, taken.route, grant.host_name)
+
+    def _read_journal(self) -> dict[int, bytes]:
+        agent = proc_id(self._first.grant.host, 0)
+        limit_s = self._config.attach_timeout_s
+        notes: dict[int, bytes] | None = self._runtime.ask_agent(
+            agent, "read_journal", timeout=limit_s
+        )
+        if notes is None:
+            raise TakeOverError(
+                f"the worker at {self._first.address} was lost while it was taken over: try again"
+            )
+        return notes
+
+    def _take_others(self, entries: Sequence[PlaceEntry]) -> None:
+        """Takes the rest of the workers; those that cannot be had are dead."""
+        noted = {entry.host: entry for entry in entries}
+        gateways: dict[Address, Address | None] = dict.fromkeys(self._addresses)
+        for entry in entries:
+            gateways[Address.parse(entry.address)] = _gateway(entry)
+        gateways.pop(self._first.address, None)
+        silence_s = _HEARTBEATS * self._config.heartbeat_s
+        taken, whys = self._claim.take_others(gateways, self._config.host_lease_s, silence_s)
+        for one in taken:
+            self._join(one)
+        for host in {self._first.grant.host, *(one.grant.host for one in taken)}:
+            known = noted.pop(host, None)
+            if known is not None:
+                self._runtime.places.of(host).hold_s = known.hold_s
+        for host, entry in noted.items():
+            why = next((why for why in whys if entry.address in why), "it is not to be had")
+            address = Address.parse(entry.address)
+            gateway = self._claim.gateway_to(address, _gateway(entry))
+            place = Place(
+                host, address, gateway, self._keys, self._config, entry.hold_s, entry.epoch
+            )
+            self._runtime.places.restore(place)
+            self._runtime.engine.host_gone(host, obituary(self._runtime, entry.address, why))
+
+    def _hold_spare(self, entry: SpareEntry) -> None:
+        address = Address.parse(entry.address)
+        gateway = self._claim.gateway_to(address, _gateway(entry))
+        self._runtime.places.spares.hold(
+            address, gateway, self._keys, self._config, entry.hold_s, entry.number
+        )
+
+    def _take_stock(
+        self, procs: Sequence[ProcMesh], actors: Sequence[ActorMesh[Any]]
+    ) -> list[SupervisionError]:
+        """Tells all processes who owns them now; gives what has failed and is not mended."""
+        meshes: list[ProcMesh | ActorMesh[Any]] = [*procs, *actors]
+        places = {mesh._proc_of(rank) for mesh in meshes for rank in range(len(mesh))}
+        if not places:
+            return []
+        targets = Targets([(proc, at) for at, proc in enumerate(sorted(places))])
+        reply = self._runtime.call_agents(targets, "root_back")
+        answers: list[Message] = self._runtime.engine.wait(reply, None) or []
+        found: list[SupervisionError] = []
+        for answer in answers:
+            if answer.code == 0:
+                for uid, rank, body in current.value_of(answer):
+                    hit = [mesh for mesh in meshes if mesh._uid == uid]
+                    self._runtime.ownership.actor_failed(uid, rank, body)
+                    found += self._given(body, [(mesh, rank) for mesh in hit])
+            elif answer.code in (PROC_DIED, HOST_DIED) and answer.body:
+                proc, body = answer.from_proc, answer.body
+                self._runtime.ownership.proc_died(proc, body)
+                found += self._given(
+                    body, [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
+                )
+        return found
+
+    def _given(
+        self, body: bytes, hit: Sequence[tuple[ProcMesh | ActorMesh[Any], int]]
+    ) -> list[SupervisionError]:
+        """Takes a failure off the list: whoever takes over is given it."""
+        detail = FailureDetail.decode(body)
+        ownership = self._runtime.ownership
+        is_mended = any(ownership.brings_back(mesh) for mesh, _ in hit)
+        if not detail.failure_id or not hit or is_mended:
+            return []
+        ownership.observed(detail.failure_id)
+        mesh, rank = hit[0]
+        where = {
+            "mesh_name": mesh._name,
+            "actor": mesh._class_name,
+            "rank": rank,
+            "point": dict(mesh._point(rank)),
+        }
+        return [failure_error(detail, **where)]
+
+
+def _gateway(entry: PlaceEntry | SpareEntry) -> Address | None:
+    return None if entry.gateway is None else Address.parse(entry.gateway)
+
+
+def _is_local(entry: MeshEntry) -> bool:
+    """Says whether a mesh was on the machine of the program, under no worker."""
+    return entry.table.hosts[0][0] == 0

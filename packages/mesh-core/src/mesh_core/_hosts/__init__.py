@@ -1,0 +1,1 @@
+"""Machines that serve a job as hosts."""

@@ -1,0 +1,567 @@
+"""The processes of one host, for the job: slots, owners, deaths."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sys
+import threading
+import time
+
+from mesh_core._configuration.config import effective
+from mesh_core._core import Targets
+from mesh_core._logging.forwarder import RemoteLog
+from mesh_core._logging.printer import LogPrinter
+from mesh_core._meshes.shape import Extent, Point
+from mesh_core._observability.events import recorder
+from mesh_core._processes import kernel as _kernel
+from mesh_core._processes.processes import LocalHost, ProcSpec
+from mesh_core._program.job_dir import JobDir
+from mesh_core._security.job_credentials import mark_credentials
+from mesh_core._serialization.wire import PROC_DIED, STOPPED, proc_id, proc_name
+from mesh_core._supervision.failure import FailureDetail
+from mesh_core._testing.mock import patches_here
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from mesh_core._core import Message
+    from mesh_core._logging.line import LogLine
+    from mesh_core._meshes.proc_table import ProcTable
+    from mesh_core._processes.command import BootstrapCommand
+    from mesh_core._processes.processes import ExitReport
+    from mesh_core._processes.template_cache import Seeds
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["HostAgent", "StartOrder"]
+
+# Beyond the graces that a process gives its own parts.
+_END_S = 2.0
+_FLUSH_S = 2.0
+# How often in a row of looks a process may be found silent: once it may just have come up.
+_SILENT_MAX = 2
+
+
+class StartOrder:
+    """Processes to start on one host.
+
+    Attributes:
+        table: The mesh that they are.
+        bootstrap: What each runs first, pickled; empty for nothing.
+        commands: What to execute for each, where it is not the template.
+        binds: Processors and memory of each.
+        config: What was configured where the mesh was spawned.
+        preload: Modules that the processes will need.
+        early_events: How many events of messages each keeps until somebody subscribes there.
+    """
+
+    __slots__ = (
+        "binds",
+        "bootstrap",
+        "commands",
+        "config",
+        "early_events",
+        "preload",
+        "table",
+    )
+
+    def __init__(
+        self,
+        table: ProcTable,
+        bootstrap: bytes,
+        commands: list[BootstrapCommand] | None,
+        binds: list[Mapping[str, str]] | None,
+        config: Mapping[str, Any],
+        preload: tuple[str, ...],
+        early_events: int,
+    ) -> None:
+        self.table: ProcTable = table
+        self.bootstrap: bytes = bootstrap
+        self.commands: list[BootstrapCommand] | None = commands
+        self.binds: list[Mapping[str, str]] | None = binds
+        self.config: Mapping[str, Any] = config
+        self.preload: tuple[str, ...] = preload
+        self.early_events: int = early_events
+
+
+class _Slot:
+    """One place for a process."""
+
+    __slots__ = (
+        "incarnation",
+        "is_alive",
+        "is_stopping",
+        "order",
+        "rank",
+        "silent_count",
+        "unreachable_s",
+        "was_up",
+        "why_ended",
+    )
+
+    def __init__(self, order: StartOrder, rank: int, incarnation: int) -> None:
+        self.order = order
+        self.rank = rank
+        self.incarnation = incarnation
+        self.is_alive = True
+        self.is_stopping = False
+        # How often somebody has waited for it in vain since it was up.
+        self.silent_count = 0
+        # Why we have ended it although nobody had told it to stop.
+        self.why_ended: str | None = None
+        self.connected_no_more()
+
+    def connected_no_more(self) -> None:
+        """Begins anew: no process has connected to this host from here."""
+        self.was_up = False
+        # For how long it has had no connection to this process, once it has had one.
+        self.unreachable_s = 0.0
+
+    @property
+    def unresponsive_timeout_s(self) -> float:
+        """How long its process may be silent before it is killed."""
+        limit_s: float = self.order.config["unresponsive_timeout_s"]
+        return limit_s
+
+
+class HostAgent:
+    """Looks after the processes of this host."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        first_slot: int,
+        *,
+        seeds: Seeds | None = None,
+        on_start: Callable[[int, str], None] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._slots: dict[int, _Slot] = {}
+        self._next_slot = first_slot
+        # Of every slot here: none has one of a machine that was in our place before.
+        self._first_life = runtime.identity.incarnation
+        self._is_closing = False
+        self._tell_start = on_start
+        self._changed = threading.Condition()
+        # How many stops are under way that nobody has been told the end of.
+        self._stops = 0
+        self._directory = JobDir(runtime.identity.directory)
+        config = effective()
+        self._printer = LogPrinter(config.log_group_window_s)
+        # Where the program that wants to see what is printed here is on another host.
+        self._remote_log = RemoteLog(lambda lines: runtime.ask_agent(0, "log_lines", lines))
+        self._host = LocalHost(
+            runtime.identity.directory,
+            on_exit=self._on_exit,
+            on_log=self._on_log,
+            on_start=None if on_start is None else self._on_start,
+            on_look=self._look,
+            tail_lines=config.log_tail_lines,
+            log_dir=config.log_dir,
+            seeds=seeds,
+        )
+
+    @property
+    def next_slot(self) -> int:
+        """The first slot that was never used."""
+        return self._next_slot
+
+    def reserve(self, count: int) -> int:
+        """Sets slots in a row aside."""
+        with self._changed:
+            first = self._next_slot
+            self._next_slot += count
+        return first
+
+    def _open_directory(self) -> None:
+        self._runtime.engine.listen()
+        mark_credentials(self._runtime)
+
+    def start(self, order: StartOrder) -> None:
+        """Starts the processes of a mesh that are on this host."""
+        self._directory.make(self._open_directory)
+        me = self._runtime.identity.host
+        ranks = [
+            rank for rank in range(len(order.table.region)) if order.table.proc(rank) >> 32 == me
+        ]
+        specs = []
+        with self._changed:
+            if order.table.owner[0] >> 32 != me:
+                # No link of ours breaks when the owner dies: its host has to tell.
+                self._runtime.engine.watch(order.table.owner[0])
+            for rank in ranks:
+                slot = _Slot(order, rank, self._first_life)
+                number = order.table.proc(rank) & 0xFFFF_FFFF
+                self._slots[number] = slot
+                specs.append(self._spec(number, slot))
+        for spec in specs:
+            self._runtime.engine.proc_started(proc_id(me, spec.slot), spec.incarnation)
+            self._note_start(spec.slot)
+        self._host.spawn(specs, order.preload)
+
+    def _spec(self, number: int, slot: _Slot) -> ProcSpec:
+        order, rank = slot.order, slot.rank
+        identity = self._runtime.identity
+        entry = pickle.dumps(
+            {
+                "identity": {
+                    "host": identity.host,
+                    "host_name": identity.host_name,
+                    "slot": number,
+                    "incarnation": slot.incarnation,
+                    "job": identity.job,
+                    "token": identity.token,
+                    "directory": identity.directory,
+                    "table": order.table,
+                    "rank": rank,
+                    "outlives_root": identity.outlives_root,
+                },
+                "config": dict(order.config),
+                "host_epochs": dict(self._runtime.host_epochs),
+                "bootstrap": order.bootstrap,
+                "early_events": order.early_events,
+                "patches": patches_here(),
+            },
+            5,
+        )
+        return ProcSpec(
+            slot=number,
+            incarnation=slot.incarnation,
+            name=_log_name(order.table, rank),
+            entry=entry,
+            command=None if order.commands is None else order.commands[rank],
+            bind=None if order.binds is None else order.binds[rank % order.table.per_host],
+            unresponsive_timeout_s=slot.unresponsive_timeout_s,
+        )
+
+    def living(self) -> list[int]:
+        """Gives the slots whose processes live."""
+        with self._changed:
+            return [number for number, slot in self._slots.items() if slot.is_alive]
+
+    def wait_until_empty(self, limit_s: float) -> bool:
+        """Waits until no process lives and no stop is unanswered; returns whether that is so.
+
+        Args:
+            limit_s: The longest wait.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._stops == 0 and not self._any_alive(self._slots), limit_s
+            )
+
+    def replace(self, number: int, order: StartOrder | None) -> int | None:
+        """Starts a process in a slot whose process has died; None when it lives.
+
+        Args:
+            number: The slot.
+            order: What its mesh was started with, should it have died with another machine that
+                was in the place of this one.
+
+        Raises:
+            RuntimeError: There never was one.
+        """
+        self._directory.make(self._open_directory)
+        with self._changed:
+            slot = self._slots.get(number)
+            if slot is None:
+                slot = self._lost_slot(number, order)
+            if slot.is_alive:
+                return None
+            slot.incarnation += 1
+            slot.is_alive = True
+            slot.is_stopping = False
+            slot.why_ended = None
+            slot.silent_count = 0
+            slot.connected_no_more()
+            spec = self._spec(number, slot)
+        proc = proc_id(self._runtime.identity.host, number)
+        self._runtime.engine.proc_started(proc, slot.incarnation)
+        self._note_start(number)
+        self._host.spawn([spec], slot.order.preload)
+        return slot.incarnation
+
+    def _lost_slot(self, number: int, order: StartOrder | None) -> _Slot:
+        """Makes a slot as it was on the machine that was here before: its process is dead."""
+        proc = proc_id(self._runtime.identity.host, number)
+        rank = None if order is None else order.table.rank_of(proc)
+        if order is None or rank is None:
+            raise RuntimeError(f"no process was ever started in slot {number}")
+        if order.table.owner[0] >> 32 != self._runtime.identity.host:
+            self._runtime.engine.watch(order.table.owner[0])
+        slot = self._slots[number] = _Slot(order, rank, self._first_life)
+        slot.is_alive = False
+        return slot
+
+    def stop(
+        self, message: Message | None, numbers: list[int], grace_s: float, is_drained: bool
+    ) -> None:
+        """Stops processes in good order, and answers when they are gone."""
+        with self._changed:
+            self._stops += 1
+            alive = [n for n in numbers if n in self._slots and self._slots[n].is_alive]
+            for number in alive:
+                self._slots[number].is_stopping = True
+        host = self._runtime.identity.host
+        asked: dict[int, int] = {}
+        for number in alive:
+            target = Targets([(proc_id(host, number), 0)])
+            asked[number] = self._runtime.call_agents(target, "end", grace_s, is_drained)
+        threading.Thread(
+            target=self._await_ends, args=(message, asked, grace_s), name="mesh-stop", daemon=True
+        ).start()
+
+    def _await_ends(self, message: Message | None, asked: dict[int, int], grace_s: float) -> None:
+        try:
+            self._end_all(asked, grace_s)
+            if message is not None and message.from_port:
+                self._runtime.engine.answer(message, 0, pickle.dumps(None, 5))
+        finally:
+            with self._changed:
+                self._stops -= 1
+                self._changed.notify_all()
+
+    def _end_all(self, asked: dict[int, int], grace_s: float) -> None:
+        """Kills what gives no sign of life in time, or does not end although it bounds itself."""
+        until = time.monotonic() + grace_s
+        limit_s = grace_s + effective().cleanup_timeout_s + _END_S
+        wait = self._runtime.engine.wait
+        for number, reply in asked.items():
+            if wait(reply, max(until - time.monotonic(), 0.0)) is None:
+                self._runtime.engine.forget(reply)
+                self._host.kill(number)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._any_alive(asked), limit_s)
+        for number in asked:
+            if self._any_alive([number]):
+                self._host.kill(number)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._any_alive(asked))
+            for number in asked:
+                del self._slots[number]
+        self._host.flush(_FLUSH_S)
+        self._remote_log.flush(_FLUSH_S)
+        self._printer.flush()
+
+    def _any_alive(self, numbers: Iterable[int]) -> bool:
+        return any(self._slots[number].is_alive for number in numbers)
+
+    def signal(self, slot: int, number: int) -> None:
+        """Sends a signal to a process, if it lives; has sent it when this returns."""
+        pid = self._host.pid(slot)
+        if pid is not None:
+            _kernel.kill_quietly(pid, number)
+
+    def end_silent(self, number: int, why: str) -> None:
+        """Kills a process that somebody waits for in vain again and again since it was up."""
+        proc = proc_id(self._runtime.identity.host, number)
+        with self._changed:
+            slot = self._slots.get(number)
+            if slot is None or not slot.is_alive or not self._runtime.engine.is_up(proc):
+                return
+            slot.silent_count += 1
+            if slot.silent_count < _SILENT_MAX:
+                return
+            slot.why_ended = why
+        self._host.kill(number)
+
+    def _look(self, passed_s: float) -> None:
+        """Kills processes that exist but have had no connection to this one for too long."""
+        with self._changed:
+            slots = [pair for pair in self._slots.items() if pair[1].is_alive]
+        for number, slot in slots:
+            if self._runtime.engine.is_up(proc_id(self._runtime.identity.host, number)):
+                slot.was_up, slot.unreachable_s = True, 0.0
+            elif slot.was_up:
+                slot.unreachable_s += passed_s
+                self._check_reachable(number, slot)
+
+    def _check_reachable(self, number: int, slot: _Slot) -> None:
+        limit_s = slot.unresponsive_timeout_s
+        pid = self._host.pid(number)
+        # One that is stopped is the warden's, one that a debugger stops is left alone.
+        if slot.unreachable_s < limit_s or pid is None or _kernel.state_of(pid) in ("T", "t"):
+            return
+        if slot.why_ended is None:
+            slot.why_ended = f"it closed its connections, and was killed after {limit_s:g} s"
+            self._host.kill(number)
+
+    def condition(self, number: int) -> tuple[str, str]:
+        """Returns which process is in a slot, and what keeps it from answering if that is known."""
+        host = self._runtime.identity.host_name
+        if number == 0:
+            return f"host {host}", self._waits_for()
+        pid = self._host.pid(number)
+        with self._changed:
+            slot = self._slots.get(number)
+        if pid is None or slot is None:
+            return f"on {host}", f"has not started{self._why_unborn()}"
+        return f"pid {pid} on {host}", f"has not answered{self._why_silent(number, pid, slot)}"
+
+    def _why_silent(self, number: int, pid: int, slot: _Slot) -> str:
+        stop = self._host.stop_of(number)
+        if stop is not None:
+            name = signal.Signals(stop.signal).name
+            return f"; it has been stopped by {name} for {time.monotonic() - stop.since:.0f} s"
+        if _kernel.state_of(pid) == "t":
+            return "; a debugger has stopped it"
+        if slot.unreachable_s:
+            return f"; it has had no connections for {slot.unreachable_s:.0f} s"
+        return ""
+
+    def _why_unborn(self) -> str:
+        warden = self._host.stopped_warden()
+        if warden is None:
+            return ""
+        pid, stopped_s = warden
+        return f"; its warden (pid {pid}) has been stopped by a signal for {stopped_s:.0f} s"
+
+    def _waits_for(self) -> str:
+        """Returns which processes of this host are to end and have not."""
+        with self._changed:
+            ending = [n for n, slot in self._slots.items() if slot.is_alive and slot.is_stopping]
+        if not ending:
+            return "has not answered"
+        who, what = self.condition(ending[0])
+        more = f", and {len(ending) - 1} more" if len(ending) > 1 else ""
+        return f"waits for the end of {len(ending)} processes: {who} {what}{more}"
+
+    def owner_died(self, proc: int) -> None:
+        """Ends the processes that an actor of a dead process owned; they clean up."""
+        # What the program owned may wait for its successor.
+        kept = (0, 0) if self._runtime.identity.outlives_root else None
+        with self._changed:
+            numbers = [
+                number
+                for number, slot in self._slots.items()
+                if slot.is_alive and not slot.is_stopping
+                if slot.order.table.owner[0] == proc and slot.order.table.owner != kept
+            ]
+        if numbers:
+            self.stop(None, numbers, effective().stop_grace_s, False)
+
+    def close(self, grace_s: float) -> None:
+        """Ends every process and waits for it."""
+        self._is_closing = True
+        with self._changed:
+            for slot in self._slots.values():
+                slot.is_stopping = True
+        self._host.close(grace_s)
+        self._directory.close()
+        self._remote_log.flush(_FLUSH_S)
+        self._printer.flush()
+
+    def pid(self, number: int) -> int | None:
+        """Gives the process id in a slot."""
+        return self._host.pid(number)
+
+    def _note_start(self, number: int) -> None:
+        if recorder.is_on:
+            slot = self._slots[number]
+            recorder.record(
+                "proc_started",
+                peer=proc_id(self._runtime.identity.host, number),
+                rank=slot.rank,
+                actor=slot.order.table.uid,
+                text=slot.order.table.name,
+                attributes={"incarnation": slot.incarnation},
+            )
+
+    def _on_log(self, line: LogLine) -> None:
+        if recorder.is_on:
+            slot = self._slots.get(line.slot)
+            recorder.record(
+                "log_line",
+                peer=proc_id(self._runtime.identity.host, line.slot),
+                text=line.text,
+                actor=0 if slot is None else slot.order.table.uid,
+                rank=0 if slot is None else slot.rank,
+                subject=line,
+            )
+        if not effective().log_forward:
+            return
+        if self._runtime.is_root:
+            self.show(line)
+        else:
+            self._remote_log.put(line)
+
+    def show(self, line: LogLine) -> None:
+        """Prints a line of a process."""
+        config = effective()
+        if config.log_prefix:
+            self._printer(line)
+        else:
+            stream = sys.stderr if line.stream == "stderr" else sys.stdout
+            print(line.text, file=stream, flush=True)
+
+    def _on_start(self, number: int, _incarnation: int, pid: int) -> None:
+        with self._changed:
+            slot = self._slots[number]
+        if self._tell_start is not None:
+            self._tell_start(pid, _log_name(slot.order.table, slot.rank))
+
+    def _on_exit(self, report: ExitReport) -> None:
+        with self._changed:
+            slot = self._slots[report.slot]
+            slot.is_alive = False
+            is_expected = slot.is_stopping
+            self._changed.notify_all()
+        table, rank = slot.order.table, slot.rank
+        proc = proc_id(self._runtime.identity.host, report.slot)
+        fields = {
+            "mesh_name": table.name,
+            "rank": rank,
+            "point": dict(_point(table, rank)),
+            "host": self._runtime.identity.host_name,
+            "proc": proc_name(proc),
+            "pid": report.pid,
+            "exit_code": report.exit_code,
+            "signal": report.signal,
+            "log_tail": report.log_tail,
+            "reason": slot.why_ended or _reason(report),
+        }
+        if recorder.is_on:
+            recorder.record(
+                "proc_died",
+                peer=proc,
+                rank=rank,
+                actor=table.uid,
+                text=table.name,
+                code=int(not is_expected),
+                attributes=fields,
+            )
+        if is_expected:
+            detail = FailureDetail(0, STOPPED, {**fields, "log_tail": (), "signal": None})
+            detail.fields.pop("exit_code")
+            detail.fields.pop("signal")
+        else:
+            failure_id = self._runtime.engine.new_port()
+            detail = FailureDetail(failure_id, PROC_DIED, fields, None, table.owner[0])
+        self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
+        if not self._is_closing:
+            # Off this thread, which has other deaths to report.
+            threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
+
+
+def _reason(report: ExitReport) -> str | None:
+    """Says why a process is gone, where neither a status nor a signal does."""
+    if report.why is not None and report.exit_code is not None:
+        return f"it could not start: {report.why}"
+    if report.why is not None and report.signal is not None:
+        return report.why
+    return report.reason if report.exit_code is None and report.signal is None else None
+
+
+def _log_name(table: ProcTable, rank: int) -> str:
+    if not table.region.labels:
+        return table.name
+    point = _point(table, rank)
+    # `_log_printer.split_name` reads this.
+    places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
+    return f"{table.name}{{{places}}}"
+
+
+def _point(table: ProcTable, rank: int) -> Point:
+    return Point(rank, Extent(table.region.labels, table.region.sizes))

@@ -1,0 +1,224 @@
+"""What a client asks of a worker when it wants it to serve its job. Never a pickle: JSON."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+
+from mesh_core._configuration.config import check
+from mesh_core._errors import ConfigError
+from mesh_core._hosts.epoch import EPOCH_MAX
+from mesh_core._workers.request_fields import OrderFields, is_plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from mesh_core._configuration.config import Config
+
+__all__ = [
+    "BESIDE",
+    "HOLD",
+    "RELEASE",
+    "SERVE",
+    "VERSION",
+    "AttachOrder",
+    "Welcome",
+    "this_program",
+]
+
+VERSION = 1
+# Serve the job; keep free for it; be free for others again; have it served beside whatever is.
+SERVE, HOLD, RELEASE, BESIDE = _VERBS = ("serve", "hold", "release", "beside")
+
+
+class AttachOrder:
+    """A job, and which of its hosts the worker is to be.
+
+    Attributes:
+        job: The job, 16 bytes.
+        token: Proof of belonging to it, 32 bytes.
+        host: The number of the host in the job.
+        owner: Who asks, for people.
+        lease_s: After how long without a sign of life of the client the worker leaves the job.
+        generation: How many programs have run the job before this one, at least.
+        hold_s: How long the worker holds the job for a successor of the client; 0 not at all.
+        config: What is configured in the client.
+        epoch: How many machines were in the place of the host before.
+        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it,
+            or to be told the port at which it is served `beside` others.
+        path: Where the client finds modules; what of it exists on the worker is used there too.
+        worker_id: The id of the only worker that may say yes; empty for whichever is there.
+    """
+
+    __slots__ = (
+        "config",
+        "epoch",
+        "generation",
+        "hold_s",
+        "host",
+        "job",
+        "lease_s",
+        "owner",
+        "path",
+        "token",
+        "verb",
+        "worker_id",
+    )
+
+    def __init__(
+        self,
+        job: bytes,
+        token: bytes,
+        host: int,
+        owner: str,
+        lease_s: float,
+        config: Mapping[str, Any],
+        path: Sequence[str],
+        epoch: int = 0,
+        verb: str = SERVE,
+        generation: int = 0,
+        hold_s: float = 0.0,
+        worker_id: str = "",
+    ) -> None:
+        self.job: bytes = job
+        self.token: bytes = token
+        self.host: int = host
+        self.owner: str = owner
+        self.lease_s: float = lease_s
+        self.config: Mapping[str, Any] = config
+        self.path: Sequence[str] = path
+        self.generation: int = generation
+        self.hold_s: float = hold_s
+        self.epoch: int = epoch
+        self.verb: str = verb
+        self.worker_id: str = worker_id
+
+    @staticmethod
+    def of_program(
+        job: bytes,
+        token: bytes,
+        host: int,
+        config: Config,
+        *,
+        epoch: int = 0,
+        verb: str = SERVE,
+        generation: int = 0,
+        hold_s: float = 0.0,
+        worker_id: str = "",
+    ) -> AttachOrder:
+        """Makes the request of this program."""
+        return AttachOrder(
+            job,
+            token,
+            host,
+            this_program(),
+            config.host_lease_s,
+            config.as_mapping(),
+            [os.path.abspath(folder) for folder in sys.path],
+            epoch,
+            verb,
+            generation,
+            hold_s,
+            worker_id,
+        )
+
+    def encode(self) -> bytes:
+        """Gives the bytes that `decode` reads."""
+        facts = {
+            "version": VERSION,
+            "job": self.job.hex(),
+            "token": self.token.hex(),
+            "host": self.host,
+            "epoch": self.epoch,
+            "verb": self.verb,
+            "owner": self.owner,
+            "lease_s": self.lease_s,
+            "path": list(self.path),
+            "generation": self.generation,
+            "hold_s": self.hold_s,
+            "worker_id": self.worker_id,
+            "config": {k: v for k, v in self.config.items() if is_plain(v)},
+        }
+        return json.dumps(facts).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> AttachOrder:
+        """Reads what `encode` gave.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        try:
+            fields = OrderFields(body)
+            version = fields.whole("version", 0, 2**31)
+        except ValueError as error:
+            raise ValueError(f"this is no request of a Mesh client ({error})") from error
+        if version != VERSION:
+            raise ValueError(
+                f"the client speaks version {version} of attaching, this worker {VERSION}: "
+                "install the same version of mesh-core on both"
+            )
+        try:
+            verb = fields.word("verb", *_VERBS)
+            order = AttachOrder(
+                fields.octets("job", 16),
+                fields.octets("token", 32),
+                fields.whole("host", int(verb == SERVE), 2**32 - 1),
+                fields.name("owner"),
+                fields.seconds("lease_s"),
+                fields.settings("config"),
+                fields.texts("path"),
+                fields.whole("epoch", 0, EPOCH_MAX),
+                verb,
+                fields.whole("generation", 0, EPOCH_MAX),
+                fields.seconds("hold_s", may_be_0=True),
+                fields.name("worker_id"),
+            )
+        except ValueError as error:
+            raise ValueError(f"this is no request of a Mesh client ({error})") from error
+        try:
+            check(order.config)
+        except ConfigError as error:
+            raise ValueError(
+                f"it does not know what is configured in the client ({error}): "
+                "install the same version of mesh-core on both"
+            ) from error
+        return order
+
+
+class Welcome:
+    """What a worker says that serves the job.
+
+    Attributes:
+        host_name: What its machine calls itself.
+        worker_id: What tells this worker from all others, before and after it.
+    """
+
+    __slots__ = ("host_name", "worker_id")
+
+    def __init__(self, host_name: str, worker_id: str) -> None:
+        self.host_name: str = host_name
+        self.worker_id: str = worker_id
+
+    def encode(self) -> str:
+        """Gives the text that `decode` reads."""
+        return f"{self.host_name}\n{self.worker_id}"
+
+    @staticmethod
+    def decode(text: bytes) -> Welcome:
+        """Reads what `encode` gave, whatever it is."""
+        host_name, _, worker_id = text.decode(errors="replace").partition("\n")
+        return Welcome(host_name, worker_id)
+
+
+def this_program() -> str:
+    """Names this process for the people at other machines."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename} (process {os.getpid()})"

@@ -1,0 +1,371 @@
+"""The hosts that a program has attached, as places: which machine is in each, and which before.
+
+A host is a place in the job as a rank is one on a host: when its machine dies, another one takes
+the place, as the next epoch of the same host. Only the program keeps this table, so that all
+others hear of deaths and replacements in the same order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from mesh_core._errors import HostDied
+from mesh_core._hosts.epoch import EPOCH_MAX
+from mesh_core._hosts.route import ways
+from mesh_core._hosts.standby import Spares
+from mesh_core._serialization.wire import proc_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mesh_core._configuration.config import Config
+    from mesh_core._core import Keys
+    from mesh_core._hosts.address import Address
+    from mesh_core._hosts.route import Route
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["Place", "Places"]
+
+# How many leases long a machine that was taken for dead is told so: by itself it leaves after one.
+_FENCE_LEASES = 2
+
+
+class Place:
+    """One attached host.
+
+    Attributes:
+        host: Its number in the job.
+        address: Where the worker listens that is in the place, or was.
+        gateway: Where the worker listens through which that one is reached; None for none.
+        keys: What both sides prove themselves with.
+        config: What was configured when it was attached.
+        epoch: How many machines were tried in the place before this one.
+        joined_epoch: The same of the one that was the last to join.
+        route: How the host is reached, as it was found; None before it has joined, and behind its
+            death.
+        obituary: Why it is dead; None while it is not.
+        has_left: It was dismissed in good order.
+        host_name: What the machine that was last in the place calls itself.
+        hold_s: How long the host waits for a successor of the program.
+        is_beside: The worker serves the job beside whatever else it serves.
+        worker_id: Which worker is in the place; before it has joined the only one that may come,
+            empty for any.
+        unwanted: Of one that was dismissed before it had joined: whether it is shut down then,
+            or only left.
+    """
+
+    __slots__ = (
+        "address",
+        "config",
+        "epoch",
+        "gateway",
+        "has_left",
+        "hold_s",
+        "host",
+        "host_name",
+        "is_beside",
+        "joined_epoch",
+        "keys",
+        "obituary",
+        "replacing",
+        "route",
+        "unwanted",
+        "worker_id",
+    )
+
+    def __init__(
+        self,
+        host: int,
+        address: Address,
+        gateway: Address | None,
+        keys: Keys,
+        config: Config,
+        hold_s: float = 0.0,
+        epoch: int = 0,
+        *,
+        is_beside: bool = False,
+    ) -> None:
+        self.host: int = host
+        self.is_beside: bool = is_beside
+        self.unwanted: bool | None = None
+        self.worker_id: str = ""
+        self.hold_s: float = hold_s
+        self.address: Address = address
+        self.gateway: Address | None = None if gateway == address else gateway
+        self.keys: Keys = keys
+        self.config: Config = config
+        self.epoch: int = epoch
+        self.joined_epoch: int = 0
+        self.route: Route | None = None
+        self.obituary: bytes | None = None
+        self.has_left: bool = False
+        self.host_name: str = str(address)
+        # One replacement at a time.
+        self.replacing: threading.Lock = threading.Lock()
+
+    @property
+    def route_keys(self) -> Keys | None:
+        """The keys for connections to this host alone; None for those of the program."""
+        return self.keys if self.keys.is_local else None
+
+
+class Places:
+    """All attached hosts of a job."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._places: dict[int, Place] = {}
+        self._changed = threading.Condition()
+        self.spares: Spares = Spares(runtime)
+
+    def add(
+        self,
+        addresses: Sequence[Address],
+        gateway: Address | None,
+        keys: Keys,
+        config: Config,
+        hold_s: float = 0.0,
+        *,
+        is_beside: bool = False,
+    ) -> tuple[Place, ...]:
+        """Makes places, with numbers that no host of the job has had."""
+        with self._changed:
+            first = max(self._places, default=0) + 1
+            places = [
+                Place(host, address, gateway, keys, config, hold_s, is_beside=is_beside)
+                for host, address in enumerate(addresses, first)
+            ]
+            self._places.update((place.host, place) for place in places)
+        return tuple(places)
+
+    def restore(self, place: Place) -> None:
+        """Makes a place that the program before had."""
+        with self._changed:
+            self._places[place.host] = place
+
+    def of(self, host: int) -> Place:
+        """Gives the place of a number."""
+        return self._places[host]
+
+    def worker_id(self, host: int) -> str:
+        """Says which worker is in a place; nothing where none is, or the program itself."""
+        with self._changed:
+            place = self._places.get(host)
+            return "" if place is None or place.route is None else place.worker_id
+
+    def name_of(self, host: int) -> str:
+        """Returns what the machine of a host calls itself, or where it is, or its number."""
+        with self._changed:
+            place = self._places.get(host)
+        return str(host) if place is None else place.host_name
+
+    def forget(self) -> None:
+        """Lets go of all hosts, which are told nothing."""
+        with self._changed:
+            self._places.clear()
+
+    def joined(self, place: Place, route: Route) -> None:
+        """A machine has taken a place: its host and those that are there learn of each other."""
+        with self._changed:
+            others = [other for other in self._living() if other is not place]
+            dead = [(other.host, other.obituary) for other in self._dead() if other is not place]
+            epochs = [(other.host, other.epoch) for other in others if other.epoch]
+            known = {other.host: other.route for other in others if other.route is not None}
+            # Still there where the agent has not been told yet that the machine before is dead.
+            former = None if place.has_left else place.route
+            place.route = route
+            place.joined_epoch = place.epoch
+            place.obituary = None
+            self._changed.notify_all()
+        if former is not None:
+            self._start_fence(place, place.epoch, former)
+        tell = self._runtime.tell_agent
+        agent = proc_id(place.host, 0)
+        for host, epoch in epochs:
+            tell(agent, "host_back", host, epoch)
+        for host, obituary in dead:
+            tell(agent, "host_gone", host, obituary)
+        tell(agent, "routes", ways(route, known))
+        for host, there in known.items():
+            if place.epoch:
+                tell(proc_id(host, 0), "host_back", place.host, place.epoch)
+            tell(proc_id(host, 0), "routes", ways(there, {place.host: route}))
+        if place.unwanted is not None:
+            self._runtime.dismiss(place.host, is_shutdown=place.unwanted)
+
+    def unwant(self, hosts: Iterable[int], *, is_shutdown: bool) -> None:
+        """Has machines leave as soon as they have joined, should they be on the way."""
+        with self._changed:
+            for host in hosts:
+                place = self._places.get(host)
+                if place is not None and place.route is None and place.obituary is None:
+                    place.unwanted = is_shutdown
+
+    def died(self, host: int, epoch: int, obituary: bytes) -> None:
+        """A machine is dead: all others hear it, and itself, should it not be."""
+        with self._changed:
+            place = self._places.get(host)
+            if place is None or place.obituary is not None or epoch < place.joined_epoch:
+                # It is told late: another machine is in the place already.
+                return
+            others = [other.host for other in self._living() if other is not place]
+            route, place.route = place.route, None
+        if self._runtime.journal is not None:
+            self._runtime.journal.left(host)
+        for other in others:
+            self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, obituary)
+        if route is not None and not place.has_left:
+            self._start_fence(place, epoch + 1, route)
+        with self._changed:
+            # Not before: a replacement is told of behind the death.
+            place.obituary = obituary
+            self._changed.notify_all()
+
+    def living(self) -> list[int]:
+        """Gives the hosts that have joined and are neither dead nor dismissed.
+
+        Those that are reached through another come first.
+        """
+        with self._changed:
+            places = sorted(self._living(), key=lambda place: place.gateway is None)
+        return [place.host for place in places]
+
+    def leaving(self, host: int) -> bool:
+        """Notes that a host is told to leave; says whether it has to be."""
+        with self._changed:
+            place = self._places.get(host)
+            if place is None or place.has_left or place.route is None:
+                return False
+            place.has_left = True
+            return True
+
+    def withdrew(self, host: int, epoch: int | None = None) -> Place | None:
+        """Notes that a machine goes by itself, so it is not fenced; None when it was not in.
+
+        Args:
+            host: The number of the host.
+            epoch: Which machine; the one that is in the place when left out.
+        """
+        with self._changed:
+            place = self._places.get(host)
+            if place is None or place.has_left or place.route is None:
+                return None
+            if epoch is not None and epoch < place.joined_epoch:
+                return None
+            place.route = None
+            return place
+
+    def replace(self, host: int, worker: str | None, *, may_return: bool, is_urgent: bool) -> None:
+        """Puts another machine into the place of a dead one; returns when it has joined.
+
+        Args:
+            host: The number of the host.
+            worker: Where the worker of the machine listens; a spare when left out.
+            may_return: Without a spare, ask the worker that was there before.
+            is_urgent: It may live again by now, which is as good.
+
+        Raises:
+            HostDied: No machine could be had; or it is the host of the program.
+            RuntimeError: The host lives, or was shut down.
+            ValueError: The address is malformed.
+        """
+        # Not at the top: most programs never attach, and importing Mesh is to be light.
+        from mesh_core._hosts.address import Address
+
+        place = self._places.get(host)
+        if place is None:
+            raise RuntimeError("the host of the program cannot be replaced: it ends with it")
+        given = None if worker is None else Address.parse_reachable(worker)
+        if given is not None and not given.is_loopback and place.keys.is_local:
+            raise ValueError(f"{given} is not on this machine, and the hosts have no credentials")
+        with place.replacing:
+            if is_urgent and self._is_living(place):
+                return
+            self._await_death(place)
+            reasons = []
+            while machine := self._next_machine(place, given, may_return):
+                address, gateway, is_spare = machine
+                # A spare has just said that it is there.
+                limit_s = place.config.host_lease_s if is_spare else place.config.attach_timeout_s
+                why = self._put(place, address, gateway, limit_s)
+                if why is None:
+                    return
+                reasons.append(why)
+                if not is_spare:
+                    break
+        why = "; ".join(reasons) or "no spare is left: give the address of a worker"
+        raise HostDied(host=str(place.address), reason=f"it could not be replaced ({why})")
+
+    def _await_death(self, place: Place) -> None:
+        """Waits until all that is to be done about the death of a host is done."""
+        if place.has_left:
+            raise RuntimeError(f"host {place.address} was shut down: attach it again")
+        if self._is_living(place):
+            raise RuntimeError(f"host {place.address} lives: only what has died can be replaced")
+        with self._changed:
+            self._changed.wait_for(
+                lambda: place.obituary is not None or self._runtime.is_over,
+                place.config.heartbeat_s,
+            )
+
+    def _is_living(self, place: Place) -> bool:
+        return place.obituary is None and not self._runtime.engine.is_host_dead(place.host)
+
+    def _next_machine(
+        self, place: Place, given: Address | None, may_return: bool
+    ) -> tuple[Address, Address | None, bool] | None:
+        """Gives whose turn it is, through which worker it is reached, and whether it is a spare."""
+        if given is not None:
+            return given, None if given == place.gateway else place.gateway, False
+        spare = self.spares.take()
+        if spare is not None:
+            return spare.address, spare.gateway, True
+        return (place.address, place.gateway, False) if may_return else None
+
+    def _put(
+        self, place: Place, address: Address, gateway: Address | None, limit_s: float
+    ) -> str | None:
+        """Has a worker take a place; gives the reason why it does not."""
+        from mesh_core._hosts.attach import ask_until_taken
+
+        if place.epoch == EPOCH_MAX:
+            return f"its place was taken {EPOCH_MAX} times, which is the most"
+        before = place.address, place.gateway
+        place.address, place.gateway = address, gateway
+        place.worker_id = ""
+        # Also of an attempt that fails: the worker may have heard it, and only its answer is lost.
+        place.epoch += 1
+        why = ask_until_taken(self._runtime, place, limit_s)
+        if why is not None:
+            place.address, place.gateway = before
+        return why
+
+    def _start_fence(self, place: Place, epoch: int, route: Route) -> None:
+        threading.Thread(
+            target=self._fence,
+            args=(place, epoch, route),
+            name=f"mesh-fence-{place.host}",
+            daemon=True,
+        ).start()
+
+    def _fence(self, place: Place, epoch: int, route: Route) -> None:
+        """Tells a machine that was taken for dead so, as soon as it can be reached again."""
+        pause_s = place.config.heartbeat_s
+        until = time.monotonic() + max(_FENCE_LEASES * place.config.host_lease_s, pause_s)
+        while not self._runtime.is_over and time.monotonic() < until:
+            try:
+                self._runtime.engine.fence(
+                    place.host, epoch, route.addresses, pause_s, route.gateway, place.route_keys
+                )
+            except OSError:
+                time.sleep(pause_s)
+            else:
+                return
+
+    def _living(self) -> list[Place]:
+        return [p for p in self._places.values() if p.route is not None and not p.has_left]
+
+    def _dead(self) -> list[Place]:
+        return [place for place in self._places.values() if place.obituary is not None]

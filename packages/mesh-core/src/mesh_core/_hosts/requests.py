@@ -1,0 +1,128 @@
+"""What hosts are asked for: slots, processes, another machine in the place of a dead one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from mesh_core._calls.task_future import AgentFuture
+from mesh_core._core import Targets
+from mesh_core._errors import HostDied
+from mesh_core._meshes.mesh_place import owner_here
+from mesh_core._program.runtime import runtime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh_core._meshes.mesh import ProcMesh
+
+__all__ = ["ask_host", "ask_hosts", "replace_host", "revive_all", "start_again"]
+
+
+def ask_host(host: int, method: str, *args: Any) -> Any:
+    """Asks the agent of a host and waits: short questions only.
+
+    Raises:
+        HostDied: The host is dead.
+    """
+    return ask_hosts([host], method, *args)[0]
+
+
+def ask_hosts(hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
+    """Asks the agents of some hosts the same, all at once, and waits for all.
+
+    Raises:
+        HostDied: One is dead.
+        Exception: What one has raised; the first of them, where there are more.
+    """
+    current = runtime()
+    waits: list[Callable[[], Any]] = []
+    for host in hosts:
+        if host == current.identity.host and current.host_agent is not None:
+            # We are that agent. Its own thread would do the same.
+            waits.append(partial(getattr(current.agent, "do_" + method), None, *args))
+        else:
+            waits.append(_asked(host << 32, method, *args).get)
+    answers: list[Any] = []
+    failures: list[Exception] = []
+    for wait in waits:
+        try:
+            answers.append(wait())
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return answers
+
+
+def start_again(mesh: ProcMesh, index: int) -> bool:
+    """Starts a process in the place of a dead one; says whether it had died.
+
+    Where its host has died too, a spare takes the place of that first.
+
+    Raises:
+        HostDied: The host is dead, and no spare could be had.
+    """
+    current = mesh._runtime
+    proc = mesh._proc_of(index)
+    host, slot = proc >> 32, proc & 0xFFFF_FFFF
+    order = current.start_orders.get(mesh._uid)
+    while True:
+        try:
+            incarnation = ask_host(host, "replace", slot, order)
+            break
+        except HostDied:
+            # The spare may die too; this raises when none is left.
+            replace_host(host, None, may_return=False, is_urgent=True)
+    if incarnation is None:
+        return False
+    if not current.is_agent_of(proc):
+        current.engine.proc_started(proc, incarnation)
+    current.engine.watch(proc)
+    return True
+
+
+def replace_host(host: int, worker: str | None, *, may_return: bool, is_urgent: bool) -> None:
+    """Has the program put another machine into the place of a dead one.
+
+    Args:
+        host: The number of the host.
+        worker: Where the worker of the machine listens; a spare when left out.
+        may_return: Without a spare, take the worker that was there before.
+        is_urgent: It may live again by now, which is as good.
+
+    Raises:
+        HostDied: No machine could be had.
+        RuntimeError: The host lives.
+        ValueError: The address is malformed.
+    """
+    current = runtime()
+    if current.is_root:
+        current.places.replace(host, worker, may_return=may_return, is_urgent=is_urgent)
+    else:
+        _ask(0, "replace_host", host, worker, may_return, is_urgent)
+
+
+def revive_all(host: int) -> None:
+    """Starts all again that whoever runs had on a host."""
+    from mesh_core._meshes.mesh import ProcMesh
+
+    current = runtime()
+    for mesh in current.ownership.children_of(owner_here()[1]):
+        if not isinstance(mesh, ProcMesh) or mesh._uid in current.stopped_meshes:
+            continue
+        for rank in range(len(mesh)):
+            if mesh._proc_of(rank) >> 32 == host:
+                mesh._replace_lost(rank)
+
+
+def _ask(proc: int, method: str, *args: Any) -> Any:
+    return _asked(proc, method, *args).get()
+
+
+def _asked(proc: int, method: str, *args: Any) -> AgentFuture:
+    from mesh_core._meshes.mesh import this_proc
+
+    reply = runtime().call_agents(Targets([(proc, 0)]), method, *args)
+    return AgentFuture(reply, this_proc(), method, is_value=True)

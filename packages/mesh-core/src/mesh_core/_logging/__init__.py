@@ -1,0 +1,1 @@
+"""What processes print: captured, forwarded and shown."""

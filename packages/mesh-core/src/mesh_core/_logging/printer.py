@@ -1,0 +1,210 @@
+"""Printing the lines of many processes on the controller's own streams."""
+
+import itertools
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from mesh_core._logging.line import LogLine, Stream
+
+# A repeat is held back this long for others to join it; first occurrences are never held back.
+DEFAULT_WINDOW_S = 0.2
+
+# More than this many texts within a window are a flood, in which few repeats are near.
+_GROUP_COUNT_MAX = 1024
+_NOTHING = (0,)
+_PLACE = re.compile(r"\s*\w+: *(\d+)/(\d+)\s*")
+
+
+@dataclass
+class _Group:
+    """A text that was printed once, and who has repeated it since."""
+
+    mesh: str
+    stream: Stream
+    text: str
+    number: int
+    """Counts up: groups are printed in this order."""
+    closes_at: float
+    repeats: dict[str, int] = field(default_factory=dict)
+    """Ranks by full name."""
+    repeat_count: int = 0
+
+
+_Key = tuple[str, Stream, str]
+
+
+class LogPrinter:
+    """Prints lines with the name of their process, and gathers those that many repeat.
+
+    The first of equal lines is printed at once. Those that other processes of the mesh print
+    within the window follow as one: `[trainers 7 more: ranks 1-7] ready`. Lines that differ in
+    anything are never put together, and the lines of one process keep their order.
+
+    Args:
+        window_s: How long repeats are gathered; 0 prints every line by itself.
+        clock: The monotonic time.
+    """
+
+    def __init__(
+        self, window_s: float = DEFAULT_WINDOW_S, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._window_s = window_s
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._groups: dict[_Key, _Group] = {}
+        self._group_count = 0
+        # What is held back of each process, and the groups it is held back in, by number.
+        self._held: dict[str, list[int]] = {}
+        self._repeated: dict[int, _Group] = {}
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, line: LogLine) -> None:
+        """Prints a line, or holds it back as a repeat."""
+        mesh, rank = split_name(line.name, line.slot)
+        key = (mesh, line.stream, line.text)
+        with self._condition:
+            self._close_groups(self._clock())
+            group = self._groups.get(key)
+            if group is not None:
+                self._hold(group, line.name, rank)
+                return
+            self._print_held(line.name)
+            _print(line.stream, f"[{line.name}] {line.text}")
+            if self._window_s > 0:
+                self._open_group(key)
+
+    def flush(self) -> None:
+        """Prints what is held back."""
+        with self._condition:
+            self._print_groups(self._group_count)
+            self._groups.clear()
+
+    def close(self) -> None:
+        """Prints what is held back and ends the thread; lines may still come, one by one."""
+        with self._condition:
+            self._window_s = 0
+            self.flush()
+            self._condition.notify()
+
+    def close_groups(self) -> None:
+        """Prints the groups whose window is over."""
+        with self._condition:
+            self._close_groups(self._clock())
+
+    def _open_group(self, key: _Key) -> None:
+        if len(self._groups) == _GROUP_COUNT_MAX:
+            oldest = next(iter(self._groups))
+            self._print_groups(self._groups[oldest].number)
+            del self._groups[oldest]
+        self._group_count += 1
+        closes_at = self._clock() + self._window_s
+        self._groups[key] = _Group(*key, self._group_count, closes_at)
+
+    def _hold(self, group: _Group, name: str, rank: int) -> None:
+        if group.number < self._held.get(name, _NOTHING)[-1]:
+            self._print_held(name)  # This line would overtake one that came before it.
+        held = self._held.setdefault(name, [])
+        if not held or held[-1] != group.number:
+            held.append(group.number)
+        group.repeats[name] = rank
+        group.repeat_count += 1
+        self._repeated[group.number] = group
+        self._wake_thread()
+
+    def _print_held(self, name: str) -> None:
+        """Prints all that a process has repeated, and what of others must come before."""
+        if name in self._held:
+            self._print_groups(self._held[name][-1])
+
+    def _close_groups(self, now: float) -> None:
+        over = list(
+            itertools.takewhile(lambda item: item[1].closes_at <= now, self._groups.items())
+        )
+        if over:
+            self._print_groups(over[-1][1].number)
+        for key, _ in over:
+            del self._groups[key]
+
+    def _print_groups(self, last: int) -> None:
+        """Prints the repeats held back in groups up to one, which stay open."""
+        for number in sorted(self._repeated):
+            if number > last:
+                break
+            group = self._repeated.pop(number)
+            _print(group.stream, f"[{_who(group)}] {group.text}")
+            for name in group.repeats:
+                held = self._held[name]
+                assert held[0] == number
+                del held[0]
+                if not held:
+                    del self._held[name]
+            group.repeats = {}
+            group.repeat_count = 0
+
+    def _wake_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mesh-log-window", daemon=True)
+            self._thread.start()
+        self._condition.notify()
+
+    def _run(self) -> None:
+        """Closes windows in time; sleeps without end while nothing is held back."""
+        with self._condition:
+            while self._window_s > 0:
+                self._close_groups(self._clock())
+                if self._repeated:
+                    first = next(iter(self._groups.values()))
+                    self._condition.wait(max(0.001, first.closes_at - self._clock()))
+                else:
+                    self._condition.wait()
+
+
+def split_name(name: str, slot: int) -> tuple[str, int]:
+    """Returns mesh and rank of a process by its name.
+
+    Example:
+        >>> split_name("trainers{hosts: 1/2, gpus: 3/8}", slot=12)
+        ('trainers', 11)
+    """
+    mesh, brace, places = name.partition("{")
+    if not brace or not places.endswith("}"):
+        return name, slot
+    rank = 0
+    for place in places[:-1].split(","):
+        match = _PLACE.fullmatch(place)
+        if match is None:
+            return name, slot
+        rank = rank * int(match[2]) + int(match[1])
+    return mesh, rank
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """Returns numbers in short: `0-2,5`."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _who(group: _Group) -> str:
+    if group.repeat_count == 1:
+        return next(iter(group.repeats))
+    word = "ranks" if len(set(group.repeats.values())) > 1 else "rank"
+    return f"{group.mesh} {group.repeat_count} more: {word} {ranges(group.repeats.values())}"
+
+
+def _print(stream: Stream, text: str) -> None:
+    # Looked up each time: notebooks and tests put others in their place.
+    target = sys.stderr if stream == "stderr" else sys.stdout
+    try:
+        target.write(text + "\n")
+        target.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # Closed, or nobody reads it: the processes are not to blame.

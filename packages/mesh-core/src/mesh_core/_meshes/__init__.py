@@ -1,0 +1,1 @@
+"""Hosts, processes, actors and values as arrays with named dimensions."""

@@ -1,0 +1,285 @@
+"""Actors as an array with named dimensions: what `ProcMesh.spawn` gives."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from mesh_core._actors.actor import Actor, endpoints_of, member_of
+from mesh_core._calls.endpoint import EndpointProperty, endpoint_of
+from mesh_core._calls.task_future import AgentFuture, EndFuture, ReadyFuture, StopFuture
+from mesh_core._configuration.config import effective
+from mesh_core._core import Region, Targets
+from mesh_core._errors import MeshStopped, SpawnError
+from mesh_core._hosts.requests import start_again
+from mesh_core._meshes.handle_job import runtime_of_job
+from mesh_core._meshes.mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
+from mesh_core._meshes.placed_mesh import PlacedMesh
+from mesh_core._program.runtime import runtime
+from mesh_core._serialization.wire import CALL, INTERNAL, READY, SPAWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, Self
+
+    from mesh_core._calls.future import Future
+    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._meshes.proc_table import ProcTable
+    from mesh_core._meshes.shape import Point
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["ActorMesh", "check_class"]
+
+A = TypeVar("A", bound=Actor)
+_READY = bytes([INTERNAL]) + READY.encode() + b"\0"
+
+
+class ActorMesh(PlacedMesh, Generic[A]):
+    """Actors in processes. Endpoints of their class are attributes: `mesh.step.call(...)`."""
+
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        cls: type[A],
+        table: ProcTable,
+        region: Region,
+        owner: tuple[int, int],
+        window: int,
+        whole: Region | None = None,
+        current: Runtime | None = None,
+    ) -> None:
+        self._runtime = runtime() if current is None else current
+        self._port = self._uid = port
+        self._name = name
+        self._cls = cls
+        self._class_name = cls.__qualname__
+        self._table = table
+        self._region = region
+        self._whole = region if whole is None else whole
+        self._owner_address = owner
+        self._window = window
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
+        )
+
+    def _as_class(self, cls: type[Any]) -> ActorMesh[Any]:
+        """Gives the same actors as instances of a class: the one that their processes have."""
+        return ActorMesh(
+            self._port,
+            self._name,
+            cls,
+            self._table,
+            self._region,
+            self._owner_address,
+            self._window,
+            self._whole,
+            self._runtime,
+        )
+
+    @property
+    def _stopped(self) -> bool:
+        current = self._runtime
+        return self._port in current.stopped_meshes or current.is_over
+
+    def _mark_stopped(self, reason: str | None) -> None:
+        if self._port not in self._runtime.stopped_meshes:
+            self._runtime.note_stopped(self._port, ENDED, reason)
+
+    def _target(self, index: int) -> Targets:
+        return Targets([(self._proc_of(index), index)])
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_targets":
+            pairs = [(self._proc_of(index), index) for index in range(len(self))]
+            self.__dict__["_targets"] = targets = Targets(pairs)
+            return targets
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = member_of(self.__dict__["_cls"], name)
+        handle = endpoint_of(self, name, found)
+        if isinstance(found, EndpointProperty):
+            # The next look-up finds it without coming here.
+            self.__dict__[name] = handle
+        return handle
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when `__init__` has ended everywhere; raises what it raised."""
+        if self._stopped:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.engine.call(
+            CALL, self._targets, self._port, _READY, b"", [], AGENT_WINDOW, None, True
+        )
+        return ReadyFuture(reply, self, "__init__", value=True)
+
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
+        """Stops the actors once they have served what is queued; each cleans up.
+
+        Stopping twice is the same as once. The future raises what a `__cleanup__` raised, and the
+        failure of an actor that failed on the way.
+
+        Raises:
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        current = self._runtime
+        if current.is_over:
+            return ENDED
+        check_owned(self, self._is_slice, self._owner_address)
+        return self._begin_stop(None)
+
+    def _begin_stop(self, reason: str | None) -> Future[None]:
+        """Stops the mesh for whoever may; callers are told the reason, where there is one."""
+        current = self._runtime
+        if self._port in current.stopped_meshes:
+            return current.stopped_meshes[self._port]
+        current.ownership.stopping(self._port)
+        future = self._end_future(effective().stop_grace_s, True, reason)
+        current.note_stopped(self._port, future, reason)
+        return future
+
+    def _end_future(self, grace_s: float, is_drained: bool, reason: str | None = None) -> EndFuture:
+        parts = [self._stop_actors(grace_s, is_drained, reason=reason)]
+        return EndFuture(parts, self._runtime.ownership, self._ended)
+
+    def _stop_actors(
+        self,
+        grace_s: float,
+        is_drained: bool,
+        *,
+        is_forced: bool = False,
+        reason: str | None = None,
+    ) -> StopFuture:
+        reply = self._runtime.call_agents(
+            self._targets, "stop_actor", self._port, is_drained, grace_s, reason
+        )
+        if not is_forced:
+            self._runtime.stop_watch.watch(reply, grace_s)
+        return StopFuture(reply, self, is_forced=is_forced)
+
+    def _ended(self) -> None:
+        self._runtime.stopped_meshes[self._port] = ENDED
+        self._runtime.ownership.stopped(self._port)
+
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        current = self._runtime
+        future = current.stopped_meshes.get(self._port)
+        if future is None:
+            grace_s = current.ownership.grace_s()
+            future = self._end_future(grace_s, not is_owner_failed)
+            current.stopped_meshes[self._port] = future
+        return future.outcome()
+
+    def replace(self, rank: int | Point) -> None:
+        """Starts a failed actor again; where its process has died, a new process with all it had.
+
+        Raises:
+            HostDied: Its host is dead, and there is no spare to take its place.
+            SpawnError: It was spawned by a program before this one, with more than the journal
+                takes.
+            IndexError: There is no such rank.
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        check_owned(self, self._is_slice, self._owner_address, "replace a rank of")
+        index = index_in(self, rank)
+        at = self._table.rank_of(self._proc_of(index))
+        assert at is not None
+        procs = self._procs()
+        check_owned(procs, False, self._table.owner, "replace a rank of")
+        if not procs._replace_lost(at):
+            # Its process lives: only the actor is to be started anew.
+            self._respawn(index)
+            self._runtime.ownership.restart_done(self._port, index, True)
+
+    def _revive(self, index: int) -> Future[Any]:
+        """Brings a rank back, in a new process where the old one has died."""
+        at = self._table.rank_of(self._proc_of(index))
+        assert at is not None
+        is_new = start_again(self._procs(), at)
+        future = self._respawn(index)
+        if is_new:
+            self._runtime.ownership.expect_only(self._proc_of(index))
+        return future
+
+    def _procs(self) -> ProcMesh:
+        """All the processes of the mesh that this one was spawned on a part of."""
+        from mesh_core._meshes.mesh import ProcMesh
+
+        return ProcMesh(self._table, self._table.region)
+
+    def _respawn(self, index: int) -> Future[Any]:
+        """Spawns the actor again; what is left of it is stopped first."""
+        order = self._runtime.spawn_orders.get(self._port)
+        if order is None:
+            raise SpawnError(
+                f"mesh {self._name!r} was spawned by the program before with more than the journal "
+                "takes (1 MiB), so its ranks cannot be started again: spawn another mesh"
+            )
+        body, buffers, window = order
+        targets = Targets([(self._proc_of(index), index)])
+        reply = self._runtime.engine.call(
+            SPAWN,
+            targets,
+            self._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            AGENT_WINDOW,
+            None,
+            True,
+        )
+        return AgentFuture(reply, self, "__init__")
+
+    def __repr__(self) -> str:
+        return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return _restore_actor_mesh, (
+            self._runtime.identity.job,
+            self._port,
+            self._name,
+            self._cls,
+            self._table,
+            self._region,
+            self._owner_address,
+            self._window,
+            self._whole,
+        )
+
+
+def _restore_actor_mesh(
+    job: bytes,
+    port: int,
+    name: str,
+    cls: type[A],
+    table: ProcTable,
+    region: Region,
+    owner: tuple[int, int],
+    window: int,
+    whole: Region,
+) -> ActorMesh[A]:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    current = runtime_of_job(job, "actor mesh", name)
+    return ActorMesh(port, name, cls, table, region, owner, window, whole, current)
+
+
+def check_class(cls: type) -> None:
+    """Raises ValueError unless a class can be spawned."""
+    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+        raise ValueError(f"{cls!r} is not a subclass of Actor: derive the class from Actor")
+    taken = [name for name in endpoints_of(cls) if hasattr(ActorMesh, name)]
+    if taken:
+        raise ValueError(
+            f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of something that every "
+            "mesh has: rename it"
+        )

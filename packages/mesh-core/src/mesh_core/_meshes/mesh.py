@@ -1,0 +1,660 @@
+"""Hosts, processes and actors as arrays with named dimensions.
+
+A mesh is a table of processes and a region of it. Slicing makes another region over the same table,
+so every slice is as good as the whole: it can be called, split, flattened, sent in a message. Only
+the whole, as it was spawned, can be stopped, and only by who spawned it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ParamSpec, TypeVar, overload
+
+from mesh_core._actors.actor import Actor
+from mesh_core._calls.port_transit import note_ports
+from mesh_core._calls.task_future import AgentFuture, EndFuture, HostStopFuture, ReadyFuture
+from mesh_core._configuration.config import effective
+from mesh_core._core import Region, Targets
+from mesh_core._errors import MeshStopped, SpawnError
+from mesh_core._hosts.requests import ask_hosts, replace_host, revive_all, start_again
+from mesh_core._meshes.activation import tensor_layer
+from mesh_core._meshes.actor_mesh import ActorMesh, check_class
+from mesh_core._meshes.handle_job import runtime_of_job
+from mesh_core._meshes.mesh_place import (
+    AGENT_WINDOW,
+    ENDED,
+    check_owned,
+    epoch_of,
+    index_in,
+    owner_here,
+)
+from mesh_core._meshes.placed_mesh import ContextMesh, PlacedMesh
+from mesh_core._meshes.proc_table import ProcTable
+from mesh_core._meshes.shape import Point
+from mesh_core._meshes.spawn_callbacks import tell_of_spawn
+from mesh_core._meshes.spawn_checks import check_arguments, checked_dims, modules_in_use
+from mesh_core._observability.events import recorder
+from mesh_core._processes.command import BootstrapCommand
+from mesh_core._program.runtime import is_running, runtime
+from mesh_core._serialization.pickler import encode_order, encode_value
+from mesh_core._serialization.wire import SPAWN
+from mesh_core._supervision.policy import RestartPolicy
+from mesh_core._testing.mock import replacement_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Literal, Self
+
+    from mesh_core._calls.future import Future
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["HostMesh", "ProcMesh", "this_host", "this_proc"]
+
+A = TypeVar("A", bound=Actor)
+P = ParamSpec("P")
+# The host that the program itself runs on.
+_PROGRAM_HOST = (0,)
+
+
+class HostMesh(ContextMesh):
+    """Machines. `this_host()` is the one where the caller runs."""
+
+    def __init__(
+        self,
+        hosts: tuple[int, ...],
+        region: Region,
+        command: BootstrapCommand | None,
+        job: bytes | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._region = region
+        self._command = command
+        # The host of the program is in every job of the program, so its handle is in none.
+        is_anywhere = hosts == _PROGRAM_HOST
+        self._job = None if is_anywhere else job or runtime().identity.job
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(self._hosts, region, self._command, self._job)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the job of these hosts has ended."""
+        if self._job is None:
+            return False
+        return not is_running() or runtime().identity.job != self._job
+
+    def _require_job(self) -> None:
+        """Check that the job of these hosts has not ended; another one may have their numbers.
+
+        Raises:
+            ForeignHandle: It has ended.
+        """
+        if self._job is not None:
+            runtime_of_job(self._job, "host mesh")
+
+    def spawn_procs(
+        self,
+        per_host: Mapping[str, int] | None = None,
+        bootstrap: Callable[[], Awaitable[None] | None] | None = None,
+        name: str | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
+    ) -> ProcMesh:
+        """Starts processes on every host; returns before they run.
+
+        Args:
+            per_host: Dimensions to add, with their sizes; one process for each host when empty.
+            bootstrap: Runs once in each process before any actor; plain or `async`.
+            name: Shown in logs and errors.
+            proc_bind: Processors and memory nodes for each process of a host.
+            bootstrap_command: What to execute instead of a fork of the warm template; may be a
+                function of the place in the mesh.
+
+        Raises:
+            ValueError: A size is not a positive number, a name is taken, or `proc_bind` has not one
+                entry for each process of a host.
+            RuntimeError: Mesh is shut down.
+            ForeignHandle: The hosts belong to a job of this program that has ended.
+        """
+        self._require_job()
+        dims = checked_dims(per_host or {}, self._region.labels)
+        count = 1
+        for size in dims.values():
+            count *= size
+        if proc_bind is not None and len(proc_bind) != count:
+            raise ValueError(
+                f"proc_bind has {len(proc_bind)} entries for {count} processes of a host: "
+                "give one for each"
+            )
+        current = runtime()
+        region = Region.row_major(
+            [*self._region.labels, *dims], [*self._region.sizes, *dims.values()]
+        )
+        hosts, host_name = self._reserve(count)
+        table = ProcTable(
+            current.engine.new_port(),
+            name or "procs",
+            hosts,
+            count,
+            region,
+            owner_here(),
+            host_name,
+            self._command,
+        )
+        mesh = ProcMesh(table, region)
+        commands = _commands(bootstrap_command or self._command, mesh)
+        from mesh_core._hosts.agent import StartOrder
+
+        setup = b"" if bootstrap is None else encode_callable(bootstrap)
+        preload = modules_in_use() if current.is_root else ()
+        binds: list[Mapping[str, str]] | None = None
+        if proc_bind is not None:
+            binds = [dict(bind) for bind in proc_bind]
+        config = effective().as_mapping()
+        early = recorder.early_events_max()
+        order = StartOrder(table, setup, commands, binds, config, preload, early)
+        current.start_orders[table.uid] = order
+        policy = RestartPolicy("never")
+        current.ownership.announce(table.owner[1], mesh, policy)
+        ask_hosts([host for host, _ in hosts], "start", order)
+        current.ownership.spawned(table.owner[1], mesh, policy)
+        tell_of_spawn(mesh)
+        return mesh
+
+    def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
+        hosts = [self._hosts[rank] for rank in self._region]
+        answers = ask_hosts(hosts, "reserve", count)
+        placed = [(host, first) for host, (first, _) in zip(hosts, answers, strict=True)]
+        return tuple(placed), answers[-1][1] if answers else ""
+
+    def with_python_executable(self, path: str) -> HostMesh:
+        """Gives the same hosts, whose processes will use another interpreter.
+
+        So will the processes that actors in them spawn on their `this_host()`.
+        """
+        from mesh_core._processes.command import default_bootstrap_cmd
+
+        command = default_bootstrap_cmd()
+        changed = BootstrapCommand(path, args=command.args, env=command.env)
+        return HostMesh(self._hosts, self._region, changed, self._job)
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when every host can be reached; raises `HostDied` for one that cannot."""
+        self._require_job()
+        agents = self._agents()
+        reply = runtime().call_agents(agents._targets(), "ready")
+        return AgentFuture(reply, agents, "attach", value=True)
+
+    @property
+    def worker_ids(self) -> tuple[str, ...]:
+        """Which worker serves each host, as `attach_to_workers` takes it; asked in the program.
+
+        A worker that comes in the place of another has another id. Empty for the host of the
+        program, and for those that have not joined.
+        """
+        if self._is_over or not is_running():
+            return ("",) * len(self)
+        places = runtime().places
+        return tuple(places.worker_id(self._hosts[rank]) for rank in self._region)
+
+    def _agents(self) -> ProcMesh:
+        """The processes that look after these hosts: who failures are told of by rank."""
+        hosts = tuple((self._hosts[at], 0) for at in self._region)
+        region = Region.row_major(self._region.labels, self._region.sizes)
+        owner = owner_here()
+        table = ProcTable(0, "hosts", hosts, 1, region, owner, runtime().identity.host_name)
+        return ProcMesh(table, region)
+
+    @property
+    def host_epoch(self) -> int:
+        """A number that grows whenever the machine of one of the hosts is replaced."""
+        return epoch_of(self._hosts[rank] for rank in self._region)
+
+    def replace(self, rank: int | Point, worker: str | None = None) -> None:
+        """Puts another machine into the place of a dead one, with all that the caller had there.
+
+        Returns when the machine has joined. The caller's processes are started there again, with
+        their actors. Handles of hosts, processes and actors stay valid wherever they are: messages
+        that are sent from now on reach the new ones, and nothing of the old machine is let in any
+        more.
+
+        Args:
+            rank: Which host.
+            worker: Where the worker of the other machine listens. Without it a spare is taken, and
+                when there is none, the worker that was there before, should it be back.
+
+        Raises:
+            IndexError: There is no such rank.
+            RuntimeError: The host lives, or was shut down, or is the one of the program.
+            ValueError: The address is malformed, or on another machine and there are no
+                credentials.
+            HostDied: No worker could be had; it says why.
+            ForeignHandle: The hosts belong to a job of this program that has ended.
+        """
+        self._require_job()
+        host = self._hosts[self._region.rank_at(index_in(self, rank))]
+        replace_host(host, worker, may_return=True, is_urgent=False)
+        revive_all(host)
+
+    def stop(self) -> Future[None]:
+        """Stops every process that the caller has started on these hosts."""
+        if self._is_over:
+            return ENDED
+        owner = owner_here()[1]
+        mine = {self._hosts[rank] for rank in self._region}
+        meshes = [
+            mesh
+            for mesh in runtime().ownership.children_of(owner)
+            if isinstance(mesh, ProcMesh) and mine & {host for host, _ in mesh._table.hosts}
+        ]
+        return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
+
+    def shutdown(self) -> Future[None]:
+        """Stops every process on these hosts, and has the workers among them leave the job.
+
+        The local host is there again on the next use. A worker that serves until it is shut down
+        ends; another one waits for the next job.
+        """
+        if self._is_over:
+            return ENDED
+        return EndFuture([self.stop()], runtime().ownership, self._dismiss)
+
+    def detach(self) -> Future[None]:
+        """Stops every process of the caller on these hosts, and leaves the workers among them.
+
+        They wait for the next job, also those that serve until they are shut down.
+        """
+        if self._is_over:
+            return ENDED
+        return EndFuture([self.stop()], runtime().ownership, self._leave)
+
+    def _dismiss(self) -> None:
+        runtime().dismiss_all([self._hosts[rank] for rank in self._region], is_shutdown=True)
+
+    def _leave(self) -> None:
+        runtime().dismiss_all([self._hosts[rank] for rank in self._region])
+
+    _end_context = shutdown
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, HostMesh)
+            and self._job == other._job
+            and self._hosts == other._hosts
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._hosts, self._region))
+
+    def __repr__(self) -> str:
+        return f"<HostMesh {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        job = runtime().identity.job if self._job is None else self._job
+        return _restore_host_mesh, (job, self._hosts, self._region, self._command)
+
+
+def _restore_host_mesh(
+    job: bytes, hosts: tuple[int, ...], region: Region, command: BootstrapCommand | None
+) -> HostMesh:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    runtime_of_job(job, "host mesh")
+    return HostMesh(hosts, region, command, job)
+
+
+class ProcMesh(PlacedMesh, ContextMesh):
+    """Processes on hosts. Actors are spawned on them."""
+
+    def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
+        # A handle belongs to the job that it was got in, also when the program begins another.
+        self._runtime = runtime() if current is None else current
+        self._table = table
+        self._region = region
+        self._whole = table.region
+        self._uid = table.uid
+
+    def _with_region(self, region: Region) -> Self:
+        return type(self)(self._table, region, self._runtime)
+
+    @property
+    def _name(self) -> str:
+        return self._table.name
+
+    # Errors name a process by its mesh and rank.
+    _class_name = None
+
+    def _targets(self) -> Targets:
+        return Targets([(self._proc_of(index), index) for index in range(len(self))])
+
+    @overload
+    def spawn(self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> A: ...
+    @overload
+    def spawn(
+        self,
+        name: str,
+        cls: type[A],
+        /,
+        *args: Any,
+        restart: str | RestartPolicy,
+        mailbox_len_max: int | None = None,
+        **kwargs: Any,
+    ) -> A: ...
+    @overload
+    def spawn(
+        self,
+        name: str,
+        cls: type[A],
+        /,
+        *args: Any,
+        restart: str | RestartPolicy | None = None,
+        mailbox_len_max: int,
+        **kwargs: Any,
+    ) -> A: ...
+    def spawn(
+        self,
+        name: str,
+        cls: Any,
+        /,
+        *args: Any,
+        restart: Any = None,
+        mailbox_len_max: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Starts one actor in each process; returns before they run.
+
+        What is given back is a mesh: an `ActorMesh`, typed as the class so that checkers know its
+        endpoints.
+
+        Args:
+            name: Shown in logs and errors; need not be unique.
+            cls: The actor's class.
+            *args: Arguments of its `__init__`, pickled now.
+            restart: What to do when an actor fails or its process dies: `permanent`, `transient`,
+                `temporary`, or a `RestartPolicy`. Without it the failure is reported.
+            mailbox_len_max: How many messages of one sender an actor may have waiting.
+            **kwargs: Arguments of its `__init__` by keyword.
+
+        Raises:
+            ValueError: The class is no `Actor`, or an endpoint has the name of something that a
+                mesh has.
+            TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+            MeshStopped: The processes were stopped.
+        """
+        from mesh_core._actors.cell import SpawnOrder
+
+        cls = replacement_of(cls)
+        check_class(cls)
+        check_arguments(cls, args, kwargs)
+        current = self._runtime
+        owner = owner_here()
+        policy = RestartPolicy.of(restart)
+        if current.is_over:
+            raise MeshStopped(mesh_name=self._name, actor=name)
+        if self._table.owner[0] == current.me and self._uid in current.stopped_meshes:
+            why = current.stop_reasons.get(self._uid)
+            raise MeshStopped(why, mesh_name=self._name, actor=name)
+        window = effective().mailbox_len_max if mailbox_len_max is None else mailbox_len_max
+        if window < 1:
+            raise ValueError(f"mailbox_len_max {window} is less than 1")
+        owner_name = current.address(owner[1])
+        order = SpawnOrder(
+            cls, args, kwargs, name, self._table, self._region, owner, owner_name, window
+        )
+        mesh: ActorMesh[Any] = ActorMesh(
+            current.engine.new_port(), name, cls, self._table, self._region, owner, window
+        )
+        body, buffers = encode_order(order, effective().segment_threshold_bytes)
+        current.spawn_orders[mesh._port] = (body, buffers, window)
+        current.ownership.announce(owner[1], mesh, policy)
+        note_ports(body, mesh._targets)
+        reply = current.engine.call(
+            SPAWN,
+            mesh._targets,
+            mesh._port,
+            window.to_bytes(4, "little"),
+            body,
+            buffers,
+            AGENT_WINDOW,
+            None,
+            True,
+        )
+        current.engine.forget(reply)
+        current.ownership.spawned(owner[1], mesh, policy)
+        return mesh
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when every process runs and `bootstrap` has ended there.
+
+        Raises what `bootstrap` raised, or `ProcDied`.
+        """
+        if self._runtime.is_over:
+            raise MeshStopped(mesh_name=self._name)
+        reply = self._runtime.call_agents(self._targets(), "ready")
+        return ReadyFuture(reply, self, "bootstrap", value=True)
+
+    def stop(self, reason: str = "stopped by its owner") -> Future[None]:
+        """Stops all actors, which finish what is queued and clean up, and then the processes.
+
+        Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
+        actors raised, and the failure of one that failed on the way.
+
+        Raises:
+            ValueError: The mesh is a slice, or is owned by somebody else.
+        """
+        current = self._runtime
+        if current.is_over:
+            return ENDED
+        check_owned(self, self._is_slice, self._table.owner)
+        return self._begin_stop(None)
+
+    def _begin_stop(self, reason: str | None) -> Future[None]:
+        """Stops the mesh for whoever may; callers are told the reason, where there is one."""
+        current = self._runtime
+        if self._uid in current.stopped_meshes:
+            return current.stopped_meshes[self._uid]
+        current.ownership.stopping(self._uid)
+        grace_s = effective().stop_grace_s
+        actors = []
+        for mesh in reversed(current.ownership.children_of(self._table.owner[1])):
+            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
+                current.ownership.stopping(mesh._uid)
+                if mesh._uid not in current.stopped_meshes:
+                    # They end with their processes, but only they can say how.
+                    stop = mesh._stop_actors(grace_s, True, is_forced=True, reason=reason)
+                    actors.append(stop)
+                mesh._mark_stopped(reason)
+        future = self._stop_procs(grace_s, actors)
+        current.note_stopped(self._uid, future, reason)
+        return future
+
+    def _stop_procs(
+        self, grace_s: float, actors: Sequence[Future[Any]] = (), *, is_drained: bool = True
+    ) -> EndFuture:
+        replies = []
+        for host, first in self._table.hosts:
+            slots = list(range(first, first + self._table.per_host))
+            targets = Targets([(host << 32, 0)])
+            replies.append(self._runtime.call_agents(targets, "stop", slots, grace_s, is_drained))
+        parts = [HostStopFuture(reply, self, "stop") for reply in replies]
+        return EndFuture([*actors, *parts], self._runtime.ownership, self._ended)
+
+    def _ended(self) -> None:
+        ownership = self._runtime.ownership
+        self._runtime.stopped_meshes[self._uid] = ENDED
+        for mesh in ownership.children_of(self._table.owner[1]):
+            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
+                ownership.stopped(mesh._uid)
+        ownership.stopped(self._uid)
+
+    def _end(self, *, is_owner_failed: bool) -> BaseException | None:
+        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        ownership = self._runtime.ownership
+        ownership.stopping(self._uid)
+        # Already under way where the program has asked for it just before.
+        future = self._runtime.stopped_meshes.get(self._uid)
+        if future is None:
+            grace_s = ownership.grace_s()
+            future = self._stop_procs(grace_s, is_drained=not is_owner_failed)
+            self._runtime.stopped_meshes[self._uid] = future
+        return future.outcome()
+
+    def replace(self, rank: int | Point) -> None:
+        """Starts a new process in the place of a dead one, with the actors that it had.
+
+        Handles of the mesh stay valid wherever they are; messages that are sent from now on reach
+        the new process. Where the host has died, a spare takes its place first.
+
+        Raises:
+            HostDied: Its host is dead, and there is no spare.
+            SpawnError: Actors of it were spawned by a program before this one, with more than the
+                journal takes.
+            IndexError: There is no such rank.
+            RuntimeError: The process lives.
+            ValueError: The mesh is owned by somebody else.
+        """
+        check_owned(self, False, self._table.owner, "replace a rank of")
+        index = index_in(self, rank)
+        if not self._replace_lost(index):
+            raise RuntimeError(
+                f"rank {index} of {self!r} lives: only what has died can be replaced"
+            )
+
+    def _replace_lost(self, index: int) -> bool:
+        """Replaces a rank, if its process has died; says whether it had."""
+        if not start_again(self, index):
+            return False
+        proc = self._proc_of(index)
+        ownership = self._runtime.ownership
+        problem: SpawnError | None = None
+        for mesh in ownership.children_of(self._table.owner[1]):
+            if isinstance(mesh, ActorMesh) and mesh._table == self._table:
+                for lost in mesh._ranks_on(proc):
+                    try:
+                        mesh._respawn(lost)
+                    except SpawnError as error:
+                        # The others come back all the same.
+                        problem = error
+                    else:
+                        ownership.restart_done(mesh._uid, lost, True)
+        ownership.expect_only(proc)
+        ownership.restart_done(self._uid, index, True)
+        if problem is not None:
+            raise problem
+        return True
+
+    def _revive(self, index: int) -> Future[Any]:
+        """Brings a rank back; the future is done when it runs."""
+        start_again(self, index)
+        targets = Targets([(self._proc_of(index), index)])
+        return AgentFuture(self._runtime.call_agents(targets, "ready"), self, "bootstrap")
+
+    @property
+    def host_mesh(self) -> HostMesh:
+        """The hosts that the processes are on."""
+        hosts = tuple(host for host, _ in self._table.hosts)
+        command = self._table.command
+        if len(hosts) == 1:
+            return HostMesh(hosts, Region.row_major([], []), command)
+        return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), command)
+
+    def activate(self) -> AbstractContextManager[Any]:
+        """Has tensors that are made within `with` made on these processes, one on each.
+
+        Raises:
+            RuntimeError: No package that knows of tensors is installed.
+        """
+        return tensor_layer().activate(self._with_region(self._whole), self._region)
+
+    async def logging_option(
+        self,
+        stream_to_client: bool = False,
+        aggregate_window_sec: int | None = None,
+        level: int = 20,
+    ) -> None:
+        """Says what of the processes' logs is printed here.
+
+        Raises:
+            RuntimeError: A window is given, but nothing is streamed.
+            ValueError: The level is not from 0 to 255.
+        """
+        if aggregate_window_sec is not None and not stream_to_client:
+            raise RuntimeError("aggregate_window_sec needs stream_to_client=True")
+        if not 0 <= level <= 255:
+            raise ValueError(f"level {level} is not from 0 to 255")
+        reply = self._runtime.call_agents(self._targets(), "log_level", level)
+        await AgentFuture(reply, self, "logging_option")
+
+    def _end_context(self) -> Future[None]:
+        return self.stop()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ProcMesh)
+            and self._runtime is other._runtime
+            and self._table == other._table
+            and self._region == other._region
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._table, self._region))
+
+    def __repr__(self) -> str:
+        return f"<ProcMesh {self._name!r} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return _restore_proc_mesh, (self._runtime.identity.job, self._table, self._region)
+
+
+def _restore_proc_mesh(job: bytes, table: ProcTable, region: Region) -> ProcMesh:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    return ProcMesh(table, region, runtime_of_job(job, "proc mesh", table.name))
+
+
+def this_host() -> HostMesh:
+    """Gives the host of the caller, as a mesh of one without dimensions.
+
+    In a process that was spawned on hosts with another Python executable, its processes use that
+    executable too.
+    """
+    identity = runtime().identity
+    command = None if identity.table is None else identity.table.command
+    return HostMesh((identity.host,), Region.row_major([], []), command)
+
+
+def this_proc() -> ProcMesh:
+    """Gives the process of the caller, as a mesh of one without dimensions."""
+    identity = runtime().identity
+    if identity.table is None:
+        return ProcMesh(_root_table(), Region.row_major([], []))
+    region = identity.table.region.member(identity.rank)
+    return ProcMesh(identity.table, region)
+
+
+def _root_table() -> ProcTable:
+    identity = runtime().identity
+    hosts = ((identity.host, identity.slot),)
+    region = Region.row_major([], [])
+    return ProcTable(2, "root", hosts, 1, region, (runtime().me, 0), identity.host_name)
+
+
+def _commands(
+    command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None, mesh: ProcMesh
+) -> list[BootstrapCommand] | None:
+    if command is None:
+        if effective().process_start == "exec":
+            from mesh_core._processes.command import default_bootstrap_cmd
+
+            return [default_bootstrap_cmd()] * len(mesh)
+        return None
+    if isinstance(command, BootstrapCommand):
+        return [command] * len(mesh)
+    return [command(mesh._point(rank)) for rank in range(len(mesh))]
+
+
+def encode_callable(function: Callable[[], Any]) -> bytes:
+    """Pickles a function to be run in another process."""
+    return encode_value(function, 1 << 60)[0]

@@ -1,0 +1,81 @@
+"""Where a mesh is in the mesh that was spawned, and whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh_core._actors.context import serving
+from mesh_core._calls.task_future import EndFuture
+from mesh_core._meshes.shape import Extent, Point
+from mesh_core._program.runtime import runtime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh_core._core import Region
+    from mesh_core._meshes.proc_table import ProcTable
+
+__all__ = [
+    "AGENT_WINDOW",
+    "ENDED",
+    "check_owned",
+    "epoch_of",
+    "index_in",
+    "owner_here",
+    "place_in",
+    "ranks_on",
+]
+
+# Agents are asked seldom and answer at once: nobody is held back.
+AGENT_WINDOW = 1 << 31
+# Stands for the end of every mesh that has ended: many may in one program.
+ENDED: EndFuture = EndFuture([], None)
+
+
+def owner_here() -> tuple[int, int]:
+    """Gives the process and port of whoever runs: an actor, or the program."""
+    current = serving()
+    return (runtime().me, 0 if current is None else current.cell.port)
+
+
+def epoch_of(hosts: Iterable[int]) -> int:
+    """Gives a number that grows whenever a machine takes the place of one of some hosts."""
+    engine = runtime().engine
+    return sum(engine.host_epoch(host) for host in set(hosts))
+
+
+def ranks_on(table: ProcTable, region: Region, proc: int) -> list[int]:
+    """Gives the ranks of a region that are in a process: one or none."""
+    rank = table.rank_of(proc)
+    index = None if rank is None else region.index_of(rank)
+    return [] if index is None else [index]
+
+
+def place_in(region: Region, whole: Region, index: int) -> tuple[int, dict[str, int]]:
+    """Gives rank and coordinates, in the mesh as it was spawned, of a rank of one of its slices."""
+    rank = whole.index_of(region.rank_at(index))
+    assert rank is not None
+    return rank, dict(Point(rank, Extent(whole.labels, whole.sizes)))
+
+
+def index_in(mesh: Any, rank: int | Point) -> int:
+    """Gives a rank that may be counted from the end, or be a point, as a number from 0 up.
+
+    Raises:
+        IndexError: There is no such rank.
+    """
+    index = rank.rank if isinstance(rank, Point) else rank
+    if not -len(mesh) <= index < len(mesh):
+        raise IndexError(f"rank {index} is not one of the {len(mesh)} ranks of {mesh!r}")
+    return index % len(mesh)
+
+
+def check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop") -> None:
+    """Raises ValueError unless the mesh is whole and whoever runs has spawned it."""
+    if is_slice:
+        raise ValueError(f"{mesh!r} is a slice: {what} the whole mesh that was spawned")
+    current = serving()
+    is_mine = current is None or current.cell.port == owner[1]
+    if owner[0] != runtime().me or not is_mine:
+        raise ValueError(f"cannot {what} {mesh!r}: it is owned by another actor, let that do it")

@@ -1,0 +1,198 @@
+"""Values with the dimensions of the mesh that they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mesh_core._meshes.shape import MeshTrait, Point, Region, region_at
+from mesh_core._meshes.shape_errors import SelectorError, ShapeError, UnknownDim
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar, overload
+
+    from mesh_core._meshes.shape import Extent, Shape
+
+    # `slice` is a method of each mesh.
+    Part: TypeAlias = slice[Any, Any, Any] | Iterable[SupportsIndex]
+    R = TypeVar("R")
+    Raw = TypeVar("Raw")
+else:
+    R = None
+
+    # To import `typing` takes ten times as long as to import this module.
+    class Generic:
+        __slots__ = ()
+        __class_getitem__ = classmethod(type(list[int]))
+
+
+__all__ = ["ValueMesh"]
+
+
+# How many values a `repr` shows.
+_SHOWN_MAX = 8
+
+
+class ValueMesh(MeshTrait, Generic[R]):
+    """One value for each member of a mesh, by its place.
+
+    ```python
+    losses = trainers.step.call(batch).get()
+    worst = max(losses.values())
+    first_host = losses.slice(hosts=0)
+    for point, loss in losses.items():
+        print(point["gpus"], loss)
+    ```
+
+    Points are relative to the mesh at hand: after slicing they are numbered from 0 again.
+    """
+
+    __slots__ = ("_cells", "_region")
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self, extent: Extent | Region | Shape, values: Iterable[R]) -> None: ...
+        @overload
+        def __init__(
+            self,
+            extent: Extent | Region | Shape,
+            values: Iterable[Raw],
+            decode: Callable[[Raw], R] | None,
+        ) -> None: ...
+
+    def __init__(
+        self,
+        extent: Extent | Region | Shape,
+        values: Iterable[Any],
+        decode: Callable[[Any], R] | None = None,
+    ) -> None:
+        """Takes the values in row-major order.
+
+        Args:
+            extent: The dimensions.
+            values: One value for each place, or what `decode` makes a value of.
+            decode: Called with what stands at a place when that is first looked at.
+
+        Raises:
+            ShapeError: When there is not one value for each place.
+        """
+        region = extent if isinstance(extent, Region) else extent.region
+        cells: _Cells[R] = _Cells(list(values), decode)
+        if len(cells.values) != len(region):
+            raise ShapeError(
+                f"{len(cells.values)} values for the {len(region)} places of {region}: "
+                "give one for each"
+            )
+        # Places are numbered in the mesh at hand, wherever its members are in a larger one.
+        if not region.is_row_major_whole:
+            region = Region.row_major(region.labels, region.sizes)
+        self._region = region
+        self._cells = cells
+
+    def _with_region(self, region: Region) -> Self:
+        part = type(self).__new__(type(self))
+        part._region = region
+        part._cells = self._cells
+        return part
+
+    def item(self, /, **coordinates: SupportsIndex) -> R:
+        """Gives the value at one place, as `losses.item(hosts=0, gpus=3)`.
+
+        Raises:
+            UnknownDim: When a dimension is missing, or there is no such dimension.
+            MeshIndexError: When a coordinate is out of range.
+            SelectorError: When a coordinate is not an int.
+        """
+        missing = [label for label in self._region.labels if label not in coordinates]
+        if missing:
+            raise UnknownDim(f"no coordinate for {', '.join(missing)}: give one for each dimension")
+        place = self._region.select(**coordinates)
+        if place.labels:
+            raise SelectorError(
+                f"several places where {', '.join(place.labels)} vary: give an int for each "
+                "dimension, or use slice(...)"
+            )
+        return self._cells.get(place.offset)
+
+    def get(self, rank: SupportsIndex) -> R:
+        """Gives the value at a row-major place.
+
+        Raises:
+            MeshIndexError: When there is no such place.
+        """
+        return self._cells.get(self._region.rank_at(rank))
+
+    def values(self) -> list[R]:
+        """Gives the values, in the order of their ranks."""
+        return [self._cells.get(rank) for rank in self._region]
+
+    def items(self) -> Iterator[tuple[Point, R]]:
+        """Iterates over the places and their values."""
+        extent = self.extent
+        return ((Point(rank, extent), value) for rank, value in enumerate(self.values()))
+
+    def __iter__(self) -> Iterator[tuple[Point, R]]:
+        return self.items()
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, index: SupportsIndex | Point) -> R: ...
+        @overload
+        def __getitem__(self, index: Part) -> ValueMesh[R]: ...
+
+    def __getitem__(self, index: SupportsIndex | Point | Part) -> R | ValueMesh[R]:
+        """Gives the value at a row-major index or point, or the values of a slice or a list.
+
+        Raises:
+            MeshIndexError: When there is no such place, or the point belongs to another extent.
+            SelectorError: When the index is nothing of that kind.
+            ShapeError: When a slice is empty, or a list names an index twice.
+        """
+        region = region_at(self._region, index)
+        return self._with_region(region) if region.labels else self._cells.get(region.offset)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ValueMesh):
+            return NotImplemented
+        return self.extent == other.extent and list(self.values()) == list(other.values())
+
+    def __hash__(self) -> int:
+        """Hashes the values.
+
+        Raises:
+            TypeError: When a value cannot be hashed.
+        """
+        return hash((self.extent, tuple(self.values())))
+
+    def __repr__(self) -> str:
+        shown = [repr(self.get(rank)) for rank in range(min(len(self), _SHOWN_MAX))]
+        if len(self) > _SHOWN_MAX:
+            shown.append(f"... {len(self) - _SHOWN_MAX} more")
+        return f"{type(self).__name__}({self._region}, [{', '.join(shown)}])"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.extent, list(self.values()))
+
+
+class _Cells(Generic[R]):
+    """What stands at the places of a mesh; slices share it, so nothing is decoded twice."""
+
+    __slots__ = ("_decode", "_is_raw", "values")
+
+    def __init__(self, values: list[Any], decode: Callable[[Any], R] | None) -> None:
+        self.values = values
+        self._decode = decode
+        self._is_raw = bytearray(b"\x01") * len(values) if decode is not None else bytearray()
+
+    def get(self, rank: int) -> R:
+        if self._decode is not None and self._is_raw[rank]:
+            value = self._decode(self.values[rank])
+            # Another thread may have been faster: all must see one and the same value.
+            if self._is_raw[rank]:
+                self.values[rank] = value
+                self._is_raw[rank] = 0
+        found: R = self.values[rank]
+        return found

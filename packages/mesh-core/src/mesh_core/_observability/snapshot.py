@@ -1,0 +1,52 @@
+"""What is there in a process, as the events that would have told of it."""
+
+from __future__ import annotations
+
+import time
+
+from mesh_core._observability.events import Event
+from mesh_core._program.runtime import is_running, runtime
+
+__all__ = ["standing"]
+
+
+def standing() -> list[Event]:
+    """Gives `spawned` of the meshes that this process owns, and `started` of its actors.
+
+    For subscribers that come late. Times are of now; of `spawned`, the owner is not told.
+    """
+    if not is_running():
+        return []
+    current, now_ns = runtime(), time.time_ns()
+    found = []
+    for mesh in current.ownership.owned():
+        fields = {
+            "class_name": mesh._class_name,
+            "procs": mesh._table.uid,
+            "extent": dict(mesh.extent),
+        }
+        found.append(
+            Event(
+                now_ns,
+                "spawned",
+                actor=mesh._uid,
+                size=len(mesh),
+                text=mesh._name,
+                attributes=fields,
+                subject=mesh,
+            )
+        )
+    for port, cell in list(current.actors.items()):
+        if cell.instance is not None and not cell.is_ended:
+            fields = {"class_name": cell.class_name}
+            found.append(
+                Event(
+                    now_ns,
+                    "started",
+                    actor=port,
+                    rank=cell.rank,
+                    text=cell.name,
+                    attributes=fields,
+                )
+            )
+    return found

@@ -1,0 +1,106 @@
+"""The set-up of a process: the user's `bootstrap`, which runs before any actor.
+
+While it runs, spawns and questions from other processes are held back. An actor that waits for this
+process therefore waits for `bootstrap`, and `bootstrap` may wait for that actor: deadlock detection
+treats it as an actor whose only message it is.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from mesh_core._actors.context import Serving
+from mesh_core._calls.deadlock import set_up_runs
+from mesh_core._meshes.shape import Extent
+from mesh_core._serialization.wire import AGENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable
+    from typing import Any
+
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["SetUp", "run_set_up"]
+
+
+class SetUp:
+    """What waits while `bootstrap` runs; has what deadlock detection needs of an `ActorCell`.
+
+    Attributes:
+        runtime: The runtime of the process.
+        engine: Its engine.
+        name: The name of the process mesh.
+        port: The port of the agent, which answers once `bootstrap` has ended.
+        first_name: What runs.
+    """
+
+    first_name = "bootstrap"
+    port = AGENT
+
+    def __init__(self, runtime: Runtime) -> None:
+        table = runtime.identity.table
+        self.runtime = runtime
+        self.engine = runtime.engine
+        self.name: str = "procs" if table is None else table.name
+        self._thread = threading.get_ident()
+        self._task: asyncio.Task[Any] | None = None
+
+    def is_exclusive(self, _current: Serving) -> bool:
+        """Return True: nothing else is served before `bootstrap` has ended."""
+        return True
+
+    def has_queued(self, _call: tuple[int, int]) -> bool:
+        """Return True: a call that was not answered waits for `bootstrap`."""
+        return True
+
+    def is_held_by(self, _current: Serving) -> bool:
+        """Return whether `bootstrap` waits when this thread does."""
+        if threading.get_ident() == self._thread:
+            return True
+        if self._task is None or threading.get_ident() != _loop_ident():
+            return False
+        import asyncio
+
+        return asyncio.current_task() is self._task
+
+    def is_on_loop(self) -> bool:
+        """Return False: no actor depends on the event loop yet."""
+        return False
+
+    def task_of(self, _call: object, _is_exclusive: bool) -> asyncio.Task[Any] | None:
+        """Return the task that runs an async `bootstrap`."""
+        return self._task
+
+    async def finish(self, made: Awaitable[None]) -> None:
+        """Await an async `bootstrap`."""
+        import asyncio
+
+        self._task = asyncio.current_task()
+        await made
+
+
+def run_set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
+    """Run the pickled `bootstrap` of a process; return what it raised."""
+    from mesh_core._serialization.pickler import decode
+
+    set_up: Any = SetUp(runtime)
+    set_up_runs(Serving(set_up, None, Extent((), ())))
+    try:
+        made = decode(bootstrap)()
+        if hasattr(made, "__await__"):
+            from mesh_core._calls.event_loop import loop_thread
+
+            loop_thread().submit(set_up.finish(made)).result()
+    except BaseException as error:
+        return error
+    finally:
+        set_up_runs(None)
+    return None
+
+
+def _loop_ident() -> int | None:
+    from mesh_core._calls.event_loop import loop_thread
+
+    return loop_thread().thread.ident

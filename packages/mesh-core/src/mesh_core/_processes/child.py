@@ -1,0 +1,152 @@
+"""The first steps of a process forked from a template, up to its own program."""
+
+import atexit
+import gc
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from mesh_core._processes import kernel as _kernel
+from mesh_core._processes import stdio as _stdio
+from mesh_core._processes.command import entry_environment
+from mesh_core._processes.cpu_binding import bind
+from mesh_core._processes.link import Link, close_all
+from mesh_core._processes.messages import Birth, Failed, World
+
+# As a shell says it: the program could not be executed.
+_EXIT_CANNOT_START = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Cradle:
+    """What a process knows from its template."""
+
+    link: Link
+    """To the warden; only to tell why the process could not become what it should."""
+    warden: int
+    """The pid of its parent-to-be."""
+    midwife: int
+    """The pid of the process that forks it and exits right after."""
+    go: int
+    """A byte comes from here if the midwife came to her end as planned."""
+    launch: str
+    """The module whose `main` runs the process."""
+
+
+def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[int]) -> NoReturn:
+    """Turns this freshly forked process into the one described by `birth`.
+
+    Args:
+        birth: What to become.
+        world: The world whose environment is already in place.
+        cradle: Whom to talk to.
+        log: The descriptor to write output to.
+        fds: All descriptors of this batch of forks, `log` among them; they are closed.
+    """
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        close_all(fds)
+        _find_parent(cradle)
+        _stdio.write_pid()
+        _kernel.set_title(birth.name)
+        bind(birth.cpus, birth.memory_nodes)
+        if birth.argv is not None:
+            _execute(birth, birth.argv, world)
+        apply_changes(birth.env)
+        _reseed()
+    except BaseException as error:
+        why = f"{getattr(error, 'strerror', None) or error}"
+        cradle.link.send(Failed(birth.slot, birth.incarnation, os.getpid(), why))
+        cradle.link.flush_blocking()
+        os._exit(_EXIT_CANNOT_START)
+    cradle.link.close()
+    _run(birth.entry, cradle.launch)
+
+
+def apply_changes(changes: Mapping[str, str | None]) -> None:
+    """Changes the environment; a variable of value None is removed."""
+    for name, content in changes.items():
+        if content is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = content
+
+
+def _find_parent(cradle: Cradle) -> None:
+    """Waits until the warden is the parent and binds this life to it.
+
+    The signal on the parent's death must not be asked for earlier: it would come when the
+    midwife exits.
+    """
+    _kernel.wait_until_orphaned(cradle.midwife)
+    is_complete = os.read(cradle.go, 1) == b"g"
+    os.close(cradle.go)
+    _kernel.die_with_parent(signal.SIGKILL)
+    if os.getppid() != cradle.warden:
+        os._exit(_EXIT_CANNOT_START)  # The warden has died, nobody is left to tell.
+    if not is_complete:
+        raise ChildProcessError("its template was killed while it forked")
+
+
+def _execute(birth: Birth, argv: tuple[str, ...], world: World) -> NoReturn:
+    """Replaces this process by another program."""
+    env = dict(world.env) if birth.inherits_env else {}
+    for name, content in birth.env.items():
+        if content is None:
+            env.pop(name, None)
+        else:
+            env[name] = content
+    env.update(entry_environment(birth.entry, world.path))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    program, *arguments = argv
+    try:
+        os.execvpe(program, arguments, env)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot execute {program!r}: {error.strerror}") from error
+
+
+def _reseed() -> None:
+    """Gives this process random numbers of its own; Python's `random` sees to itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def _run(entry: bytes, launch: str) -> NoReturn:
+    """Runs the program of the process and leaves, past the cleanup of what is not ours."""
+    gc.enable()
+    code = 1
+    try:
+        code = _exit_code(importlib.import_module(launch).main(entry))
+    except SystemExit as request:
+        code = _exit_code(request.code)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process as an interpreter would, but for taking modules apart one by one."""
+    try:
+        atexit._run_exitfuncs()
+        _stdio.flush()
+    finally:
+        os._exit(code)
+
+
+def _exit_code(answer: object) -> int:
+    """Returns the exit status that `sys.exit(answer)` would give."""
+    if answer is None:
+        return 0
+    if isinstance(answer, int):
+        return answer & 0xFF
+    print(answer, file=sys.stderr)
+    return 1

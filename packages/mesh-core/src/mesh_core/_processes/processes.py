@@ -1,0 +1,596 @@
+"""The processes of this host, as the controller handles them."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ParamSpec
+
+from mesh_core._logging.capture import ProcLog
+from mesh_core._logging.line import LogLine
+from mesh_core._processes import kernel as _kernel
+from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd
+from mesh_core._processes.cpu_binding import parse_binding
+from mesh_core._processes.event_pump import Pump
+from mesh_core._processes.link import FDS_PER_MESSAGE_MAX, Link, close_all
+from mesh_core._processes.messages import (
+    Birth,
+    Born,
+    Continued,
+    Denied,
+    End,
+    Exited,
+    Kill,
+    Spawn,
+    Sprout,
+    Stopped,
+    World,
+)
+from mesh_core._processes.spawner_start import execute
+from mesh_core._processes.template_cache import SeededProcess, Seeds, ask
+
+# Read when a process is executed: a fork of a running interpreter cannot follow them.
+_EXEC_TIME_PREFIXES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
+_WARDEN_NAME = "mesh"
+_WARDEN_SLOT = -1
+# Beyond the grace: what the warden needs to kill, reap and report what is left.
+_CLOSE_LIMIT_S = 12.0
+_FLUSH_LIMIT_S = 5.0
+_DEATH_LIMIT_S = 1.0
+
+
+@dataclass(frozen=True)
+class ProcSpec:
+    """A process to start."""
+
+    slot: int
+    incarnation: int
+    name: str
+    """Shown in log prefixes and errors, such as `trainers{gpus: 3/8}`."""
+    entry: bytes
+    """Handed to `mesh_core._processes.launch.main` in the process."""
+    command: BootstrapCommand | None = None
+    """What to execute; None to fork from a template."""
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Changes to the controller's environment; None removes a variable."""
+    bind: Mapping[str, str] | None = None
+    """Processors and memory nodes: see `mesh_core._processes.cpu_binding.parse_binding`."""
+    unresponsive_timeout_s: float = 60.0
+    """How long it may be stopped, or its start may take because the warden is."""
+
+
+@dataclass(frozen=True)
+class ExitReport:
+    """How a process ended."""
+
+    slot: int
+    incarnation: int
+    pid: int | None
+    """None for a process that never started."""
+    exit_code: int | None
+    signal: int | None
+    core_dumped: bool
+    log_tail: tuple[str, ...]
+    reason: str
+    """One sentence for people."""
+    why: str | None = None
+    """Why it could not become what it was to be, if so, or was ended."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A process is stopped by a signal."""
+
+    signal: int
+    since: float
+    """By the monotonic clock."""
+
+
+@dataclass
+class _Proc:
+    name: str
+    log: ProcLog
+    warden: "_Warden"
+    unresponsive_timeout_s: float
+    pid: int | None = None
+    signal_sent: int | None = None
+    stop: Stop | None = None
+
+
+@dataclass
+class _Warden:
+    link: Link
+    process: "subprocess.Popen[bytes] | SeededProcess"
+    log: ProcLog
+    env: Mapping[str, str]
+    """Its environment when it started."""
+    stopped_s: float = 0.0
+    """For how long it has been stopped, in running time of this process."""
+
+
+_Key = tuple[int, int]
+P = ParamSpec("P")
+
+
+class LocalHost:
+    """Starts, watches and ends processes on this host, and passes on what they print.
+
+    Every process descends from a warden, a child of the controller, which ends them all when the
+    controller is gone, however it went.
+
+    Args:
+        job_dir: Removed, with all in it, when the host is closed or the controller dies.
+        on_exit: Called on a thread of the host soon after each death, with the log complete.
+        on_start: Called like `on_exit` with slot, incarnation and pid of each process born; what
+            it prints or sends may come earlier.
+        on_look: Called on a thread of the host every so often, with the running time since then.
+        on_log: Called on another thread with each line. While it blocks, processes that print a
+            lot are held up, but nothing else is.
+        tail_lines: How many last lines of a process to keep for its report.
+        log_dir: Where to keep the whole log of each process; None keeps none.
+        deny_preload: Modules never to import in a template.
+        launch: The module whose `main` runs a process.
+        seeds: From where to take imported modules, and where to leave them; None for neither.
+    """
+
+    def __init__(
+        self,
+        job_dir: Path,
+        *,
+        on_exit: Callable[[ExitReport], None],
+        on_log: Callable[[LogLine], None],
+        on_start: Callable[[int, int, int], None] | None = None,
+        on_look: Callable[[float], None] | None = None,
+        tail_lines: int = 50,
+        log_dir: Path | None = None,
+        deny_preload: Sequence[str] = (),
+        launch: str = "mesh_core._processes.launch",
+        seeds: Seeds | None = None,
+    ) -> None:
+        self._job_dir = job_dir
+        self._seeds = seeds
+        self._on_exit = on_exit
+        self._on_start = on_start
+        self._on_look = on_look
+        self._tail_lines = tail_lines
+        self._log_dir = log_dir
+        self._launch = launch
+        self._denied: dict[str, str] = dict.fromkeys(deny_preload, "it is denied by configuration")
+        self._lock = threading.RLock()
+        self._procs: dict[_Key, _Proc] = {}
+        self._latest: dict[int, _Key] = {}
+        self._warden: _Warden | None = None
+        self._warden_count = 0
+        self._pump = Pump(on_log, self._look)
+        self._owner_pid = os.getpid()
+        self._is_closing = False
+        self._has_closer = False
+        self._is_closed = threading.Event()
+        self._is_warden_gone = threading.Event()
+
+    @property
+    def denied(self) -> dict[str, str]:
+        """Why modules are not preloaded, by name."""
+        with self._lock:
+            return dict(self._denied)
+
+    def pid(self, slot: int) -> int | None:
+        """Returns the process id in a slot; None before its birth and after its death.
+
+        It is known before `on_log` is called with the first line of the process.
+        """
+        with self._lock:
+            proc = self._procs.get(self._latest.get(slot, (slot, -1)))
+            return None if proc is None else proc.pid or proc.log.pid
+
+    def spawn(self, specs: Sequence[ProcSpec], preload: Sequence[str] = ()) -> None:
+        """Starts processes; returns before they run. What goes wrong later is reported as exit.
+
+        Args:
+            specs: What to start.
+            preload: Modules that the processes will need. Those that prove safe are imported
+                once, in the template.
+
+        Raises:
+            ValueError: A binding is malformed or not for this host, or a slot is taken.
+            OSError: There are not enough descriptors or processes for it.
+            RuntimeError: The host is closed.
+        """
+        with self._lock:
+            if self._is_closing:
+                raise RuntimeError("cannot spawn: the host is closed")
+            self._check_free(specs)
+            world = _current_world()
+            warden = self._warden or self._start_warden(world, preload)
+            is_same_env = all(spec.env == specs[0].env for spec in specs)
+            if specs and is_same_env:
+                world = _changed_world(world, specs[0].env)
+            births = [_birth(spec, world, warden.env, is_same_env, self._launch) for spec in specs]
+            self._send_births(warden, world, births, tuple(preload))
+
+    def kill(self, slot: int, sig: int = signal.SIGKILL) -> None:
+        """Sends a signal to the process in a slot, if there is one."""
+        with self._lock:
+            key = self._latest.get(slot)
+            proc = self._procs.get(key) if key is not None else None
+            if key is None or proc is None:
+                return
+            proc.signal_sent = sig
+            if proc.warden.stopped_s and proc.pid is not None:
+                # The pid cannot be another's: only the warden could reap it.
+                _kernel.kill_quietly(proc.pid, sig)
+            else:
+                self._send(proc.warden, Kill(*key, sig))
+
+    def stop_of(self, slot: int) -> Stop | None:
+        """Returns since when the process in a slot is stopped, and by which signal."""
+        with self._lock:
+            proc = self._procs.get(self._latest.get(slot, (slot, -1)))
+            return None if proc is None else proc.stop
+
+    def stopped_warden(self) -> tuple[int, float] | None:
+        """Returns the pid of the warden and for how long it has been stopped, if it is."""
+        with self._lock:
+            warden = self._warden
+            if warden is None or not warden.stopped_s:
+                return None
+            return warden.process.pid, warden.stopped_s
+
+    def flush(self, limit_s: float = _FLUSH_LIMIT_S) -> bool:
+        """Waits until every line printed before has gone to `on_log`; returns whether it has."""
+        return self._pump.flush(limit_s)
+
+    def close(self, grace: float) -> None:
+        """Ends all processes and waits until they are gone and reported; may be called again.
+
+        Args:
+            grace: Seconds between SIGTERM and SIGKILL; 0 kills at once.
+        """
+        if os.getpid() != self._owner_pid:
+            return  # In a fork of the controller, which owns nothing.
+        is_callback = self._pump.is_current_thread()
+        with self._lock:
+            self._is_closing = True
+            warden = self._warden
+            if warden is not None:
+                self._send(warden, End(grace))
+            is_closer = not is_callback and not self._has_closer
+            self._has_closer |= is_closer
+        if is_callback:
+            return  # It cannot wait for itself: another call, or the controller's end, does.
+        if not is_closer:
+            self._is_closed.wait(grace + _CLOSE_LIMIT_S)
+            return
+        if warden is not None and not self._is_warden_gone.wait(grace + _CLOSE_LIMIT_S):
+            warden.process.kill()
+            self._is_warden_gone.wait(_CLOSE_LIMIT_S)
+        self._pump.flush(_FLUSH_LIMIT_S)
+        self._pump.close()
+        shutil.rmtree(self._job_dir, ignore_errors=True)
+        self._is_closed.set()
+
+    # Spawning.
+
+    def _check_free(self, specs: Sequence[ProcSpec]) -> None:
+        keys = [(spec.slot, spec.incarnation) for spec in specs]
+        taken = self._procs.keys() & set(keys)
+        if taken or len(set(keys)) < len(keys):
+            raise ValueError(f"slots are taken: {sorted(taken) or sorted(keys)}")
+
+    def _send_births(
+        self, warden: _Warden, world: World, births: Sequence[Birth], preload: tuple[str, ...]
+    ) -> None:
+        pipes = _open_pipes(len(births))
+        for birth, (read, _) in zip(births, pipes, strict=True):
+            key = (birth.slot, birth.incarnation)
+            log = self._open_log(*key, birth.name, read)
+            self._procs[key] = _Proc(birth.name, log, warden, birth.unresponsive_timeout_s)
+            self._latest[birth.slot] = key
+            self._pump.add_log(log)
+        for start in range(0, len(births), FDS_PER_MESSAGE_MAX):
+            part = slice(start, start + FDS_PER_MESSAGE_MAX)
+            order = Spawn(world, tuple(births[part]), preload)
+            self._send(warden, order, [write for _, write in pipes[part]])
+
+    def _open_log(self, slot: int, incarnation: int, name: str, fd: int) -> ProcLog:
+        path = None
+        if self._log_dir is not None:
+            plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip("_")
+            path = self._log_dir / f"{plain}-{slot}.{incarnation}.log"
+        return ProcLog(slot, incarnation, name, fd, self._tail_lines, path)
+
+    def _send(self, warden: _Warden, message: object, fds: Sequence[int] = ()) -> None:
+        if warden.link.send(message, fds):
+            self._pump.want_write(warden.link)
+
+    # The warden.
+
+    def _start_warden(self, world: World, preload: Sequence[str]) -> _Warden:
+        ours, theirs = socket.socketpair()
+        read, write = os.pipe()
+        try:
+            bed = None if self._seeds is None else self._seeds.bed
+            ends = (theirs.fileno(), write, bed)
+            process = self._grow_warden(world, preload, theirs.fileno(), write) or execute(
+                world, self._job_dir, self._launch, list(self._denied), ends
+            )
+        except BaseException:
+            os.close(read)
+            ours.close()
+            raise
+        finally:
+            os.close(write)
+            theirs.close()
+        log = self._open_log(_WARDEN_SLOT, self._warden_count, _WARDEN_NAME, read)
+        warden = _Warden(Link(ours), process, log, world.env)
+        self._warden = warden
+        self._warden_count += 1
+        self._pump.add_log(log)
+        self._pump.add_link(
+            warden.link,
+            lambda message: self._on_report(warden, message),
+            lambda: self._on_warden_gone(warden),
+        )
+        return warden
+
+    def _grow_warden(
+        self, world: World, preload: Sequence[str], link: int, log: int
+    ) -> SeededProcess | None:
+        """Has a warden made that holds what the processes want; None where nobody has that."""
+        if self._seeds is None or self._seeds.latest is None or not preload:
+            return None
+        wanted = Sprout(
+            world,
+            frozenset(preload),
+            str(self._job_dir.absolute()),
+            self._launch,
+            ",".join(self._denied),
+            os.getpid(),
+        )
+        return ask(self._seeds.latest, wanted, link, log)
+
+    def _on_report(self, warden: _Warden, message: object) -> None:
+        match message:
+            case Born():
+                with self._lock:
+                    proc = self._procs.get((message.slot, message.incarnation))
+                    if proc is None:
+                        # It was given up while the warden was stopped.
+                        sig = signal.SIGKILL
+                        self._send(warden, Kill(message.slot, message.incarnation, sig))
+                        return
+                    proc.pid = message.pid
+                if self._on_start is not None:
+                    self._call(self._on_start, message.slot, message.incarnation, message.pid)
+            case Exited():
+                self._bury((message.slot, message.incarnation), message)
+            case Stopped():
+                self._note_stop(message, Stop(message.signal, time.monotonic()))
+            case Continued():
+                self._note_stop(message, None)
+            case Denied():
+                with self._lock:
+                    self._denied[message.module] = message.why
+            case _:
+                raise AssertionError(f"unknown report {message!r}")
+
+    def _bury(self, key: _Key, message: Exited) -> None:
+        with self._lock:
+            proc = self._procs.pop(key, None)
+            if proc is None:
+                return  # Its end was seen before, while the warden was stopped.
+            if self._latest.get(key[0]) == key:
+                del self._latest[key[0]]
+        self._pump.finish_log(proc.log)
+        self._call(self._on_exit, _exit_report(message, proc, self._is_closing))
+
+    def _note_stop(self, message: Stopped | Continued, stop: Stop | None) -> None:
+        with self._lock:
+            proc = self._procs.get((message.slot, message.incarnation))
+            if proc is not None:
+                proc.stop = stop
+
+    # A warden that is stopped.
+
+    def _look(self, passed_s: float) -> None:
+        """Looks whether the warden is stopped, and does then what cannot wait for it."""
+        with self._lock:
+            warden = self._warden
+            procs = dict(self._procs)
+        if warden is not None:
+            is_stopped = _kernel.state_of(warden.process.pid) == "T"
+            warden.stopped_s = warden.stopped_s + passed_s if is_stopped else 0.0
+            if warden.stopped_s:
+                for key, proc in procs.items():
+                    self._look_past(warden, key, proc)
+        if self._on_look is not None:
+            self._call(self._on_look, passed_s)
+
+    def _look_past(self, warden: _Warden, key: _Key, proc: _Proc) -> None:
+        """Sees the end of a process whose warden is stopped, and gives up one that cannot start."""
+        pid = proc.pid or proc.log.pid
+        if pid is not None:
+            status = _kernel.status_of_ended(pid)
+            if status is not None:
+                _kernel.kill_group_quietly(pid, signal.SIGKILL)
+                self._bury(key, Exited(*key, pid, status, None))
+        elif warden.stopped_s >= proc.unresponsive_timeout_s:
+            why = (
+                f"its warden (pid {warden.process.pid}), the parent of all processes of the host, "
+                f"has been stopped by a signal for {warden.stopped_s:.0f} s"
+            )
+            self._bury(key, Exited(*key, None, 0, why))
+
+    def _call(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Calls the owner's callback, whose failure must not stop the watch."""
+        try:
+            callback(*args, **kwargs)
+        except Exception:
+            traceback.print_exc()
+
+    def _on_warden_gone(self, warden: _Warden) -> None:
+        """Makes sure that nothing is left of a warden, and reports what it did not."""
+        status = warden.process.wait()
+        with self._lock:
+            if self._warden is warden:
+                self._warden = None
+            left = {key: proc for key, proc in self._procs.items() if proc.warden is warden}
+        for proc in left.values():
+            self._pump.drain_log(proc.log)
+            proc.pid = proc.pid or proc.log.pid
+        pids = [proc.pid for proc in left.values() if proc.pid is not None]
+        # The kernel kills processes with their parent, but not what they have started.
+        for pid in pids:
+            _kernel.kill_group_quietly(pid, signal.SIGKILL)
+        _kernel.wait_until_dead(pids, _DEATH_LIMIT_S)
+        for pid in pids:
+            _kernel.kill_group_quietly(pid, signal.SIGKILL)
+        how = "ended" if status is None else f"exited with {status}"
+        if status is not None and status < 0:
+            how = f"was killed by {_signal_name(-status)}"
+        why = f"its warden, the parent of all processes of the host, {how}"
+        for key, proc in left.items():
+            self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))
+        self._pump.finish_log(warden.log)
+        if self._is_closing:
+            self._is_warden_gone.set()
+
+
+def _open_pipes(count: int) -> list[tuple[int, int]]:
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(count):
+            pipes.append(os.pipe())
+    except OSError as error:
+        for pipe in pipes:
+            close_all(pipe)
+        why = f"cannot open {count} pipes for logs: {error.strerror}: raise the limit (ulimit -n)"
+        raise OSError(error.errno, why) from error
+    return pipes
+
+
+def _current_world() -> World:
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        cwd = "/"
+    path = tuple(item if isinstance(item, str) else str(item) for item in sys.path)
+    return World(dict(os.environ), path, cwd, sys.argv[0] if sys.argv else "")
+
+
+def _changed_world(world: World, changes: Mapping[str, str | None]) -> World:
+    if not changes:
+        return world
+    env = {**world.env, **changes}
+    kept = {name: content for name, content in env.items() if content is not None}
+    return World(kept, world.path, world.cwd, world.argv0)
+
+
+def _birth(
+    spec: ProcSpec,
+    world: World,
+    warden_env: Mapping[str, str],
+    is_same_env: bool,
+    launch: str,
+) -> Birth:
+    """Decides how a process comes to life.
+
+    Preloaded modules have seen one environment and all processors, so a process with another
+    environment than its siblings, or bound to some processors, must import them itself.
+    """
+    binding = parse_binding(spec.bind)
+    env = dict(spec.env)
+    argv: tuple[str, ...] | None = None
+    inherits_env = True
+    command = spec.command
+    if command is not None:
+        env = {**command.env, **env}
+        inherits_env = command.inherit_env
+    elif _needs_exec({**world.env, **env}, warden_env):
+        command = default_bootstrap_cmd(launch)
+    if command is not None:
+        argv = (command.program, command.arg0 or command.program, *command.args)
+    return Birth(
+        slot=spec.slot,
+        incarnation=spec.incarnation,
+        name=spec.name,
+        entry=spec.entry,
+        env=env,
+        argv=argv,
+        inherits_env=inherits_env,
+        cpus=binding.cpus,
+        memory_nodes=binding.memory_nodes,
+        is_warm=command is None and spec.bind is None and is_same_env,
+        unresponsive_timeout_s=spec.unresponsive_timeout_s,
+    )
+
+
+def _needs_exec(env: Mapping[str, str | None], warden_env: Mapping[str, str]) -> bool:
+    """Tells whether a variable differs that only a fresh interpreter would obey."""
+    names = {name for name in {*env, *warden_env} if name.startswith(_EXEC_TIME_PREFIXES)}
+    return any(env.get(name) != warden_env.get(name) for name in names)
+
+
+def _exit_report(message: Exited, proc: _Proc, is_closing: bool) -> ExitReport:
+    code: int | None = None
+    number: int | None = None
+    core_dumped = False
+    if message.pid is not None:
+        if os.WIFSIGNALED(message.status):
+            number = os.WTERMSIG(message.status)
+            core_dumped = os.WCOREDUMP(message.status)
+        else:
+            code = os.WEXITSTATUS(message.status)
+    return ExitReport(
+        slot=message.slot,
+        incarnation=message.incarnation,
+        pid=message.pid,
+        exit_code=code,
+        signal=number,
+        core_dumped=core_dumped,
+        log_tail=proc.log.tail,
+        reason=_reason(message, proc, code, number, core_dumped, is_closing),
+        why=message.why,
+    )
+
+
+def _reason(
+    message: Exited,
+    proc: _Proc,
+    code: int | None,
+    number: int | None,
+    core_dumped: bool,
+    is_closing: bool,
+) -> str:
+    who = proc.name if message.pid is None else f"{proc.name} (pid {message.pid})"
+    if message.pid is None or (message.why is not None and code is not None):
+        return f"{who} could not start: {message.why}"
+    if message.why is not None:
+        return f"{who} was killed: {message.why}"
+    if number is None:
+        return f"{who} exited with status {code}"
+    how = f"{who} was killed by {_signal_name(number)}"
+    if core_dumped:
+        return f"{how} and left a core dump"
+    if number == proc.signal_sent:
+        return f"{how}, as asked"
+    if is_closing and number in (signal.SIGTERM, signal.SIGKILL):
+        return f"{how} as the host was closed"
+    if number == signal.SIGKILL:
+        return f"{how} from outside: if nobody did it, the kernel did for want of memory"
+    return how
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

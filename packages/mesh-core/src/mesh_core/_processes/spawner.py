@@ -1,0 +1,560 @@
+"""The warden: the one parent of all processes of a host, which outlives them and nothing else.
+
+It is a small single-threaded process, child of the controller. It keeps the templates that fork
+processes, inherits what they fork, reports each death at once, and ends everything when the
+controller is gone, however it went. It never runs code of the user, so nothing delays it.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mesh_core._processes import kernel as _kernel
+from mesh_core._processes import stdio as _stdio
+from mesh_core._processes import template as _template
+from mesh_core._processes.link import Link
+from mesh_core._processes.messages import (
+    Birth,
+    Born,
+    Branch,
+    Continued,
+    Denied,
+    End,
+    Exited,
+    Failed,
+    Fork,
+    Forked,
+    Kill,
+    Preload,
+    Preloaded,
+    Seeded,
+    Spawn,
+    Stale,
+    Stopped,
+    World,
+    WorldKey,
+)
+from mesh_core._processes.stopped_processes import LOOK_S, StoppedProcs, StoppedTemplates
+from mesh_core._program.job_dir import hold
+
+_WARM_TEMPLATE_COUNT_MAX = 4
+_TRY_COUNT_MAX = 3
+# What the kernel takes to end killed processes that hold gigabytes or wait for a device.
+_REAP_LIMIT_S = 10.0
+_LOOK_AGAIN_S = 0.02
+# How long what leads a session of its own may take to end when it is told to.
+_DAEMON_GRACE_S = 2.0
+_NOW_S = 0.001
+
+
+@dataclass
+class _Batch:
+    """Births that wait for a template, or are with it."""
+
+    world: World
+    births: dict[tuple[int, int], Birth]
+    fds: dict[tuple[int, int], int]
+    preload: tuple[str, ...] = ()
+    try_count: int = 0
+
+
+@dataclass
+class _Template:
+    """A template as the warden sees it: busy with the first of its batches, if any."""
+
+    link: Link
+    key: WorldKey | None
+    batches: deque[_Batch] = field(default_factory=deque)
+    is_busy: bool = False
+
+
+@dataclass
+class _Proc:
+    slot: int
+    incarnation: int
+    unresponsive_timeout_s: float
+    why: str | None = None
+
+
+class Warden:
+    """Keeps templates, inherits what they fork, and ends it all with its owner.
+
+    Args:
+        controller: To the controller of the host's processes.
+        job_dir: The directory to remove at the end.
+        launch: The module whose `main` runs a process.
+        denied: Names of modules never to preload.
+        owner: The pid of the controller.
+        bed: Where templates leave seeds; None when nobody wants any.
+        is_blank: Whether this interpreter holds no module of a user.
+    """
+
+    def __init__(
+        self,
+        controller: Link,
+        job_dir: str,
+        launch: str,
+        denied: Sequence[str],
+        *,
+        owner: int,
+        bed: int | None,
+        is_blank: bool = True,
+    ) -> None:
+        self._controller = controller
+        self._owner = owner
+        self._bed = bed
+        self._is_blank = is_blank
+        self._seeds: set[int] = set()
+        self._job_dir = job_dir
+        # Every process of the host is a fork of this one, and so keeps the lock while it lives. The
+        # directory is missing only if the controller is dead already.
+        with contextlib.suppress(OSError):
+            hold(job_dir)
+        self._launch = launch
+        self._denied = set(denied)
+        is_safe = _kernel.settled_thread_count() == 1
+        self._why_unsafe = None if is_safe else _template.why_threads("what site.py finds")
+        self._procs: dict[int, _Proc] = {}
+        self._pids: dict[tuple[int, int], int] = {}
+        self._killed_unborn: set[tuple[int, int]] = set()
+        self._base: _Template | None = None
+        self._warm: dict[WorldKey, _Template] = {}
+        self._force_at: float | None = None
+        self._look_at: float | None = None
+        self._stopped = StoppedProcs(self._on_stop, self._on_continue, self._kill_stopped)
+        self._stopped_templates = StoppedTemplates()
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._links: dict[int, Link] = {}
+        self._wakeup, wakeup_write = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        os.set_blocking(wakeup_write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        self._watch(self._wakeup, self._on_child)
+        self._watch_link(controller, self._on_controller)
+        self._watch_controller_life()
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _watch_link(self, link: Link, handler: Callable[[], None]) -> None:
+        self._links[link.fileno()] = link
+        self._watch(link.fileno(), handler)
+
+    def _unwatch_link(self, link: Link) -> None:
+        del self._links[link.fileno()]
+        del self._handlers[link.fileno()]
+        self._epoll.unregister(link.fileno())
+
+    def _send(self, link: Link, message: object, fds: Sequence[int] = ()) -> None:
+        if link.send(message, fds):
+            self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _watch_controller_life(self) -> None:
+        """Sees the controller die even while a fork of it keeps its end of the socket open."""
+        try:
+            handle = os.pidfd_open(self._owner)
+        except OSError:
+            return  # Without this the socket alone must tell.
+        self._watch(handle, lambda: self.end(0.0))
+
+    def run(self) -> None:
+        """Works until told to end or the controller is gone."""
+        try:
+            self._serve()
+        except Exception:
+            traceback.print_exc()  # Our mistake: but nothing must be left behind for it.
+            _stdio.flush()
+        self._end_by_force()
+
+    def _serve(self) -> None:
+        while (wait_s := self._time_left()) != 0:
+            for fd, events in self._epoll.poll(wait_s):
+                if events & select.EPOLLOUT and fd in self._links and not self._links[fd].flush():
+                    self._epoll.modify(fd, select.EPOLLIN)
+                if events & ~select.EPOLLOUT and fd in self._handlers:
+                    self._handlers[fd]()
+            self._look()
+
+    def _look(self) -> None:
+        """Kills what was stopped for too long, when a look is due."""
+        now = time.monotonic()
+        if self._is_quiet():
+            self._look_at = None
+            self._stopped_templates.rest()
+        elif self._look_at is None:
+            self._look_at = now + LOOK_S
+        elif now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._look_at_stopped()
+
+    def _is_quiet(self) -> bool:
+        return self._stopped.is_empty and not self._has_batches()
+
+    def _look_at_stopped(self) -> None:
+        self._stopped.look()
+        if self._has_batches():
+            self._stopped_templates.look(self._procs.keys() | self._seeds)
+        else:
+            self._stopped_templates.rest()
+
+    def _has_batches(self) -> bool:
+        return any(template.batches for template in self._templates())
+
+    def _time_left(self) -> float | None:
+        """Returns how long to wait for events; 0 when it is time to use force."""
+        if self._force_at is None:
+            # Never 0, which ends everything.
+            return None if self._look_at is None else max(_NOW_S, self._look_at - time.monotonic())
+        return max(0.0, self._force_at - time.monotonic()) if self._procs else 0.0
+
+    # Orders of the controller.
+
+    def _on_controller(self) -> None:
+        try:
+            messages = self._controller.receive()
+        except EOFError:
+            self.end(0.0)
+            return
+        for message, fds in messages:
+            match message:
+                case Spawn():
+                    self._spawn(message, fds)
+                case Kill():
+                    self._kill(message)
+                case End():
+                    self.end(message.grace_s)
+                case _:
+                    raise AssertionError(f"unknown order {message!r}")
+
+    def _tell(self, message: object) -> None:
+        self._send(self._controller, message)
+
+    def _spawn(self, order: Spawn, fds: list[int]) -> None:
+        warm = _Batch(order.world, {}, {}, order.preload)
+        bare = _Batch(order.world, {}, {})
+        for birth, fd in zip(order.births, fds, strict=True):
+            batch = warm if birth.is_warm else bare
+            batch.births[birth.slot, birth.incarnation] = birth
+            batch.fds[birth.slot, birth.incarnation] = fd
+        for batch in (bare, warm):
+            if batch.births:
+                self._enqueue(batch)
+
+    def _kill(self, order: Kill) -> None:
+        proc = (order.slot, order.incarnation)
+        pid = self._pids.get(proc)
+        if pid is not None:
+            # Not reaped yet, for reaping forgets it: the pid cannot be another's.
+            _kernel.kill_quietly(pid, order.signal)
+        elif order.signal == signal.SIGKILL:
+            self._kill_unborn(proc)
+
+    def _kill_unborn(self, proc: tuple[int, int]) -> None:
+        for template in self._templates():
+            for batch in template.batches:
+                if proc not in batch.births:
+                    continue
+                if template.is_busy and batch is template.batches[0]:
+                    self._killed_unborn.add(proc)
+                else:
+                    self._bury_unborn(batch, proc, "it was killed before it started")
+
+    def _bury_unborn(self, batch: _Batch, proc: tuple[int, int], why: str) -> None:
+        del batch.births[proc]
+        os.close(batch.fds.pop(proc))
+        self._killed_unborn.discard(proc)
+        self._tell(Exited(*proc, None, 0, why))
+
+    # Templates.
+
+    def _templates(self) -> list[_Template]:
+        return [*([self._base] if self._base else []), *self._warm.values()]
+
+    def _enqueue(self, batch: _Batch) -> None:
+        if self._force_at is not None:
+            self._fail(batch, "the host was closed before it started")
+            return
+        try:
+            template = self._warm_template(batch) if batch.preload else self._base_template()
+        except OSError as error:
+            self._fail(batch, f"cannot start a template: {error.strerror}")
+            return
+        template.batches.append(batch)
+        self._advance(template)
+
+    def _base_template(self) -> _Template:
+        if self._base is None:
+            self._base = self._forked_template(None)
+        return self._base
+
+    def _forked_template(self, key: WorldKey | None) -> _Template:
+        """Makes a template of a fork of this process."""
+        ours, theirs = socket.socketpair()
+        warden = os.getpid()
+        if _kernel.fork() == 0:
+            self._become_template(ours, Link(theirs), warden)
+        theirs.close()
+        return self._adopt_template(_Template(Link(ours), key))
+
+    def _become_template(self, ours: socket.socket, link: Link, warden: int) -> None:
+        """Lets go of all that is the warden's; runs in the fork and never returns."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            ours.close()
+            self._controller.close()
+            for template in self._templates():
+                template.link.close()
+            # Log pipes above all: one held here would never end for its reader.
+            _kernel.close_all_but([link.fileno(), self._bed])
+            source = _template.Source(warden, self._why_unsafe, self._is_blank, self._bed)
+            _template.serve(link, self._launch, source)
+        except BaseException:
+            traceback.print_exc()
+            _stdio.flush()
+        finally:
+            os._exit(1)
+
+    def _warm_template(self, batch: _Batch) -> _Template:
+        key = batch.world.key
+        template = self._warm.pop(key, None)
+        if template is None:
+            # A seed's fork holds what is wanted, and has no use for a template that is to be bare.
+            template = self._branch(key) if self._is_blank else self._forked_template(key)
+            self._retire_unused()
+        self._warm[key] = template  # Last in order is last used.
+        return template
+
+    def _branch(self, key: WorldKey) -> _Template:
+        """Has the bare template fork another one."""
+        base = self._base_template()
+        ours, theirs = socket.socketpair()
+        self._send(base.link, Branch(), [theirs.detach()])
+        return self._adopt_template(_Template(Link(ours), key))
+
+    def _retire_unused(self) -> None:
+        idle = [template for template in self._warm.values() if not template.batches]
+        excess = len(self._warm) + 1 - _WARM_TEMPLATE_COUNT_MAX
+        for template in idle[: max(0, excess)]:
+            self._forget_template(template)
+
+    def _adopt_template(self, template: _Template) -> _Template:
+        self._watch_link(template.link, lambda: self._on_template(template))
+        return template
+
+    def _forget_template(self, template: _Template) -> None:
+        """Closes the link, upon which the template leaves."""
+        self._take_out(template)
+        if not template.link.is_closed:
+            self._unwatch_link(template.link)
+            template.link.close()
+
+    def _take_out(self, template: _Template) -> None:
+        """Gives a template no more to do; what it has forked may still say why it failed."""
+        if template is self._base:
+            self._base = None
+        elif template.key is not None and self._warm.get(template.key) is template:
+            del self._warm[template.key]
+
+    def _advance(self, template: _Template) -> None:
+        """Gives the template its next order if it is not at work on one."""
+        if template.is_busy or not template.batches:
+            return
+        batch = template.batches[0]
+        template.is_busy = True
+        batch.try_count += 1
+        if template.key is not None:
+            order = Preload(batch.world, batch.preload, frozenset(self._denied))
+            self._send(template.link, order)
+        else:
+            self._order_fork(template, batch)
+
+    def _order_fork(self, template: _Template, batch: _Batch) -> None:
+        for proc in self._killed_unborn & batch.births.keys():
+            self._bury_unborn(batch, proc, "it was killed before it started")
+        # Copies, so that another template can have a try if this one is killed.
+        fds = [os.dup(batch.fds[proc]) for proc in batch.births]
+        self._send(template.link, Fork(batch.world, tuple(batch.births.values())), fds)
+
+    def _on_template(self, template: _Template) -> None:
+        if template.link.is_closed:
+            return
+        try:
+            messages = template.link.receive()
+        except EOFError:
+            self._replace_template(template)
+            return
+        for message, _ in messages:
+            match message:
+                case Born():
+                    self._on_born(template, message)
+                case Failed():
+                    self._on_failed(template, message)
+                case Preloaded():
+                    for module, why in message.denied.items():
+                        self._denied.add(module)
+                        self._tell(Denied(module, why))
+                    self._order_fork(template, template.batches[0])
+                case Stale():
+                    self._replace_template(template)
+                    return
+                case Seeded():
+                    self._seeds.add(message.pid)
+                case Forked():
+                    self._on_forked(template, message.is_last)
+                case _:
+                    raise AssertionError(f"unknown report {message!r}")
+
+    def _on_born(self, template: _Template, report: Born) -> None:
+        proc = (report.slot, report.incarnation)
+        batch = template.batches[0]
+        birth = batch.births.pop(proc)
+        os.close(batch.fds.pop(proc))
+        self._procs[report.pid] = _Proc(*proc, birth.unresponsive_timeout_s)
+        self._pids[proc] = report.pid
+        self._tell(report)
+        if proc in self._killed_unborn:
+            self._killed_unborn.discard(proc)
+            _kernel.kill_quietly(report.pid, signal.SIGKILL)
+
+    def _on_failed(self, template: _Template, report: Failed) -> None:
+        if report.pid is None:
+            proc = (report.slot, report.incarnation)
+            self._bury_unborn(template.batches[0], proc, report.why)
+        elif report.pid in self._procs:
+            self._procs[report.pid].why = report.why
+        # Else its midwife was killed before she could report the birth: it is tried again.
+
+    def _on_forked(self, template: _Template, is_last: bool) -> None:
+        batch = template.batches.popleft()
+        template.is_busy = False
+        if is_last:
+            self._take_out(template)
+            waiting = [*template.batches]
+            template.batches.clear()
+            for one in waiting:
+                self._enqueue(one)
+        if batch.births:
+            self._retry(batch)  # A midwife was killed at work.
+        self._advance(template)
+
+    def _replace_template(self, template: _Template) -> None:
+        """Has the waiting batches forked by another template: this one is gone."""
+        self._forget_template(template)
+        for batch in template.batches:
+            self._retry(batch)
+
+    def _retry(self, batch: _Batch) -> None:
+        if batch.try_count < _TRY_COUNT_MAX:
+            self._enqueue(batch)
+        else:
+            self._fail(batch, "its template was killed again and again")
+
+    def _fail(self, batch: _Batch, why: str) -> None:
+        for proc in tuple(batch.births):
+            self._bury_unborn(batch, proc, why)
+
+    # Deaths.
+
+    def _on_child(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # Called without a signal, just to look.
+            os.read(self._wakeup, 4096)
+        for template in self._templates():
+            self._on_template(template)  # A birth is reported before its death can be seen.
+        while self._reap_one():
+            pass
+        self._stopped.collect(self._stop_limit_of)
+
+    def _stop_limit_of(self, pid: int) -> float | None:
+        proc = self._procs.get(pid)
+        return None if proc is None else proc.unresponsive_timeout_s
+
+    def _on_stop(self, pid: int, number: int) -> None:
+        proc = self._procs[pid]
+        self._tell(Stopped(proc.slot, proc.incarnation, number))
+
+    def _on_continue(self, pid: int) -> None:
+        proc = self._procs[pid]
+        self._tell(Continued(proc.slot, proc.incarnation))
+
+    def _kill_stopped(self, pid: int, why: str) -> None:
+        self._procs[pid].why = why
+        _kernel.kill_quietly(pid, signal.SIGKILL)
+
+    def _reap_one(self) -> bool:
+        """Buries one dead child; returns whether there was one."""
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        if found is None:
+            return False
+        pid = found.si_pid
+        if pid in self._procs:
+            # While its leader is not reaped, the group cannot be another's.
+            _kernel.kill_group_quietly(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        self._stopped.forget(pid)
+        proc = self._procs.pop(pid, None)
+        if proc is not None:
+            del self._pids[proc.slot, proc.incarnation]
+            self._tell(Exited(proc.slot, proc.incarnation, pid, status, proc.why))
+        return True
+
+    def end(self, grace_s: float) -> None:
+        """Starts to end everything; a later call may only shorten the grace."""
+        now = time.monotonic()
+        if self._force_at is not None:
+            self._force_at = min(self._force_at, now + grace_s)
+            return
+        for template in self._templates():
+            self._on_template(template)
+        self._force_at = now + grace_s
+        for template in self._templates():
+            self._forget_template(template)
+            for batch in template.batches:
+                self._fail(batch, "the host was closed before it started")
+        if grace_s > 0:
+            for pid in self._procs:
+                _kernel.kill_quietly(pid, signal.SIGTERM)
+
+    def _left(self) -> list[int]:
+        """Gives the children that are to end with this process."""
+        if not _kernel.has_children():
+            return []
+        return [pid for pid in _kernel.children() if pid not in self._seeds]
+
+    def _end_by_force(self) -> None:
+        """Kills all that descends from this process, and removes the job directory."""
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        now = time.monotonic()
+        deadline, daemons_until = now + _REAP_LIMIT_S, now + _DAEMON_GRACE_S
+        told: set[int] = set()
+        while (left := self._left()) and time.monotonic() < deadline:
+            for pid in self._procs:
+                _kernel.kill_group_quietly(pid, signal.SIGKILL)
+            for pid in left:
+                is_daemon = pid not in self._procs and _kernel.leads_session(pid)
+                if not is_daemon or time.monotonic() >= daemons_until:
+                    _kernel.kill_quietly(pid, signal.SIGKILL)
+                elif pid not in told:
+                    # It may have something to undo for who has started it, as a mount.
+                    told.add(pid)
+                    _kernel.kill_quietly(pid, signal.SIGTERM)
+            # A killed process may leave children of its own to us: reap it and look again.
+            poll.poll(_LOOK_AGAIN_S * 1000)
+            self._on_child()
+        shutil.rmtree(self._job_dir, ignore_errors=True)
+        self._controller.flush_blocking(_REAP_LIMIT_S)

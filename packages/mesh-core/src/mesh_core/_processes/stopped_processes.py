@@ -1,0 +1,158 @@
+"""Processes that a signal has stopped, as their warden sees them: named at once, killed later.
+
+The time is the warden's own running time. A look that comes late, because the warden was starved or
+stopped as well, counts as one look, so that nothing is killed when a whole program is resumed.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from mesh_core._processes import kernel as _kernel
+
+__all__ = ["LOOK_S", "StoppedProcs", "StoppedTemplates"]
+
+LOOK_S = 0.25
+# How long a template may be stopped while processes wait for it; another one does its work then.
+_TEMPLATE_LIMIT_S = 1.0
+_STOPPED = "T"
+
+
+@dataclass
+class _Stop:
+    signal: int
+    limit_s: float
+    stopped_s: float = 0.0
+
+
+class _Clock:
+    """Measures the running time of this process in looks."""
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+
+    def look(self) -> float:
+        """Returns the time since the last look, at most one look."""
+        now = time.monotonic()
+        before, self._looked_at = self._looked_at, now
+        return 0.0 if before is None else min(now - before, LOOK_S)
+
+    def rest(self) -> None:
+        """Stops until the next look."""
+        self._looked_at = None
+
+
+class StoppedProcs:
+    """The processes of a warden that are stopped, and for how long.
+
+    Args:
+        on_stop: Called with the pid and the signal of a process that was stopped.
+        on_continue: Called with the pid of a process that runs again.
+        kill: Called with the pid and the reason once a process was stopped for too long.
+    """
+
+    def __init__(
+        self,
+        on_stop: Callable[[int, int], None],
+        on_continue: Callable[[int], None],
+        kill: Callable[[int, str], None],
+    ) -> None:
+        self._on_stop = on_stop
+        self._on_continue = on_continue
+        self._kill = kill
+        self._stops: dict[int, _Stop] = {}
+        self._clock = _Clock()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no process is stopped."""
+        return not self._stops
+
+    def collect(self, limit_of: Callable[[int], float | None]) -> None:
+        """Takes in what the kernel reports of stopped and continued children.
+
+        Args:
+            limit_of: Returns how long a process may be stopped; None for other children.
+        """
+        kinds = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, kinds)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            limit_s = limit_of(found.si_pid)
+            if limit_s is None:
+                continue
+            if found.si_code == os.CLD_CONTINUED:
+                self._resume(found.si_pid)
+            else:
+                self._stops[found.si_pid] = _Stop(found.si_status, limit_s)
+                self._on_stop(found.si_pid, found.si_status)
+
+    def look(self) -> None:
+        """Kills what was stopped for too long."""
+        passed_s = self._clock.look()
+        for pid, stop in list(self._stops.items()):
+            # A stop by a debugger is none: somebody works on the process.
+            if _kernel.state_of(pid) != _STOPPED:
+                self._resume(pid)
+                continue
+            stop.stopped_s += passed_s
+            if stop.stopped_s >= stop.limit_s:
+                del self._stops[pid]
+                name = signal.Signals(stop.signal).name
+                self._kill(pid, f"it was stopped by {name} for {stop.limit_s:g} s and killed")
+        if not self._stops:
+            self._clock.rest()
+
+    def forget(self, pid: int) -> None:
+        """Forgets a process that has ended."""
+        self._stops.pop(pid, None)
+
+    def _resume(self, pid: int) -> None:
+        if self._stops.pop(pid, None) is not None:
+            self._on_continue(pid)
+
+
+class StoppedTemplates:
+    """Kills what works for templates, and templates, that are stopped while somebody waits."""
+
+    def __init__(self) -> None:
+        self._stopped_s: dict[int, float] = {}
+        self._clock = _Clock()
+
+    def look(self, spared: Collection[int]) -> None:
+        """Looks at all descendants of this process but those in `spared` and their descendants."""
+        passed_s = self._clock.look()
+        stopped = {
+            pid: self._stopped_s.get(pid, 0.0) + passed_s
+            for pid in _descendants(spared)
+            if _kernel.state_of(pid) == _STOPPED
+        }
+        for pid, stopped_s in stopped.items():
+            if stopped_s >= _TEMPLATE_LIMIT_S:
+                _kernel.kill_quietly(pid, signal.SIGKILL)
+        self._stopped_s = stopped
+
+    def rest(self) -> None:
+        """Nobody waits for a template."""
+        self._stopped_s.clear()
+        self._clock.rest()
+
+
+def _descendants(spared: Collection[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, parent in _kernel.parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    left = [os.getpid()]
+    while left:
+        for pid in children.get(left.pop(), ()):
+            if pid not in spared:
+                found.append(pid)
+                left.append(pid)
+    return found

@@ -1,0 +1,427 @@
+"""A template: a warm interpreter with a single thread that processes are forked from.
+
+The first template is forked by the warden before it holds any module of the user. A template
+that is to hold some is a branch of it. Each import is tried in a fork of its own, which becomes
+the template if the import proved safe and is thrown away if it did not: no import can spoil a
+template, whether it starts threads, opens a GPU, hangs or crashes.
+
+A template forks through a midwife, a short-lived fork of itself that forks the processes of a
+batch and exits, whereby the warden inherits them. So the warden is the parent of every process
+and free to see it die at once, while templates import and fork, come and go.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import importlib.util
+import itertools
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from mesh_core._processes import kernel as _kernel
+from mesh_core._processes import stdio as _stdio
+from mesh_core._processes.child import Cradle, apply_changes, become
+from mesh_core._processes.command import default_bootstrap_cmd
+from mesh_core._processes.link import Link, close_all, message_pair
+from mesh_core._processes.messages import (
+    Birth,
+    Born,
+    Branch,
+    Failed,
+    Fork,
+    Forked,
+    Preload,
+    Preloaded,
+    Seeded,
+    Stale,
+    World,
+)
+from mesh_core._processes.retained_template import grow, leave_with, version
+
+# What nearly every process needs, and what is safe to hold.
+_BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")
+_IMPORT_LIMIT_S = 300.0
+_SAFE = "safe"
+_FAILED = "failed"
+_MIDWIFE_COUNT_MAX = 8
+_BIRTHS_PER_MIDWIFE_MIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a template is made from."""
+
+    warden: int
+    """The pid of the warden."""
+    why_unsafe: str | None
+    """Why nothing must run in a fork of this interpreter; None if it may."""
+    is_blank: bool
+    """Whether it holds no module of a user yet."""
+    bed: int | None
+    """Where templates leave seeds, if anywhere."""
+
+
+def serve(link: Link, launch: str, source: Source) -> NoReturn:
+    """Runs the first template until the warden is gone.
+
+    Args:
+        link: To the warden.
+        launch: The module whose `main` runs a process.
+        source: What the template is made from.
+    """
+    gc.disable()
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    template = _Template(link, launch, source)
+    template.import_base()
+    while True:
+        try:
+            message, fds = link.receive_one()
+        except (EOFError, OSError):
+            os._exit(0)
+        template.obey(message, fds)
+        link = template.link
+
+
+class _Template:
+    def __init__(self, link: Link, launch: str, source: Source) -> None:
+        self.link = link
+        self._launch = launch
+        self._warden = source.warden
+        self._is_blank = source.is_blank
+        self._bed = source.bed
+        self._tried: set[str] = set()
+        self._base: frozenset[str] = frozenset()
+        self._sources: dict[str, tuple[int, int]] = {}
+        self._why_unsafe = source.why_unsafe
+        # Whether it holds more than the warden that it was forked from.
+        self._has_grown = source.is_blank
+        self._adopt_warden()
+
+    def _adopt_warden(self) -> None:
+        """Binds the life of this template to its parent's, which must not be dead already."""
+        parent = os.getppid()
+        _kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+
+    def import_base(self) -> None:
+        """Imports what every process needs."""
+        _kernel.set_title("mesh-template")
+        for name in (*_BASE_MODULES, self._launch):
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                if error.name != name:
+                    traceback.print_exc()
+            except Exception:
+                traceback.print_exc()
+        faulthandler.enable(2)
+        self._base = frozenset(sys.modules)
+        if _kernel.settled_thread_count() != 1:
+            self._why_unsafe = why_threads("the runtime")
+        _stdio.flush()
+
+    def obey(self, message: object, fds: list[int]) -> None:
+        """Does what the warden asks; may return in another process than it was called in."""
+        match message:
+            case Branch():
+                self._branch(fds[0])
+            case Preload():
+                self._preload(message)
+            case Fork():
+                self._fork(message, fds)
+            case _:
+                raise AssertionError(f"unknown order {message!r}")
+
+    def _branch(self, fd: int) -> None:
+        _reap()
+        if _kernel.fork() == 0:
+            self.link.close()
+            self.link = Link(socket.socket(fileno=fd))
+            self._adopt_warden()
+        else:
+            os.close(fd)
+
+    # Importing.
+
+    def _preload(self, order: Preload) -> None:
+        if self._is_stale():
+            self.link.send(Stale())
+            self.link.flush_blocking()
+            os._exit(0)
+        denied: dict[str, str] = {}
+        enter(order.world)
+        installed = [module for module in order.modules if _is_from_package(module)]
+        if self._import(installed, order, denied) and self._bed is not None:
+            self._leave_seed(self._bed, order.world, installed)
+        self._import([name for name in order.modules if name not in installed], order, denied)
+        gc.freeze()
+        self.link.send(Preloaded(denied))
+        self.link.flush_blocking()
+
+    def _import(self, modules: Sequence[str], order: Preload, denied: dict[str, str]) -> bool:
+        """Imports modules; returns whether this holds one more now. `denied` gets the others."""
+        has_grown = False
+        for module in modules:
+            if module in self._tried or module in order.denied or module in sys.modules:
+                continue
+            verdict = self._why_unsafe or self._try(module)
+            if verdict == _FAILED:
+                continue  # The process that needs it will say so better.
+            if verdict == _SAFE:
+                has_grown = True
+            else:
+                denied[module] = verdict
+            self._tried.add(module)
+        self._has_grown |= has_grown
+        return has_grown
+
+    def _leave_seed(self, bed: int, world: World, modules: Sequence[str]) -> None:
+        """Leaves a copy of this process with the worker, while it holds packages alone."""
+        held = frozenset(name for name in modules if name in sys.modules)
+        files = (getattr(sys.modules[name], "__file__", None) for name in held)
+        sources = {path: version(path) for path in files if path is not None} | self._sources
+        seedling, plant = message_pair()
+        _stdio.flush()
+        try:
+            pid = _kernel.fork()
+        except OSError:
+            return  # The next job imports for itself.
+        if pid == 0:
+            grow(seedling, world, held, sources)
+        # First, for the warden ends what it does not know.
+        self.link.send(Seeded(pid))
+        self.link.flush_blocking()
+        leave_with(bed, plant)
+        seedling.close()
+        plant.close()
+
+    def _try(self, module: str) -> str:
+        """Imports a module and returns that it is safe, in a new process; or why not, in this."""
+        _stdio.flush()
+        read, write = os.pipe()
+        parent = os.getpid()
+        child = _kernel.fork()
+        if child == 0:
+            os.close(read)
+            os.setsid()
+            _kernel.die_with_parent(signal.SIGKILL)
+            verdict = _import_safely(module)
+            if verdict != _SAFE:
+                os.write(write, verdict.encode())
+                os._exit(0)
+            self._note_sources()
+            self._take_over(parent, write)
+            return verdict
+        os.close(write)
+        verdict = _read_verdict(read)
+        if verdict == _SAFE:
+            os._exit(0)
+        _kernel.kill_group_quietly(child, signal.SIGKILL)
+        _kernel.kill_quietly(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        return verdict or f"importing it ended the interpreter: {_describe_status(status)}"
+
+    def _take_over(self, parent: int, verdict: int) -> None:
+        """Makes this process the template in place of its parent."""
+        _kernel.die_with_parent(0)
+        try:
+            os.write(verdict, _SAFE.encode())
+        except BrokenPipeError:
+            os._exit(0)  # The parent was killed.
+        os.close(verdict)
+        _kernel.wait_until_orphaned(parent)
+        _kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() != self._warden:
+            os._exit(0)
+
+    def _note_sources(self) -> None:
+        for name in frozenset(sys.modules) - self._base:
+            path = getattr(sys.modules[name], "__file__", None)
+            if isinstance(path, str) and not _is_installed(path):
+                self._sources.setdefault(path, version(path))
+
+    def _is_stale(self) -> bool:
+        return any(version(path) != known for path, known in self._sources.items())
+
+    # Forking.
+
+    def _fork(self, order: Fork, fds: list[int]) -> None:
+        enter(order.world)
+        _stdio.flush()
+        gc.freeze()
+        midwives = []
+        shares = _shares(len(order.births))
+        if not self._has_grown and len(shares) == 1:
+            # The warden forks another one as fast: each fork of much memory that is less counts.
+            self._deliver(order, fds, shares[0], is_last=True)
+        for share in shares:
+            try:
+                pid = _kernel.fork()
+            except OSError as error:
+                self._report_failed(order.births[share.start : share.stop], error)
+                continue
+            if pid == 0:
+                self._deliver(order, fds, share)
+            midwives.append(pid)
+        close_all(fds)
+        for pid in midwives:
+            os.waitpid(pid, 0)
+        _reap()
+        self.link.send(Forked())
+        self.link.flush_blocking()
+
+    def _deliver(
+        self, order: Fork, fds: list[int], share: range, *, is_last: bool = False
+    ) -> NoReturn:
+        """Forks a share of a batch; runs in the midwife, or in a template that ends with it."""
+        try:
+            _kernel.die_with_parent(signal.SIGKILL)
+            go, done = os.pipe()
+            cradle = Cradle(self.link, self._warden, os.getpid(), go, self._launch)
+            count = 0
+            for index in share:
+                birth = order.births[index]
+                try:
+                    pid = _kernel.fork()
+                except OSError as error:
+                    self._report_failed((birth,), error)
+                    continue
+                if pid == 0:
+                    os.close(done)
+                    become(self._fallback(birth), order.world, cradle, fds[index], fds)
+                self.link.send(Born(birth.slot, birth.incarnation, pid))
+                count += 1
+            if is_last:
+                self.link.send(Forked(is_last=True))
+            self.link.flush_blocking()
+            os.write(done, b"g" * count)
+        except BaseException:
+            traceback.print_exc()
+            _stdio.flush()
+        finally:
+            os._exit(0)
+
+    def _fallback(self, birth: Birth) -> Birth:
+        """Executes a fresh interpreter where forking this one is not safe, or holds too much."""
+        is_fit = self._why_unsafe is None and (self._is_blank or birth.is_warm)
+        if is_fit or birth.argv is not None:
+            return birth
+        command = default_bootstrap_cmd(self._launch)
+        argv = (command.program, command.program, *command.args)
+        return Birth(
+            birth.slot, birth.incarnation, birth.name, birth.entry, birth.env, argv,
+            True, birth.cpus, birth.memory_nodes,
+            unresponsive_timeout_s=birth.unresponsive_timeout_s,
+        )  # fmt: skip
+
+    def _report_failed(self, births: tuple[Birth, ...], error: OSError) -> None:
+        for birth in births:
+            why = f"cannot fork: {error.strerror}"
+            self.link.send(Failed(birth.slot, birth.incarnation, None, why))
+
+
+def why_threads(what: str) -> str:
+    """Says why a process with more than one thread must not be forked."""
+    return f"importing {what} starts threads, which a fork would lose"
+
+
+def enter(world: World) -> None:
+    """Makes the surroundings of this process those of the controller."""
+    if dict(os.environ) != world.env:
+        apply_changes(dict.fromkeys(os.environ.keys() - world.env.keys()))
+        apply_changes(world.env)
+    sys.path[:] = world.path
+    sys.argv[:] = [world.argv0]
+    importlib.invalidate_caches()
+    with contextlib.suppress(OSError):  # It was removed: stay where we are, as the controller.
+        os.chdir(world.cwd)
+
+
+def _import_safely(module: str) -> str:
+    """Imports a module; returns that it is safe, that this failed, or why it is not safe."""
+    files = _kernel.open_files()
+    try:
+        importlib.import_module(module)
+    except BaseException:
+        return _FAILED
+    verdict = _SAFE
+    if _kernel.settled_thread_count() != 1:
+        verdict = why_threads("it")
+    elif _kernel.has_children():
+        verdict = "importing it starts a process"
+    else:
+        for fd, target in _kernel.open_files().items():
+            if files.get(fd) != target and _kernel.is_unshareable(target):
+                verdict = f"importing it opens {target}"
+    _reset_signals()
+    _stdio.flush()
+    return verdict
+
+
+def _reset_signals() -> None:
+    """Undoes what imports did to signals: processes start with a clean slate."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _is_from_package(module: str) -> bool:
+    """Tells whether a module is the interpreter's or an installed package's, importing nothing."""
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    origin = None if found is None else found.origin
+    return origin is not None and (origin in ("built-in", "frozen") or _is_installed(origin))
+
+
+def _read_verdict(read: int) -> str:
+    poll = select.poll()
+    poll.register(read, select.POLLIN)
+    try:
+        if not poll.poll(_IMPORT_LIMIT_S * 1000):
+            return f"importing it takes longer than {_IMPORT_LIMIT_S:.0f} s"
+        return os.read(read, 4096).decode()
+    finally:
+        os.close(read)
+
+
+def _describe_status(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return f"status {os.WEXITSTATUS(status)}"
+
+
+def _reap() -> None:
+    """Forgets branches that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _shares(count: int) -> list[range]:
+    """Splits a batch over midwives, who fork at the same time where there are processors."""
+    cpus = len(os.sched_getaffinity(0))
+    midwives = max(1, min(_MIDWIFE_COUNT_MAX, cpus // 2, count // _BIRTHS_PER_MIDWIFE_MIN))
+    bounds = [count * index // midwives for index in range(midwives + 1)]
+    return [range(*pair) for pair in itertools.pairwise(bounds)]
+
+
+def _is_installed(path: str) -> bool:
+    """Tells whether a module's file belongs to the interpreter or to an installed package."""
+    parts = path.split(os.sep)
+    if "site-packages" in parts or "dist-packages" in parts:
+        return True
+    return path.startswith(os.path.dirname(os.__file__) + os.sep)

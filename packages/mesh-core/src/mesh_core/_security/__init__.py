@@ -1,0 +1,1 @@
+"""Credentials, and limits for unauthenticated connections."""

@@ -1,0 +1,1 @@
+"""Arguments, results and exceptions as bytes."""

@@ -1,0 +1,507 @@
+"""Arguments and results as bytes, with their large parts beside them.
+
+`encode` makes a pickle (protocol 5) and a list of buffers. What is small stays in the pickle. Of
+what is large, nothing is copied here: a buffer that an object offers (numpy, torch, anything that
+pickles through `PickleBuffer`) is handed on as it is, and so is a large `bytes`, `bytearray` or
+text at any depth, because the C pickler passes it to its file as an object of its own, and the file
+here is a list. `decode` reads such a stream piece by piece, so that a large `bytes` is copied once,
+out of the buffer that it arrived in.
+
+A body has one of two forms: a plain pickle, or, behind the byte 0, a splice: the number of pieces
+(u32), for each the length of the inline stream before it (u64), the inline stream. The pieces then
+are the first buffers.
+
+Functions and classes that the other side cannot import (of `__main__`, local ones, lambdas, those
+of modules registered with cloudpickle) travel by value. cloudpickle is imported when the first such
+thing is met.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# The C half alone: pickle itself also imports its twin in Python, and re with it.
+from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads
+from copyreg import dispatch_table
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
+
+from mesh_core._core import SharedBuffer, copy_fresh
+from mesh_core._errors import Unpicklable
+from mesh_core._meshes.activation import NeedsLayer
+from mesh_core._serialization.arrays import array_reducers
+from mesh_core._serialization.classes import find_parcel, keep_parcel, open_parcel
+from mesh_core._serialization.error_path import unpicklable
+from mesh_core._serialization.tensors import Spans, tensor_reducers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from typing_extensions import Buffer
+
+    from mesh_core._actors.cell import SpawnOrder
+    from mesh_core._serialization.arrays import Reducer
+    from mesh_core._serialization.classes import Parcel
+
+
+__all__ = ["decode", "encode", "encode_order", "encode_value", "is_importable"]
+
+_PROTOCOL = 5
+# From this length on, new memory is worth asking for huge pages.
+_HUGE_LEN = 4 << 20
+_PLAIN = 0x80  # every pickle of this protocol begins with it
+_SPLICED = b"\x00"
+# What one frame has room for. A message with more large values carries the rest in its stream,
+# which travels beside the body as one piece.
+_BUFFERS_LEN_MAX = 255
+_ATOMS = frozenset({int, float, bool, complex, type(None)})
+# The opcodes before a payload that the pickler writes apart; its length follows, in 8 or 4 bytes.
+_LONG_HEADS = frozenset({b"\x8e", b"\x96", b"\x8d"})
+_SHORT_HEADS = frozenset({b"B", b"X"})
+
+
+def encode(
+    args: tuple[Any, ...], kwargs: dict[str, Any], threshold: int, names: Sequence[str] = ()
+) -> tuple[bytes, list[memoryview]]:
+    """Makes a body, and the buffers that belong to it, of the arguments of a call.
+
+    Args:
+        args: The positional arguments.
+        kwargs: The arguments by keyword.
+        threshold: A buffer of as many bytes or more travels beside the body.
+        names: The names of the positional parameters, for the text of an error.
+
+    Returns:
+        The body, which `decode` turns into `(args, kwargs)`, and contiguous views of bytes that
+        share memory with the arguments: copy or send them before the caller goes on.
+
+    Raises:
+        Unpicklable: An argument holds something that cannot travel; the text says where.
+        NeedsLayer: It holds something that only the tensor layer can send.
+    """
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind not in _ATOMS and not ((kind is str or kind is bytes) and len(value) < threshold):
+            break
+    else:
+        return dumps((args, kwargs), _PROTOCOL), []
+    known = len(_reducers)
+    try:
+        return _encode((args, kwargs), threshold)
+    except (MemoryError, NeedsLayer):
+        raise
+    except Exception as error:
+        if _adopt_cloudpickle() > known:
+            return encode(args, kwargs, threshold, names)
+        raise unpicklable((args, kwargs), error, _probe, names) from error
+
+
+def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]]:
+    """Makes a body, and the buffers that belong to it, of one value: a result, a message.
+
+    Args:
+        value: What is to travel.
+        threshold: A buffer of as many bytes or more travels beside the body.
+
+    Raises:
+        Unpicklable: The value holds something that cannot travel; the text says where.
+    """
+    kind = type(value)
+    if kind in _ATOMS or ((kind is str or kind is bytes) and len(value) < threshold):  # type: ignore[arg-type]
+        return dumps(value, _PROTOCOL), []
+    known = len(_reducers)
+    try:
+        return _encode(value, threshold)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if _adopt_cloudpickle() > known:
+            return encode_value(value, threshold)
+        raise unpicklable(value, error, _probe) from error
+
+
+def encode_order(order: SpawnOrder, threshold: int) -> tuple[bytes, list[memoryview]]:
+    """Makes a body, and the buffers that belong to it, of what an actor is spawned with.
+
+    Args:
+        order: The actor, with the arguments of its `__init__`.
+        threshold: A buffer of as many bytes or more travels beside the body.
+
+    Raises:
+        Unpicklable: An argument holds something that cannot travel; the text says where.
+    """
+    try:
+        return encode_value(order, threshold)
+    except Unpicklable as error:
+        refusal = error.__cause__
+        if not isinstance(refusal, NeedsLayer):
+            raise
+        init = getattr(order.cls, "__init__", None)
+        code = getattr(init, "__code__", None)
+        names = () if code is None else code.co_varnames[1 : code.co_argcount]
+        raise unpicklable((order.args, order.kwargs), refusal, _probe, names) from refusal
+
+
+def decode(body: bytes | memoryview, buffers: Sequence[Buffer] = ()) -> Any:
+    """Makes the value again that a body and its buffers were made of.
+
+    Arrays share memory with the buffers, and can be written to if the buffers can.
+
+    Args:
+        body: What `encode` or `encode_value` gave.
+        buffers: The buffers, in their order.
+
+    Raises:
+        Exception: Whatever the loading of an object raises: `ModuleNotFoundError` when its class's
+            module is not there.
+    """
+    if body[0] == _PLAIN:
+        return loads(body, buffers=buffers)
+    return _decode_spliced(memoryview(body), buffers)
+
+
+class _Chunks(list["Buffer | PickleBuffer"]):
+    """A file for the pickler that keeps each piece of the stream as it comes, uncopied."""
+
+    __slots__ = ()
+    write = list.append
+
+
+class _Pickler(Pickler):
+    """The C pickler, asking Python only about what is no plain data.
+
+    Attributes:
+        spans: The storages of the tensors that were met.
+        packing: The classes that are being packed, outermost first, while that is so.
+        parts: What has been packed with the innermost: functions, classes, parcels.
+        inlined: Classes that use one that is being packed, and so are no parcels of their own.
+    """
+
+    spans: Spans | None = None
+    packing: tuple[type, ...] = ()
+    parts: list[Any]
+    inlined: set[type]
+    is_circular = False
+    _cloudpickle: Any = None
+
+    def reducer_override(self, value: Any) -> Any:
+        """Says how to reduce a value, or leaves it to the C pickler."""
+        kind = type(value)
+        reduce = _reducers.get(kind)
+        if reduce is not None:
+            return reduce(self, value)
+        if kind is FunctionType or issubclass(kind, type):
+            return NotImplemented if is_importable(value) else self.reduce_by_value(value)
+        if kind.__module__ in _unadopted:
+            _reducers.update(_unadopted.pop(kind.__module__)())
+            return self.reducer_override(value)
+        return NotImplemented
+
+    def reduce_by_value(self, value: Any) -> Any:
+        """Reduces a class to its parcel, and anything else as cloudpickle does."""
+        if issubclass(type(value), type):
+            if value not in self.packing:
+                parcel = find_parcel(value) or self._pack(value)
+                if parcel is not None:
+                    if self.packing:
+                        self.parts.append(parcel)
+                    return open_parcel, (parcel.key, parcel.body)
+            elif value is not self.packing[-1]:
+                self.is_circular = True
+        if self.packing and (type(value) is FunctionType or issubclass(type(value), type)):
+            self.parts.append(value)
+        return self._reduce_by_cloudpickle(value)
+
+    def _reduce_by_cloudpickle(self, value: Any) -> Any:
+        if self._cloudpickle is None:
+            # One for the whole message: functions that share their globals go on sharing them.
+            self._cloudpickle = _load_cloudpickle().Pickler(_Chunks(), _PROTOCOL)
+        reduced = self._cloudpickle.reducer_override(value)
+        if reduced is NotImplemented:
+            reduce = self._cloudpickle.dispatch_table.get(type(value))
+            return NotImplemented if reduce is None else reduce(value)
+        return reduced
+
+    def _pack(self, cls: type) -> Parcel | None:
+        """Packs a class, unless it is one that cloudpickle knows by name or is in a circle."""
+        if cls.__module__ == "builtins" or (self.packing and cls in self.inlined):
+            return None
+        pickler = _Pickler(chunks := _Chunks(), _PROTOCOL)
+        pickler.packing = (*self.packing, cls)
+        pickler.parts = []
+        pickler.inlined = self.inlined if self.packing else set()
+        pickler.dump(cls)
+        if pickler.is_circular:
+            # Its pickle holds one of those around it, which is not ready yet.
+            pickler.inlined.add(cls)
+            return None
+        return keep_parcel(cls, b"".join(chunks), pickler.parts)
+
+
+def _encode(
+    value: object, threshold: int, spans: Spans | None = None
+) -> tuple[bytes, list[memoryview]]:
+    chunks = _Chunks()
+    buffers: list[memoryview] = []
+
+    def stays(buffer: PickleBuffer) -> bool:
+        """Says that a buffer stays in the pickle, or takes it out."""
+        raw = buffer.raw()
+        if raw.nbytes < threshold or len(buffers) >= _BUFFERS_LEN_MAX // 2:
+            return True
+        buffers.append(raw)
+        return False
+
+    pickler = _Pickler(chunks, _PROTOCOL, buffer_callback=stays)
+    if spans is not None:
+        pickler.spans = spans
+    pickler.dump(value)
+    if pickler.spans is not None and pickler.spans.trim():
+        return _encode(value, threshold, pickler.spans)
+    if len(chunks) == 1 and len(chunks[0]) < threshold:  # type: ignore[arg-type]
+        return chunks[0], buffers  # type: ignore[return-value]
+    return _splice(chunks, buffers, threshold)
+
+
+def _probe(value: object) -> None:
+    """Raises what pickling this value alone raises, copying as little as may be."""
+    _encode(value, 1)
+
+
+def _splice(
+    chunks: _Chunks, buffers: list[memoryview], threshold: int
+) -> tuple[bytes, list[memoryview]]:
+    """Parts a stream into what stays in the body and the pieces that travel beside it."""
+    pieces: list[memoryview] = []
+    inline: list[Any] = []
+    lengths: list[int] = []
+    run: list[Any] = []
+    run_len = 0
+    inline_len = 0
+
+    def end_run() -> None:
+        nonlocal run, run_len, inline_len
+        if run_len >= threshold:
+            pieces.append(memoryview(run[0] if len(run) == 1 else b"".join(run)))
+            lengths.append(inline_len)
+            inline_len = 0
+        else:
+            inline.extend(run)
+            inline_len += run_len
+        run, run_len = [], 0
+
+    # Each payload may end a run that becomes a piece as well, and so may the end.
+    payloads_left = (_BUFFERS_LEN_MAX - len(buffers) - 1) // 2
+    before: Any = None
+    for chunk in chunks:
+        size = memoryview(chunk).nbytes
+        if size >= threshold and payloads_left and _announces(before, size):
+            payloads_left -= 1
+            end_run()
+            pieces.append(memoryview(chunk).cast("B"))
+            lengths.append(inline_len)
+            inline_len = 0
+        else:
+            run.append(chunk)
+            run_len += size
+        before = chunk
+    end_run()
+    if not pieces:
+        return b"".join(inline), buffers
+    head = b"".join(length.to_bytes(8, "little") for length in lengths)
+    count = len(pieces).to_bytes(4, "little")
+    return b"".join((_SPLICED, count, head, *inline)), pieces + buffers
+
+
+def _announces(chunk: Any, size: int) -> bool:
+    """Says whether a chunk ends by announcing a payload of so many bytes.
+
+    A payload is worth handing on as it is; other chunks are joined first. To take one for the other
+    would cost a copy and nothing else, since the reader only joins what is parted here.
+    """
+    if type(chunk) is not bytes:
+        return False
+    if size < 1 << 32 and chunk[-5:-4] in _SHORT_HEADS:
+        return chunk[-4:] == size.to_bytes(4, "little")
+    return chunk[-9:-8] in _LONG_HEADS and chunk[-8:] == size.to_bytes(8, "little")
+
+
+def _decode_spliced(body: memoryview, buffers: Sequence[Buffer]) -> Any:
+    count = int.from_bytes(body[1:5], "little")
+    rest = 5 + 8 * count
+    if body[:1] != _SPLICED or len(body) < rest or len(buffers) < count:
+        raise ValueError("body is not one that encode made: were body and buffers kept together")
+    parts: list[memoryview] = []
+    for at, piece in zip(range(5, rest, 8), buffers, strict=False):
+        length = int.from_bytes(body[at : at + 8], "little")
+        # What is only read need not be looked through for writes when it is let go.
+        source = piece.frozen() if type(piece) is SharedBuffer else piece
+        parts += (body[rest : rest + length], memoryview(source).cast("B"))
+        rest += length
+    parts = [part for part in (*parts, body[rest:]) if part]
+    beside = buffers[count:]
+    if len(parts) == 1:
+        return loads(parts[0], buffers=beside)
+    # The unpickler takes any buffer from its file, which its stubs do not say.
+    reader: Any = _SplicedReader(parts)
+    return Unpickler(reader, buffers=beside).load()
+
+
+class _SplicedReader:
+    """A file for the unpickler over the parts of a stream, giving views instead of copies."""
+
+    __slots__ = ("_at", "_parts")
+
+    def __init__(self, parts: list[memoryview]) -> None:
+        self._parts = parts[::-1]
+        self._at = 0
+
+    def peek(self, _size: int) -> memoryview:
+        """Gives the rest of the current part, without moving on."""
+        return self._parts[-1][self._at :] if self._parts else memoryview(b"")
+
+    def read(self, size: int) -> bytes | memoryview:
+        """Gives the next bytes, uncopied when they lie in one part."""
+        if not self._parts:
+            return b""
+        part, start = self._parts[-1], self._at
+        end = start + size
+        if end < len(part):
+            self._at = end
+            return part[start:end]
+        self._parts.pop()
+        self._at = 0
+        if end == len(part):
+            return part[start:]
+        return b"".join((part[start:], self.read(end - len(part))))
+
+    def readinto(self, target: memoryview) -> int:
+        """Fills the target with the next bytes: the one copy of a large `bytes`."""
+        data = self.read(target.nbytes)
+        if len(data) < _HUGE_LEN:
+            target[: len(data)] = data
+        else:
+            copy_fresh(target, data)
+        return len(data)
+
+    def readline(self) -> bytes:
+        """Gives the bytes up to the next line end, which protocol 5 never asks for."""
+        line = bytearray()
+        while byte := self.read(1):
+            line += byte
+            if byte == b"\n":
+                break
+        return bytes(line)
+
+
+def is_importable(value: Any) -> bool:
+    """Says whether the other side finds this function or class under its name."""
+    name = value.__module__
+    module = sys.modules.get(name)
+    if module is None or name == "__main__":
+        return False
+    found: Any = module
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        # The types of None, ... and NotImplemented have no name to find them by; pickle knows them.
+        return name == "builtins" and value in _SINGLETON_TYPES
+    cloudpickle = sys.modules.get("cloudpickle")
+    if not hasattr(cloudpickle, "list_registry_pickle_by_value"):
+        # Not imported, or being imported by another thread: nothing was registered there.
+        return True
+    return not _is_sent_by_value(name, cloudpickle)
+
+
+def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
+    """Says whether a module, or a package that it is in, is registered to travel by value."""
+    registered = cloudpickle.list_registry_pickle_by_value()
+    if not registered:
+        return False
+    parts = name.split(".")
+    return any(".".join(parts[:end]) in registered for end in range(len(parts), 0, -1))
+
+
+def _load_cloudpickle() -> Any:
+    """Imports cloudpickle, which costs as much as all of the rest: only when it is needed."""
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+
+    return cloudpickle
+
+
+def _adopt_cloudpickle() -> int:
+    """Learns from cloudpickle how to send what we did not know; gives how much is known now.
+
+    Another thread may learn it at the same time: then it is news to both.
+    """
+    known = _load_cloudpickle().Pickler.dispatch_table
+    unknown = [kind for kind in known if kind not in _reducers and kind not in dispatch_table]
+    _reducers.update(dict.fromkeys(unknown, _reduce_by_value))
+    return len(_reducers)
+
+
+def _reduce_by_value(pickler: _Pickler, value: object) -> Any:
+    return pickler.reduce_by_value(value)
+
+
+def _reduce_method(_pickler: _Pickler, value: MethodType) -> Any:
+    return _method, (value.__func__, value.__self__)
+
+
+def _method(function: Any, owner: object) -> MethodType:
+    return MethodType(function, owner)
+
+
+def _reduce_memoryview(_pickler: _Pickler, value: memoryview) -> Any:
+    flat = value if value.contiguous else memoryview(value.tobytes())
+    return _view, (PickleBuffer(flat), value.format, value.shape)
+
+
+def _view(buffer: Buffer, code: str, shape: tuple[int, ...]) -> memoryview:
+    flat = memoryview(buffer).cast("B")
+    return flat if (code, len(shape)) == ("B", 1) else flat.cast(code, shape)  # type: ignore[call-overload]
+
+
+def _typing_reducers() -> dict[type, Reducer]:
+    return {sys.modules["typing"].TypeVar: _reduce_by_value}
+
+
+_SINGLETON_TYPES = frozenset({type(None), type(...), type(NotImplemented)})
+# How to reduce what the C pickler cannot, by exact type.
+_reducers: dict[type, Reducer] = {
+    MethodType: _reduce_method,
+    memoryview: _reduce_memoryview,
+    **dict.fromkeys(
+        (
+            CellType,
+            CodeType,
+            GetSetDescriptorType,
+            MappingProxyType,
+            ModuleType,
+            classmethod,
+            property,
+            staticmethod,
+            type({}.keys()),
+            type({}.values()),
+            type({}.items()),
+        ),
+        _reduce_by_value,
+    ),
+}
+# Whose types we reduce in our own way, once one is met: a program without torch never pays for it.
+_unadopted = {
+    "numpy": array_reducers,
+    "torch": tensor_reducers,
+    "torch.nn.parameter": tensor_reducers,
+    "torch.storage": tensor_reducers,
+    "typing": _typing_reducers,
+}

@@ -1,0 +1,1 @@
+"""Replicas of an actor behind one handle."""

@@ -1,0 +1,283 @@
+"""One call of a service: pickled once, sent until some replica has taken it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+from mesh_core._calls.coroutine_future import _TaskFuture, run_async
+from mesh_core._calls.endpoint import CallOptions
+from mesh_core._calls.event_loop import loop_thread
+from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, CallFuture, Future
+from mesh_core._configuration.config import effective
+from mesh_core._errors import DeadlockError, MeshStopped
+from mesh_core._observability.events import recorder
+from mesh_core._observability.trace_context import origin
+from mesh_core._serialization.pickler import encode
+from mesh_core._serialization.wire import CALL
+from mesh_core._services.errors import SessionMoved
+from mesh_core._services.replica_state import ReplicaFuture
+from mesh_core._services.view import DRAINED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Coroutine
+
+    from mesh_core._calls.deadlock import Wait
+    from mesh_core._services.replica_state import Place
+    from mesh_core._services.router import Router
+    from mesh_core._services.session import Binding
+
+__all__ = ["Order", "RouteFuture", "blocks_loop"]
+
+R = TypeVar("R")
+
+
+class Order:
+    """What is to be called, with what arguments, until when.
+
+    Attributes:
+        name: The endpoint.
+        timeout: The seconds that the call was given.
+        retries: How often it may be made again after a replica was lost.
+        binding: The session that it belongs to.
+    """
+
+    __slots__ = ("_body", "_buffers", "_until", "binding", "name", "retries", "timeout")
+
+    def __init__(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: float | None,
+        *,
+        retries: int = 0,
+        binding: Binding | None = None,
+    ) -> None:
+        config = effective()
+        self.name: str = name
+        self.timeout = config.call_timeout_s if timeout is None else timeout
+        self._until = None if self.timeout is None else time.monotonic() + self.timeout
+        self.retries: int = retries
+        self.binding: Binding | None = binding
+        self._body, self._buffers = encode(args, kwargs, config.segment_threshold_bytes)
+        if retries:
+            self.keep()
+
+    def keep(self) -> None:
+        """Copies large arguments, which the caller may change once the call has returned."""
+        self._buffers = [memoryview(bytes(buffer)) for buffer in self._buffers]
+
+    def left_s(self) -> float | None:
+        """Gives the seconds that are left, if there is a limit."""
+        return None if self._until is None else max(self._until - time.monotonic(), 0.0)
+
+    def send_to(
+        self, place: Place, router: Router, kind: type[ReplicaFuture[Any]] = ReplicaFuture
+    ) -> ReplicaFuture[Any]:
+        """Calls all actors of a replica.
+
+        Raises:
+            Full: It has too many messages of this process.
+        """
+        mesh = place.mesh
+        endpoint = getattr(mesh, self.name)
+        left_s = self.left_s()
+        if left_s is not None:
+            endpoint = _timed(endpoint, self.timeout)
+        reply = mesh._runtime.engine.call(
+            CALL,
+            mesh._targets,
+            mesh._port,
+            endpoint._meta,
+            self._body,
+            self._buffers,
+            mesh._window,
+            left_s,
+            False,
+            origin() if recorder.is_on else None,
+        )
+        future = kind(reply, endpoint, router, place)
+        router.began(reply, place)
+        return future
+
+    def broadcast_to(self, place: Place) -> None:
+        """Sends to all actors of a replica, whose answers nobody wants.
+
+        Raises:
+            Full: It has too many messages of this process.
+        """
+        mesh = place.mesh
+        endpoint = getattr(mesh, self.name)
+        mesh._runtime.engine.send(
+            CALL,
+            mesh._targets,
+            mesh._port,
+            endpoint._meta,
+            self._body,
+            self._buffers,
+            mesh._window,
+            0,
+            False,
+            origin() if recorder.is_on else None,
+        )
+
+
+def _timed(endpoint: Any, timeout: float | None) -> Any:
+    """Gives an endpoint whose errors name the timeout."""
+    other = endpoint.options()
+    other._options = CallOptions(timeout)
+    return other
+
+
+class RouteFuture(Future[R]):
+    """The answer of whichever replica has taken a call.
+
+    What it waits for changes: for room, then for a replica, then perhaps for another one.
+    """
+
+    __slots__ = ("_inner", "_order", "_router")
+
+    def __init__(self, router: Router, order: Order, sent: ReplicaFuture[R] | None) -> None:
+        self._start()
+        self._router: Router = router
+        self._order: Order = order
+        self._inner: Future[Any]
+        if sent is None:
+            router.enter_queue()
+            order.keep()
+            self._inner = self._queued(router.wait_for_room(order))
+        else:
+            self._inner = sent
+
+    def _queued(self, waiting: Coroutine[Any, Any, ReplicaFuture[R]]) -> Future[ReplicaFuture[R]]:
+        """Waits for room with a place in the queue, which is given back at the end."""
+        leave = self._router.leave_queue
+        task: Any = run_async(loop_thread(), waiting)
+        # Runs whether or not the coroutine has begun when it is cancelled.
+        task._running.add_done_callback(lambda _: leave())
+        return task  # type: ignore[no-any-return]
+
+    def _wait(self, timeout: float | None) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._state == _PENDING:
+            inner = self._inner
+            if isinstance(inner, _TaskFuture):
+                refuse_to_block(self._order.name)
+            try:
+                inner.exception(None if until is None else max(until - time.monotonic(), 0.0))
+            except TimeoutError:
+                if not inner.done():
+                    self._notice(inner)
+                    raise
+            self._poll()
+
+    def _notice(self, inner: Future[Any]) -> None:
+        """Has the answer noticed although nobody waits for it now."""
+        if isinstance(inner, ReplicaFuture):
+            self._router.began_again(inner)
+
+    def _poll(self) -> None:
+        while self._state == _PENDING:
+            inner = self._inner
+            if not inner.done():
+                return
+            with self._router.turns:
+                if self._inner is inner and self._state == _PENDING:
+                    self._advance(inner)
+
+    def _advance(self, inner: Future[Any]) -> None:
+        error = inner._outcome if inner._state == _ERROR else None
+        if not isinstance(inner, ReplicaFuture):
+            if error is not None:
+                self._settle(_ERROR, error)
+            else:
+                self._inner = inner._outcome
+            return
+        if error is None:
+            self._settle(_VALUE, inner._outcome)
+            return
+        again = self._after(inner, error) if inner.is_lost() else None
+        if again is None:
+            self._settle(_ERROR, self._told(inner, error))
+        else:
+            self._router.enter_queue(is_again=True)
+            self._inner = self._queued(again)
+
+    def _after(
+        self, inner: ReplicaFuture[Any], error: BaseException
+    ) -> Coroutine[Any, Any, ReplicaFuture[Any]] | None:
+        """Gives what is to be done after a replica was lost, if that is more than telling."""
+        inner.place.shun(error)
+        order, router = self._order, self._router
+        router.awake()
+        if order.binding is not None and order.binding.is_strict:
+            return None
+        if isinstance(error, MeshStopped):
+            return _send_elsewhere(router, order, inner.place, error)
+        if order.retries:
+            order.retries -= 1
+            return router.wait_for_room(order)
+        return None
+
+    def _told(self, inner: ReplicaFuture[Any], error: BaseException) -> BaseException:
+        """Gives the error that the caller is told; of a session, that it has moved."""
+        binding = self._order.binding
+        if binding is None or not inner.is_lost() or not binding.is_strict:
+            return error
+        if binding.place is inner.place:
+            self._router.unbind(binding)
+        moved = SessionMoved(
+            self._router.name, inner.place.id, endpoint=self._order.name, cause=error
+        )
+        moved.__traceback__ = error.__traceback__
+        return moved
+
+    def _begin_wait(self) -> Wait | None:
+        inner = self._inner
+        return inner._begin_wait() if isinstance(inner, CallFuture) else None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._inner._ready().add_done_callback(lambda _: self._go_on(loop))
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._poll()
+        if self._state == _PENDING:
+            self._watch(loop)
+
+    def _give_up(self) -> bool:
+        with self._router.turns:
+            if self._state != _PENDING:
+                return False
+            return self._inner.cancel()
+
+
+async def _send_elsewhere(
+    router: Router, order: Order, place: Place, error: BaseException
+) -> ReplicaFuture[Any]:
+    """Sends a call again that has come too late for a replica, which has not begun with it."""
+    await router.exchange()
+    router.check_open()
+    if router.retired.get(place.id) != DRAINED:
+        if not order.retries:
+            raise error
+        order.retries -= 1
+    return await router.wait_for_room(order)
+
+
+def blocks_loop() -> bool:
+    """Says whether this thread is the event loop that routers need."""
+    from threading import get_ident
+
+    return get_ident() == loop_thread().thread.ident
+
+
+def refuse_to_block(name: str) -> None:
+    """Raises where a wait would hold up what it waits for."""
+    if blocks_loop():
+        raise DeadlockError(
+            f"the event loop of this process is blocked while it waits for {name!r} of a service, "
+            "which needs that loop: await the future instead of calling get()"
+        )

@@ -1,0 +1,79 @@
+"""What a service knows of those who call it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._services.view import Loads, Report
+
+__all__ = ["Callers"]
+
+# Who says nothing for so long has nothing under way: a caller that has does so more often.
+_SILENCE_S = 2.0
+
+
+class Callers:
+    """The latest report of each calling process."""
+
+    def __init__(self) -> None:
+        self._reports: dict[int, tuple[float, Report]] = {}
+        self._heard = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._recent())
+
+    def heard(self, report: Report) -> None:
+        """A caller has reported."""
+        if report.is_last:
+            self._reports.pop(report.caller, None)
+        else:
+            self._reports[report.caller] = (time.monotonic(), report)
+        self._heard.set()
+
+    def _recent(self) -> list[Report]:
+        oldest = time.monotonic() - _SILENCE_S
+        for caller, (at, _) in list(self._reports.items()):
+            if at < oldest:
+                del self._reports[caller]
+        return [report for _, report in self._reports.values()]
+
+    def loads(self, caller: int | None = None) -> Loads:
+        """Gives what all callers but one have under way, by replica."""
+        loads: Loads = {}
+        for report in self._recent():
+            if report.caller != caller:
+                for id, (calls, sessions) in report.loads.items():
+                    before = loads.get(id, (0, 0))
+                    loads[id] = (before[0] + calls, before[1] + sessions)
+        return loads
+
+    def queued(self) -> int:
+        """Gives how many calls wait for room."""
+        return sum(report.queued for report in self._recent())
+
+    async def idle(self, ids: set[int], version: int, timeout_s: float) -> bool:
+        """Waits until all callers know a version and have nothing under way in some replicas.
+
+        Returns:
+            Whether it came to that in time.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            self._heard.clear()
+            busy = [
+                report
+                for report in self._recent()
+                if report.version < version or any(report.loads.get(id, (0, 0))[0] for id in ids)
+            ]
+            left_s = until - time.monotonic()
+            if not busy or left_s <= 0:
+                return not busy
+            try:
+                # A caller that has died is not heard of any more.
+                async with asyncio.timeout(min(left_s, _SILENCE_S / 4)):
+                    await self._heard.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,222 @@
+"""What callers of a service have: the endpoints of its actors, with verbs for replicas."""
+
+from __future__ import annotations
+
+from typing import Any, ParamSpec, TypeVar
+
+from mesh_core._actors.actor import member_of
+from mesh_core._calls.endpoint import CallOptions, Endpoint, EndpointProperty
+from mesh_core._calls.future import Future, checked_timeout
+from mesh_core._services.call import Order, RouteFuture
+from mesh_core._services.fanout import broadcast, fan_out
+from mesh_core._services.replica_state import ReplicaFuture, WholeReplicaFuture
+from mesh_core._services.router import Limits, router_of
+from mesh_core._services.view import Whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, NoReturn
+
+    from mesh_core._calls.stream import AnswerStream
+    from mesh_core._meshes.value_mesh import ValueMesh
+    from mesh_core._services.router import Router
+    from mesh_core._services.session import Binding
+
+__all__ = ["ServiceEndpoint", "ServiceHandle"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ServiceHandle:
+    """The endpoints of a service: `handle.generate.route(...)`. Checkers see the actor's class.
+
+    It can be sent anywhere. Each process has one view of the service, whatever handles it holds.
+    """
+
+    def __init__(
+        self,
+        keeper: Any,
+        name: str,
+        cls: type,
+        limits: Limits,
+        whole: Whole,
+        binding: Binding | None = None,
+    ) -> None:
+        self._keeper: Any = keeper
+        self._name: str = name
+        self._cls: type = cls
+        self._binding: Binding | None = binding
+        self._router: Router = router_of(keeper, name, limits, whole)
+
+    def _bound(self, binding: Binding) -> ServiceHandle:
+        router = self._router
+        whole = Whole(-1, (), {}, False)
+        return ServiceHandle(self._keeper, self._name, self._cls, router.limits, whole, binding)
+
+    @property
+    def initialized(self) -> Future[Literal[True]]:
+        """Done when the service has had all its replicas ready once."""
+        future: Future[Literal[True]] = self._keeper.ready.call_one()
+        return future
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        cls: type = self.__dict__["_cls"]
+        try:
+            found = member_of(cls, name)
+        except AttributeError:
+            found = None
+        if not isinstance(found, EndpointProperty):
+            raise AttributeError(
+                f"{name!r} is no endpoint of {cls.__qualname__}: the handle of a service has the "
+                "endpoints of its actors, all else is on the service"
+            )
+        endpoint: ServiceEndpoint[..., Any] = ServiceEndpoint(self, name, found)
+        self.__dict__[name] = endpoint
+        return endpoint
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ServiceHandle)
+            and self._keeper == other._keeper
+            and self._binding is other._binding
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._keeper)
+
+    def __repr__(self) -> str:
+        bound = "" if self._binding is None else " in a session"
+        return f"<ServiceHandle {self._name!r} of {self._cls.__qualname__}{bound}>"
+
+    def __reduce__(self) -> Any:
+        if self._binding is not None:
+            raise TypeError("a session belongs to its process: send the service, or its handle")
+        router = self._router
+        return ServiceHandle, (
+            self._keeper,
+            self._name,
+            self._cls,
+            router.limits,
+            router.known(),
+        )
+
+
+class ServiceEndpoint(Endpoint[P, R]):
+    """One endpoint of a service: what can be called there."""
+
+    __slots__ = ("_handle", "_property")
+
+    def __init__(
+        self,
+        handle: ServiceHandle,
+        name: str,
+        found: EndpointProperty[P, R],
+        options: CallOptions | None = None,
+    ) -> None:
+        self._handle: ServiceHandle = handle
+        self._property: EndpointProperty[P, R] = found
+        self._name: str = name
+        self._method = found.method
+        self._arity = found.arity
+        self._options = options or CallOptions()
+
+    def options(
+        self, *, timeout: float | None = None, return_exceptions: bool = False
+    ) -> ServiceEndpoint[P, R]:
+        """As that of every endpoint; the time includes what a call waits for room."""
+        if timeout is not None:
+            checked_timeout(timeout)
+        options = CallOptions(timeout, return_exceptions)
+        return ServiceEndpoint(self._handle, self._name, self._property, options)
+
+    def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Calls the replica with the least load; of a session, the session's.
+
+        All actors of the replica are called, and the first one's result is the result. When no
+        replica has room, the call waits for some.
+
+        Raises:
+            ServiceOverloaded: Too many calls of this process wait already.
+            SessionMoved: The session's replica is gone; the next call goes to another one.
+            MeshStopped: The service was stopped.
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+        """
+        order, router = self._order(args, kwargs), self._handle._router
+        return RouteFuture(router, order, router.send(order))
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """As `route`."""
+        return self.route(*args, **kwargs)
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """As `route`, so that code for one actor works with a service of many."""
+        return self.route(*args, **kwargs)
+
+    def fanout(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Calls every replica that takes calls, whatever its load.
+
+        The dimension of the results is `replicas`; there is one for each, its first actor's.
+
+        Raises:
+            MeshStopped: The service was stopped.
+            MailboxFull: A replica has too many of our messages.
+            TypeError: The arguments do not fit the method, or cannot be pickled.
+        """
+        return self._fan_out(args, kwargs, ReplicaFuture)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """As `fanout`, with the results of all actors of each replica, by their dimensions."""
+        return self._fan_out(args, kwargs, WholeReplicaFuture)
+
+    def _fan_out(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[ReplicaFuture[Any]]
+    ) -> Future[ValueMesh[R]]:
+        order = self._order(args, kwargs)
+        is_lenient = self._options.return_exceptions
+        return fan_out(self._handle._router, order, kind, return_exceptions=is_lenient)
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Sends to every replica that takes calls, and waits for nothing.
+
+        A replica that fails of it is replaced.
+        """
+        broadcast(self._handle._router, self._order(args, kwargs))
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
+        """Services do not have it.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a service has no stream(): use fanout(), or route() several times")
+
+    def _order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Order:
+        if kwargs or not self._arity.fits(len(args)):
+            self._arity.bind(self._method, args, kwargs)
+        handle = self._handle
+        retries = handle._router.limits.retries.get(self._name, 0)
+        return Order(
+            self._name,
+            args,
+            kwargs,
+            self._options.timeout,
+            retries=retries,
+            binding=handle._binding,
+        )
+
+    if not TYPE_CHECKING:
+
+        @property
+        def _mesh(self) -> NoReturn:
+            raise TypeError(
+                f"endpoint {self._name!r} is a service's, not a mesh's: use its route() or fanout()"
+            )
+
+    def __repr__(self) -> str:
+        return f"<ServiceEndpoint {self._name!r} of {self._handle!r}>"
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._handle, self._name)

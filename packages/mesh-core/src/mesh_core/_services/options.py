@@ -1,0 +1,262 @@
+"""How a service is to be: its size, its limits, what is done about failures."""
+
+from __future__ import annotations
+
+from typing import Any, ParamSpec, TypeVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mesh_core._actors.actor import Actor
+    from mesh_core._meshes.mesh import HostMesh
+    from mesh_core._services.service import Service
+
+    A = TypeVar("A", bound=Actor)
+else:
+    A = TypeVar("A")
+
+__all__ = ["Autoscale", "HealthCheck", "ServiceOptions"]
+
+P = ParamSpec("P")
+
+
+class _Frozen:
+    """Fields that are set once and shown by `repr`."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"{type(self).__name__} cannot be changed: make another one")
+        object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
+class HealthCheck(_Frozen):
+    """An endpoint that every replica is asked from time to time; it need only return.
+
+    A process that dies is noticed without it. This finds what lives and does not work: a replica
+    that hangs, or that says so by raising. Calls are served one at a time, so the endpoint has its
+    turn behind them: make it a `concurrent_endpoint` of an `async` class, or allow for the wait.
+
+    Args:
+        endpoint: Its name; it takes no arguments.
+        period_s: Seconds between two checks of a replica.
+        timeout_s: Seconds after which a check has failed.
+        failures_max: So many failures in a row, and the replica is replaced.
+
+    Raises:
+        ValueError: A number is not positive.
+    """
+
+    __slots__ = ("endpoint", "failures_max", "period_s", "timeout_s")
+
+    endpoint: str
+    period_s: float
+    timeout_s: float
+    failures_max: int
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        period_s: float = 5.0,
+        timeout_s: float = 5.0,
+        failures_max: int = 3,
+    ) -> None:
+        _positive(period_s=period_s, timeout_s=timeout_s, failures_max=failures_max)
+        self.endpoint = endpoint
+        self.period_s = period_s
+        self.timeout_s = timeout_s
+        self.failures_max = failures_max
+
+
+class Autoscale(_Frozen):
+    """Lets the number of replicas follow the number of calls under way or waiting.
+
+    Args:
+        max_replicas: The most replicas.
+        min_replicas: The fewest.
+        target_outstanding: How many calls for each replica there should be.
+        period_s: Seconds between two looks.
+        upscale_delay_s: The load asks for more replicas this long before there are more.
+        downscale_delay_s: The load asks for fewer this long before there are fewer.
+
+    Raises:
+        ValueError: A number is not positive, or the most are fewer than the fewest.
+    """
+
+    __slots__ = (
+        "downscale_delay_s",
+        "max_replicas",
+        "min_replicas",
+        "period_s",
+        "target_outstanding",
+        "upscale_delay_s",
+    )
+
+    max_replicas: int
+    min_replicas: int
+    target_outstanding: float
+    period_s: float
+    upscale_delay_s: float
+    downscale_delay_s: float
+
+    def __init__(
+        self,
+        max_replicas: int,
+        *,
+        min_replicas: int = 1,
+        target_outstanding: float = 4.0,
+        period_s: float = 0.5,
+        upscale_delay_s: float = 1.0,
+        downscale_delay_s: float = 30.0,
+    ) -> None:
+        _positive(
+            min_replicas=min_replicas, target_outstanding=target_outstanding, period_s=period_s
+        )
+        if max_replicas < min_replicas:
+            raise ValueError(f"max_replicas {max_replicas} is less than min_replicas")
+        if upscale_delay_s < 0 or downscale_delay_s < 0:
+            raise ValueError("a delay is negative: give seconds from 0 up")
+        self.max_replicas = max_replicas
+        self.min_replicas = min_replicas
+        self.target_outstanding = target_outstanding
+        self.period_s = period_s
+        self.upscale_delay_s = upscale_delay_s
+        self.downscale_delay_s = downscale_delay_s
+
+
+class ServiceOptions(_Frozen):
+    """What `Service.options` gives: everything about a service but its actors."""
+
+    __slots__ = (
+        "autoscale",
+        "backoff_max_s",
+        "backoff_s",
+        "bootstrap",
+        "drain_timeout_s",
+        "health_check",
+        "hosts",
+        "hosts_per_replica",
+        "num_replicas",
+        "outstanding_max",
+        "procs",
+        "queue_len_max",
+        "replacement_period_s",
+        "replacements_max",
+        "retries",
+        "setup",
+        "start_timeout_s",
+    )
+
+    autoscale: Autoscale | None
+    backoff_max_s: float
+    backoff_s: float
+    bootstrap: Callable[[], Awaitable[None] | None] | None
+    drain_timeout_s: float
+    health_check: HealthCheck | None
+    hosts: HostMesh | None
+    hosts_per_replica: int
+    num_replicas: int
+    outstanding_max: int
+    procs: dict[str, int]
+    queue_len_max: int
+    replacement_period_s: float
+    replacements_max: int
+    retries: dict[str, int]
+    setup: Callable[[Any], object] | None
+    start_timeout_s: float
+
+    def __init__(
+        self,
+        *,
+        num_replicas: int = 1,
+        procs: int | Mapping[str, int] = 1,
+        hosts: HostMesh | None = None,
+        hosts_per_replica: int = 1,
+        outstanding_max: int = 64,
+        queue_len_max: int = 1024,
+        retries: Mapping[str, int] | None = None,
+        health_check: HealthCheck | None = None,
+        autoscale: Autoscale | None = None,
+        setup: Callable[[Any], object] | None = None,
+        bootstrap: Callable[[], Awaitable[None] | None] | None = None,
+        replacements_max: int = 10,
+        replacement_period_s: float = 60.0,
+        backoff_s: float = 0.1,
+        backoff_max_s: float = 10.0,
+        start_timeout_s: float = 300.0,
+        drain_timeout_s: float = 60.0,
+    ) -> None:
+        """Takes the options; see `Service.options`."""
+        _positive(
+            num_replicas=num_replicas,
+            hosts_per_replica=hosts_per_replica,
+            outstanding_max=outstanding_max,
+            replacement_period_s=replacement_period_s,
+            backoff_s=backoff_s,
+            backoff_max_s=backoff_max_s,
+            start_timeout_s=start_timeout_s,
+            drain_timeout_s=drain_timeout_s,
+        )
+        if queue_len_max < 0 or replacements_max < 0:
+            raise ValueError("queue_len_max and replacements_max must be 0 or more")
+        if isinstance(procs, int):
+            _positive(procs=procs)
+            procs = {"procs": procs} if procs > 1 else {}
+        if autoscale is not None:
+            num_replicas = min(max(num_replicas, autoscale.min_replicas), autoscale.max_replicas)
+        self.num_replicas = num_replicas
+        self.procs = dict(procs)
+        self.hosts = hosts
+        self.hosts_per_replica = hosts_per_replica
+        self.outstanding_max = outstanding_max
+        self.queue_len_max = queue_len_max
+        self.retries = dict(retries or {})
+        self.health_check = health_check
+        self.autoscale = autoscale
+        self.setup = setup
+        self.bootstrap = bootstrap
+        self.replacements_max = replacements_max
+        self.replacement_period_s = replacement_period_s
+        self.backoff_s = backoff_s
+        self.backoff_max_s = backoff_max_s
+        self.start_timeout_s = start_timeout_s
+        self.drain_timeout_s = drain_timeout_s
+
+    def spawn(
+        self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Service[A]:
+        """Starts the service; returns before its replicas run.
+
+        Args:
+            name: Shown in logs and errors.
+            cls: The class of the actors that each replica is made of.
+            *args: Arguments of its `__init__`.
+            **kwargs: Arguments of its `__init__` by keyword.
+
+        Raises:
+            ValueError: The class is no `Actor`, or has not the endpoints that the options name.
+            TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+        """
+        from mesh_core._services.service import start_service
+
+        return start_service(self, name, cls, args, kwargs)
+
+
+def _positive(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{name} {number!r} is not positive: give more than 0")

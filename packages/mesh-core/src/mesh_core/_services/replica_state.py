@@ -1,0 +1,163 @@
+"""What a calling process knows of one replica, and the answer of one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Generic, TypeVar
+
+from mesh_core._calls.future import _ERROR, _VALUE, CallFuture
+from mesh_core._errors import ActorError, SupervisionError, join_failures
+from mesh_core._meshes.shape import Extent, Point
+from mesh_core._meshes.value_mesh import ValueMesh
+from mesh_core._program.runtime import value_of
+from mesh_core._supervision.failure import error_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._calls.endpoint import Endpoint
+    from mesh_core._core import Message
+    from mesh_core._meshes.actor_mesh import ActorMesh
+    from mesh_core._services.router import Router
+
+__all__ = ["Place", "ReplicaFuture", "WholeReplicaFuture", "is_loss"]
+
+R = TypeVar("R")
+# How long a replica that has failed a caller is left alone: its service knows better by then.
+_SHUN_S = 1.0
+
+
+def is_loss(error: BaseException | None) -> bool:
+    """Says whether a call failed because its replica did, and not of what the endpoint raised."""
+    return isinstance(error, SupervisionError) and not isinstance(error, ActorError)
+
+
+class Place:
+    """One replica, as this process sees it.
+
+    Attributes:
+        id: Its number.
+        mesh: Its actors.
+        is_open: Whether it takes new calls.
+        calls: Calls of this process that it has not answered.
+        sessions: Sessions of this process that are bound to it.
+        other_calls: Calls of others, as they have said last.
+        other_sessions: Sessions of others.
+        error: What the latest call was lost of.
+    """
+
+    __slots__ = (
+        "_linked",
+        "_procs",
+        "_shunned_until",
+        "calls",
+        "error",
+        "id",
+        "is_open",
+        "mesh",
+        "other_calls",
+        "other_sessions",
+        "sessions",
+    )
+
+    def __init__(self, id: int, mesh: ActorMesh[Any]) -> None:
+        self.id: int = id
+        self.mesh: ActorMesh[Any] = mesh
+        self.is_open: bool = True
+        self.calls: int = 0
+        self.sessions: int = 0
+        self.other_calls: int = 0
+        self.other_sessions: int = 0
+        self.error: BaseException | None = None
+        self._shunned_until = 0.0
+        self._procs = [mesh._proc_of(rank) for rank in range(len(mesh))]
+        # Those that there was a link to when we looked last.
+        self._linked: set[int] = set()
+
+    @property
+    def load(self) -> int:
+        """Calls that it has, of everybody."""
+        return self.calls + self.other_calls
+
+    @property
+    def session_load(self) -> tuple[int, int]:
+        """What a new session goes by: the sessions that it has first, then the calls."""
+        return self.sessions + self.other_sessions, self.load
+
+    def is_usable(self) -> bool:
+        """Says whether it takes new calls, as far as is known."""
+        if not self._shunned_until:
+            return self.is_open
+        return self.is_open and time.monotonic() >= self._shunned_until
+
+    def has_lost_link(self) -> bool:
+        """Says whether a link to it is gone that was there: a call would be lost."""
+        is_up = self.mesh._runtime.engine.is_up
+        up = {proc for proc in self._procs if is_up(proc)}
+        is_lost = not self._linked <= up
+        self._linked = up
+        return is_lost
+
+    def shun(self, error: BaseException | None) -> None:
+        """Leaves it alone until its service has had time to say what is the matter."""
+        self.error = error
+        self._shunned_until = time.monotonic() + _SHUN_S
+
+
+class ReplicaFuture(CallFuture[R], Generic[R]):
+    """The answer of one replica: that of its first actor, when all have answered.
+
+    As long as it is under way it counts as load of its place.
+    """
+
+    __slots__ = ("_router", "place")
+
+    def __init__(
+        self, reply: int, endpoint: Endpoint[..., Any], router: Router, place: Place
+    ) -> None:
+        super().__init__(reply, endpoint)
+        self._router: Router | None = router
+        self.place: Place = place
+
+    def is_lost(self) -> bool:
+        """Says whether the call has failed because the replica did."""
+        return self._state == _ERROR and is_loss(self._outcome)
+
+    def _settle(self, state: int, outcome: Any) -> None:
+        super()._settle(state, outcome)
+        self._release()
+
+    def _release(self) -> None:
+        router, self._router = self._router, None
+        if router is not None:
+            router.answered(self._reply, self.place)
+
+    def _settle_with(self, answers: list[Message]) -> None:
+        failed = [message for message in answers if message.code]
+        if failed:
+            region = self._endpoint._mesh._region
+            extent = Extent(region.labels, region.sizes)
+            failures = [(Point(m.rank, extent), error_of(m, self._endpoint)) for m in failed]
+            first = failures[0][1]
+            failures.sort(key=lambda failure: failure[0].rank)
+            self._settle(_ERROR, join_failures(failures, first) if len(failures) > 1 else first)
+            return
+        self._settle(_VALUE, self._value(answers))
+
+    def _value(self, answers: list[Message]) -> Any:
+        for message in answers:
+            if message.rank == 0:
+                return value_of(message)
+        raise AssertionError("every actor has answered")
+
+    def __del__(self) -> None:
+        self._release()
+
+
+class WholeReplicaFuture(ReplicaFuture[R]):
+    """The answers of all actors of one replica."""
+
+    __slots__ = ()
+
+    def _value(self, answers: list[Message]) -> Any:
+        answers.sort(key=lambda message: message.rank)
+        return ValueMesh(self._endpoint._mesh._region, [value_of(m) for m in answers])

@@ -1,0 +1,91 @@
+"""How many replicas a service should have, from what it has to do."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._services.options import Autoscale
+
+__all__ = ["Intensity", "Scaler"]
+
+
+class Scaler:
+    """Follows the load, not at once: up when it stays high, down when it stays low for longer."""
+
+    def __init__(self, policy: Autoscale) -> None:
+        self._policy = policy
+        self._high_since: float | None = None
+        self._low_since: float | None = None
+        # The most that was asked for since the load is low.
+        self._low_most = 0
+
+    def step(self, outstanding: int, current: int, now_s: float) -> int:
+        """Gives how many replicas there should be.
+
+        Args:
+            outstanding: Calls under way and waiting.
+            current: How many replicas there should have been so far.
+            now_s: The time.
+        """
+        policy = self._policy
+        asked = ceil(outstanding / policy.target_outstanding)
+        asked = min(max(asked, policy.min_replicas), policy.max_replicas)
+        if asked > current:
+            self._low_since = None
+            if self._high_since is None:
+                self._high_since = now_s
+            if now_s - self._high_since >= policy.upscale_delay_s:
+                self._high_since = None
+                return asked
+        elif asked < current:
+            self._high_since = None
+            if self._low_since is None:
+                self._low_since, self._low_most = now_s, 0
+            self._low_most = max(self._low_most, asked)
+            if now_s - self._low_since >= policy.downscale_delay_s:
+                self._low_since = None
+                return self._low_most
+        else:
+            self._high_since = self._low_since = None
+        return current
+
+
+class Intensity:
+    """Counts losses: how long to wait before the next start, and when to give up."""
+
+    def __init__(
+        self, losses_max: int, period_s: float, backoff_s: float, backoff_max_s: float
+    ) -> None:
+        self._losses_max = losses_max
+        self._period_s = period_s
+        self._backoff_s = backoff_s
+        self._backoff_max_s = backoff_max_s
+        self._losses: deque[float] = deque()
+        self._in_a_row = 0
+        self.start_at_s = 0.0
+
+    def lost(self, now_s: float, *, was_ready: bool) -> bool:
+        """Counts a loss, and says whether there were too many.
+
+        Args:
+            now_s: The time.
+            was_ready: The replica had taken calls: that is no sign of a start that cannot succeed.
+        """
+        self._losses.append(now_s)
+        while self._losses and self._losses[0] <= now_s - self._period_s:
+            self._losses.popleft()
+        if was_ready:
+            # The first replacement is tried at once.
+            self._in_a_row = 0
+        else:
+            pause_s = min(self._backoff_s * 2**self._in_a_row, self._backoff_max_s)
+            self._in_a_row += 1
+            self.start_at_s = now_s + pause_s
+        return len(self._losses) > self._losses_max
+
+    def started(self) -> None:
+        """A replica has started."""
+        self._in_a_row = 0

@@ -1,0 +1,81 @@
+"""Sessions: calls that go to one and the same replica."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mesh_core._services.handle import ServiceHandle
+    from mesh_core._services.replica_state import Place
+
+__all__ = ["Binding", "Session"]
+
+A = TypeVar("A")
+
+
+class Binding:
+    """Which replica a session has.
+
+    Attributes:
+        place: The replica; None before the first call, and after a move.
+        is_strict: Whether the caller is told of a move.
+    """
+
+    __slots__ = ("is_strict", "place")
+
+    def __init__(self, is_strict: bool) -> None:
+        self.place: Place | None = None
+        self.is_strict: bool = is_strict
+
+
+class Session(Generic[A]):
+    """Calls that go to one and the same replica, which so can remember what they are about.
+
+    Used as `async with service.session() as s` or `with ...`; `s` is a handle. The replica is
+    chosen at the first call: one that has few sessions and little to do. When it is gone, because
+    it died or the service had to shrink, a call raises `SessionMoved` once, and the next goes to
+    another replica.
+    """
+
+    def __init__(self, handle: ServiceHandle, on_move: str) -> None:
+        if on_move not in ("raise", "ignore"):
+            raise ValueError(f"on_move {on_move!r} is neither 'raise' nor 'ignore'")
+        self._binding = Binding(on_move == "raise")
+        self._router = handle._router
+        self._handle: Any = handle._bound(self._binding)
+
+    @property
+    def replica(self) -> int | None:
+        """The number of the replica that it has; None before the first call."""
+        place = self._binding.place
+        return None if place is None else place.id
+
+    def __enter__(self) -> A:
+        self._router.session_began(1)
+        return self._handle  # type: ignore[no-any-return]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._router.unbind(self._binding)
+        self._router.session_began(-1)
+
+    async def __aenter__(self) -> A:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a session belongs to its process: send the service, or its handle")

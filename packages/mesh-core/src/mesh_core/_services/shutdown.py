@@ -1,0 +1,39 @@
+"""The end of a service."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from mesh_core._calls.coroutine_future import _TaskFuture
+from mesh_core._calls.event_loop import loop_thread
+from mesh_core._errors import DeadlineExceeded, SupervisionError
+from mesh_core._services.call import refuse_to_block
+
+__all__ = ["end_service"]
+
+
+class _EndFuture(_TaskFuture[None]):
+    __slots__ = ()
+
+    def _wait(self, timeout: float | None) -> None:
+        refuse_to_block("stop")
+        super()._wait(timeout)
+
+
+def end_service(keeper: Any, *, is_drained: bool) -> _EndFuture:
+    """Ends the replicas, and then the actor that keeps them.
+
+    Args:
+        keeper: That actor.
+        is_drained: Calls under way may end first.
+    """
+    return _EndFuture(loop_thread(), _end(keeper, is_drained))
+
+
+async def _end(keeper: Any, is_drained: bool) -> None:
+    with suppress(SupervisionError, DeadlineExceeded):
+        # It may have ended by itself, or with its owner; or the program's own limit for calls is
+        # over, and then all ends as it is.
+        await keeper.close.call_one(is_drained)
+    await keeper.stop()

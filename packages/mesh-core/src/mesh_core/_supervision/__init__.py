@@ -1,0 +1,1 @@
+"""Who owns what, and what happens when it fails."""

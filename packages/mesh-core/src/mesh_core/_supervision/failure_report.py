@@ -1,0 +1,142 @@
+"""What a program says when a failure that nobody handled ends it.
+
+A reader who has never seen Mesh comes first to what they know: the traceback of their own code.
+Then comes who it was, where, what led to what, the last words of the log, and what to do.
+"""
+
+from __future__ import annotations
+
+from mesh_core._errors import ActorError, MeshError, ProcDied, SupervisionError, safe_str
+from mesh_core._serialization.traceback_text import format_user_traceback, shorten
+from mesh_core._supervision.location import position_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh_core._supervision.location import Where
+
+__all__ = ["report"]
+
+_CAUSES_MAX = 16
+_RANKS_MAX = 8
+_LINE_LEN_MAX = 400
+_TO_DO = (
+    "catch it around the call (try/except), define __supervise__ in the owner, "
+    "or spawn with a restart strategy"
+)
+
+
+def report(failure: BaseException) -> str:
+    """Tells a stranger what failed, in a text of several lines that ends with a line end.
+
+    Args:
+        failure: What nobody handled: an error of Mesh, or any exception.
+    """
+    chain = list(_chain(failure))
+    blocks = [_traceback(chain), _summary(chain), _log_tail(chain)]
+    supervision = next((one for one in chain if isinstance(one, SupervisionError)), None)
+    blocks.append(f"To do: {_TO_DO if supervision is None else supervision.hint()}")
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _chain(failure: BaseException) -> Iterator[BaseException]:
+    """Walks from a failure to what it comes from."""
+    seen: set[int] = set()
+    current: BaseException | None = failure
+    while current is not None and id(current) not in seen and len(seen) < _CAUSES_MAX:
+        seen.add(id(current))
+        yield current
+        if current.__cause__ is not None or current.__suppress_context__:
+            current = current.__cause__
+        else:
+            current = current.__context__
+
+
+def _traceback(chain: list[BaseException]) -> str:
+    """Gives the traceback nearest to the cause that is one of the user's code."""
+    for one in chain:
+        if isinstance(one, ActorError) and one.exception_formatted:
+            return one.exception_formatted.rstrip()
+    # The root alone: formatting it shows the chain below it.
+    theirs = next((one for one in chain if not isinstance(one, MeshError)), None)
+    return "" if theirs is None else format_user_traceback(theirs).rstrip()
+
+
+def _summary(chain: list[BaseException]) -> str:
+    """Says who failed, where and why, a fact to a line."""
+    where = _where(chain)
+    subject = "the program" if where is None else where.subject()
+    facts = [] if where is None else list(_facts(where))
+    for before, one in enumerate(chain):
+        text = shorten(_one_line(one), _LINE_LEN_MAX)
+        facts.append(("because of" if before else "failure", text))
+    facts.extend(_casualties(chain))
+    facts.extend(_other_ranks(chain[0]))
+    lines = [f"Nobody handled this failure of {subject}, so the program ends."]
+    lines.extend(f"  {name:<11}{value}" for name, value in facts)
+    return "\n".join(lines)
+
+
+def _where(chain: list[BaseException]) -> Where | None:
+    """Gives the place of the failure nearest to the cause that says anything of its place."""
+    found = None
+    for one in chain:
+        if isinstance(one, (ActorError, SupervisionError)) and (
+            one.where.place() or one.where.actor or one.where.mesh_name
+        ):
+            found = one.where
+    return found
+
+
+def _facts(where: Where) -> Iterator[tuple[str, str]]:
+    if where.rank is not None or where.point:
+        point = ", ".join(f"{dim}={index}" for dim, index in (where.point or {}).items())
+        rank = "" if where.rank is None else str(where.rank)
+        yield "rank", f"{rank} ({point})".strip() if point else rank
+    if where.host is not None:
+        yield "host", str(where.host)
+    process = [str(where.proc)] if where.proc is not None else []
+    process += [f"pid {where.pid}"] if where.pid is not None else []
+    if process:
+        yield "process", ", ".join(process)
+    if where.endpoint:
+        yield "endpoint", where.endpoint
+
+
+def _one_line(one: BaseException) -> str:
+    """Gives an exception in a line: its type, and how it puts what happened."""
+    if isinstance(one, ActorError):
+        return f"{type(one.exception).__qualname__}: {_first_line(one.__dict__['_mesh_message'])}"
+    if isinstance(one, SupervisionError):
+        return f"{type(one).__qualname__}: {one.where.subject()} {one.how()}"
+    return f"{type(one).__qualname__}: {_first_line(safe_str(one))}"
+
+
+def _casualties(chain: list[BaseException]) -> Iterator[tuple[str, str]]:
+    """Names the actors of the first process that died."""
+    died = next((one for one in chain if isinstance(one, ProcDied)), None)
+    if died is not None:
+        yield from (("actor lost", text) for text in died.casualties())
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _other_ranks(failure: BaseException) -> Iterator[tuple[str, str]]:
+    if not isinstance(failure, MeshError):
+        return
+    others = [(place, other) for place, other in failure.failures if other is not failure]
+    for place, other in others[:_RANKS_MAX]:
+        yield position_text(place), shorten(_one_line(other), _LINE_LEN_MAX)
+    if len(others) > _RANKS_MAX:
+        yield "and", f"{len(others) - _RANKS_MAX} ranks more"
+
+
+def _log_tail(chain: list[BaseException]) -> str:
+    for one in chain:
+        if isinstance(one, SupervisionError) and one.log_tail:
+            lines = "\n".join(f"  | {line[:_LINE_LEN_MAX]}" for line in one.log_tail)
+            return f"The last lines of its log:\n{lines}"
+    return ""

@@ -1,0 +1,579 @@
+"""What the actors of this process own, and what is done when it fails.
+
+The decisions are the core's (`Supervisor`); this carries them out: it restarts ranks, asks owners,
+fails them, stops what they leave behind, and in the end tells the program.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+
+from mesh_core._configuration.config import effective
+from mesh_core._core import Supervisor
+from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
+from mesh_core._observability.events import recorder
+from mesh_core._serialization.wire import (
+    ACTOR_FAILED,
+    CALL,
+    HOST_DIED,
+    INTERNAL,
+    PROC_DIED,
+    STOPPED,
+    proc_of,
+)
+from mesh_core._supervision.failure import FailureDetail, failure_error
+from mesh_core._supervision.location import Where
+from mesh_core._supervision.policy import MeshFailure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import Any, TypeAlias
+
+    from mesh_core._calls.future import Future
+    from mesh_core._failover.journal import Journal
+    from mesh_core._meshes.actor_mesh import ActorMesh
+    from mesh_core._meshes.mesh import ProcMesh
+    from mesh_core._program.runtime import Runtime
+    from mesh_core._supervision.policy import RestartPolicy
+
+    Owned: TypeAlias = ActorMesh[Any] | ProcMesh
+    Todo = tuple[str, int, int, str, list[int]]
+
+__all__ = ["Ask", "Ownership"]
+
+ROOT = 0
+_TELL_LIMIT_S = 2.0
+_NUDGE = bytes([INTERNAL]) + b"nudge\0"
+
+
+class Ask:
+    """A question to an owner: is this failure dealt with?"""
+
+    def __init__(
+        self, ownership: Ownership, owner: int, failure_id: int, failure: MeshFailure
+    ) -> None:
+        self._ownership = ownership
+        self._owner = owner
+        self._failure_id = failure_id
+        self._failure = failure
+
+    def run(self, supervise: Callable[[MeshFailure], object]) -> None:
+        """Asks with a plain `__supervise__`."""
+        try:
+            verdict = "handled" if supervise(self._failure) else "unhandled"
+        except BaseException as error:
+            self._raised(error)
+            return
+        self._ownership.handled(self._failure_id, self._owner, verdict)
+
+    async def run_async(self, supervise: Callable[[MeshFailure], Awaitable[object]]) -> None:
+        """Asks with an `async` one."""
+        try:
+            verdict = "handled" if await supervise(self._failure) else "unhandled"
+        except BaseException as error:
+            self._raised(error)
+            return
+        self._ownership.handled(self._failure_id, self._owner, verdict)
+
+    def _raised(self, error: BaseException) -> None:
+        if error.__cause__ is None:
+            error.__cause__ = self._failure.error
+        self._ownership.raised[self._failure_id] = error
+        self._ownership.handled(self._failure_id, self._owner, "raised")
+
+
+class Ownership:
+    """Owners, what they own, and the failures that are not settled."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._tree = Supervisor(effective().failure_grace_s)
+        self._lock = threading.RLock()
+        self._owned: dict[int, Owned] = {}
+        self._policies: dict[int, RestartPolicy] = {}
+        self._details: dict[int, FailureDetail] = {}
+        # Meshes that were told to stop, and the last failure of each rank that was heard before.
+        self._stopping: set[int] = set()
+        self._heard: dict[int, dict[int, int]] = {}
+        # Who was hit by each failure: meshes and ranks.
+        self._hit: dict[int, list[tuple[int, int]]] = {}
+        self.raised: dict[int, BaseException] = {}
+        # Threads that stop what an ending owner leaves.
+        self._enders: list[threading.Thread] = []
+        # Failures that callers were given lately.
+        self._seen: deque[int] = deque(maxlen=1024)
+        # Failures that are the loss of a host, and were taken note of for all that was there.
+        self._lost_hosts: deque[int] = deque(maxlen=1024)
+        # Failures that the program was told of.
+        self._told: set[int | None] = set()
+        # The program ends: it is told of what fails from now on as it comes.
+        self._is_root_ending = False
+        # What the program owned and is no more, from the time when it ends.
+        self._gone: dict[int, Owned] = {}
+        # Set when the program fails: what it leaves has less time.
+        self.hurry_s: float | None = None
+        # Ranks that are being brought back; held while one is said to be, before what follows.
+        self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
+        self._revival = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._ending: set[int] = set()
+
+    # What happens.
+
+    def owner_started(self, port: int, has_supervise: bool) -> None:
+        """An actor that may own meshes has started."""
+        if recorder.is_on:
+            cell = self._runtime.actors[port]
+            recorder.record(
+                "started",
+                actor=port,
+                rank=cell.rank,
+                text=cell.name,
+                attributes={"class_name": cell.class_name},
+            )
+        self._do(lambda tree: tree.owner_started(port, has_supervise))
+
+    def owner_stopped(self, port: int) -> None:
+        """Nothing of an actor is left."""
+        self._do(lambda tree: tree.owner_stopped(port))
+
+    def owned(self) -> list[Owned]:
+        """Gives all meshes that this process owns."""
+        with self._lock:
+            return list(self._owned.values())
+
+    def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
+        """An actor, or the program, has spawned a mesh."""
+        if recorder.is_on:
+            recorder.record(
+                "spawned",
+                actor=mesh._uid,
+                call=owner,
+                size=len(mesh),
+                text=mesh._name,
+                attributes={
+                    "class_name": mesh._class_name,
+                    "procs": mesh._table.uid,
+                    "extent": dict(mesh.extent),
+                },
+                subject=mesh,
+            )
+        with self._lock:
+            self._owned[mesh._uid] = mesh
+            self._policies[mesh._uid] = policy
+        self._do(
+            lambda tree: tree.child_spawned(
+                owner,
+                mesh._uid,
+                len(mesh),
+                policy.restart,
+                policy.scope,
+                policy.intensity_max,
+                policy.period_s,
+            )
+        )
+        for rank in range(len(mesh)):
+            self._runtime.engine.watch(mesh._proc_of(rank))
+
+    def announce(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
+        """Notes a mesh that is about to be spawned: no successor is to be without a note of it."""
+        if owner == ROOT and self._runtime.journal is not None:
+            self._runtime.journal.note(mesh, policy)
+
+    def note_all(self, journal: Journal) -> None:
+        """Notes what the program owns already."""
+        for mesh in self.children_of(ROOT):
+            policy = self._policies.get(mesh._uid)
+            if policy is not None:
+                journal.note(mesh, policy)
+
+    def stopping(self, uid: int) -> None:
+        """The owner stops a mesh."""
+
+        def stop(tree: Supervisor) -> list[Todo]:
+            self._stopping.add(uid)
+            return tree.child_stopping(uid)
+
+        self._do(stop)
+
+    def stopped(self, uid: int) -> None:
+        """Nothing of a mesh is left."""
+        with self._lock:
+            mesh = self._owned.get(uid)
+            if mesh is not None and self._is_root_ending and uid in self._tree.children_of(ROOT):
+                # What its ranks said just before may lie unread, behind what has ended it here.
+                self._gone[uid] = mesh
+        self._do(lambda tree: tree.child_stopped(uid))
+        with self._lock:
+            self._owned.pop(uid, None)
+            self._policies.pop(uid, None)
+            self._heard.pop(uid, None)
+            self._stopping.discard(uid)
+        self._runtime.forget_orders(uid)
+
+    def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
+        """A rank of a mesh says that it has failed."""
+        detail = FailureDetail.decode(body)
+        mesh = self._lost_at_the_end(uid, detail.failure_id)
+        if mesh is not None and not self._runtime.engine.holds_fault(body):
+            error = failure_error(detail, **_where(mesh, rank))
+            self._tell_program(MeshFailure(mesh, (mesh,), error, "NoRestart"))
+        self._rank_failed([(uid, rank)], detail, body, "crash")
+
+    def _lost_at_the_end(self, uid: int, failure_id: int) -> Owned | None:
+        """Gives the mesh of a failure that the program, which ends, would not hear of."""
+        with self._lock:
+            if not self._is_root_ending or failure_id in self._seen:
+                return None
+            if uid in self._tree.children_of(ROOT):
+                return self._owned.get(uid)
+            return self._gone.get(uid)
+
+    def actor_left(self, uid: int, rank: int, body: bytes) -> None:
+        """A rank of a mesh has stopped because it wanted to: only `permanent` minds."""
+        with self._lock:
+            policy = self._policies.get(uid)
+        if policy is not None and policy.restart == "permanent":
+            detail = FailureDetail.decode(body)
+            detail.failure_id = self._runtime.engine.new_port()
+            detail.code = ACTOR_FAILED
+            self._rank_failed([(uid, rank)], detail, body, "exit")
+
+    def proc_died(self, proc: int, body: bytes) -> None:
+        """A process has died: every mesh that had a rank there has lost it."""
+        detail = FailureDetail.decode(body)
+        if detail.code == STOPPED or not body:
+            return
+        with self._lock:
+            meshes = list(self._owned.values())
+            lost = {proc}
+            if detail.code == HOST_DIED and detail.failure_id not in self._lost_hosts:
+                # All of it is lost at once, and is one failure: the owner hears of all in one.
+                self._lost_hosts.append(detail.failure_id)
+                lost.update(*(mesh._table.procs_on(proc >> 32) for mesh in meshes))
+        hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
+        # The processes first: a failure is named after the mesh that it began in; then the lost.
+        hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
+        if detail.code == PROC_DIED:
+            # Noted now: what is stopped or restarted meanwhile is not known any more.
+            detail.fields["actors"] = self.actors_lost(detail)
+        status = detail.fields.get("exit_code")
+        kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
+        self._rank_failed([(mesh._uid, rank) for mesh, rank in hit], detail, body, kind)
+
+    def _hit_on(self, proc: int, meshes: Sequence[Owned]) -> list[tuple[Owned, int]]:
+        """Gives the ranks that are lost with a process."""
+        hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
+        if any(self.brings_back(mesh) for mesh, _ in hit):
+            # The process comes back with what is restarted there, so it is not lost itself.
+            hit = [pair for pair in hit if not _is_procs(pair[0])]
+        return hit
+
+    def actors_lost(self, detail: FailureDetail) -> list[Where]:
+        """Gives the actors that a process took with it, as far as they are known here."""
+        found: list[Where] = list(detail.fields.get("actors", ()))
+        known = {(one.mesh_name, one.rank) for one in found}
+        name = detail.fields.get("proc")
+        if name is None:
+            return found
+        proc = proc_of(name)
+        with self._lock:
+            meshes = [mesh for mesh in self._owned.values() if not _is_procs(mesh)]
+        for mesh in meshes:
+            for index in mesh._ranks_on(proc):
+                rank, point = mesh._place(index)
+                if (mesh._name, rank) not in known:
+                    found.append(
+                        Where(mesh_name=mesh._name, actor=mesh._class_name, rank=rank, point=point)
+                    )
+        return found
+
+    def brings_back(self, mesh: Owned) -> bool:
+        """Says whether the policy of a mesh starts the process of a dead rank again."""
+        with self._lock:
+            policy = self._policies.get(mesh._uid)
+        return policy is not None and policy.restart in ("permanent", "transient")
+
+    def expect_only(self, proc: int) -> None:
+        """Tells a process that has replaced another which actors of it still come back."""
+        with self._lock:
+            meshes = list(self._owned.values())
+        coming = [m._uid for m in meshes if m._ranks_on(proc) and self.brings_back(m)]
+        up_to = self._runtime.engine.new_port()
+        self._runtime.tell_agent(proc, "expect_only", up_to, coming)
+
+    def _rank_failed(
+        self, hit: list[tuple[int, int]], detail: FailureDetail, body: bytes, kind: str
+    ) -> None:
+        failure_id = detail.failure_id
+        if not hit:
+            return
+        with self._lock:
+            self._details[failure_id] = detail
+            self._hit.setdefault(failure_id, []).extend(hit)
+        if self._runtime.engine.holds_fault(body):
+            # Somebody holds a call that has failed of it, and will look.
+            self.observed(failure_id)
+        for uid, rank in hit:
+            with self._revival:
+                future = self._reviving.get((uid, rank))
+                if future is not None and future.done():
+                    # It has come back first, and failed again before anybody has looked.
+                    self._end_revival(uid, rank)
+            self._do_failed(uid, rank, failure_id, kind)
+
+    def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
+        def fail(tree: Supervisor) -> list[Todo]:
+            if not self._is_going(uid):
+                self._heard.setdefault(uid, {})[rank] = failure_id
+            return tree.rank_failed(uid, rank, failure_id, kind)
+
+        self._do(fail)
+
+    def _is_going(self, uid: int) -> bool:
+        """Says whether a mesh was told to stop, or will be because its owner ends."""
+        return uid in self._stopping or any(
+            uid in self._tree.children_of(owner) for owner in self._ending
+        )
+
+    def is_news(self, uid: int, rank: int, body: bytes) -> bool:
+        """Says whether the failure of a rank of a mesh that stops was not heard of before."""
+        failure_id = FailureDetail.decode(body).failure_id
+        with self._lock:
+            is_heard = self._heard.get(uid, {}).get(rank) == failure_id
+            return not is_heard and failure_id not in self._seen
+
+    def observed(self, failure_id: int) -> None:
+        """A waiting caller has been given a failure."""
+        with self._lock:
+            self._seen.append(failure_id)
+        self._do(lambda tree: tree.observed(failure_id))
+
+    def handled(self, failure_id: int, owner: int, verdict: str) -> None:
+        """`__supervise__` has returned or raised."""
+        if recorder.is_on:
+            recorder.record("supervised", actor=owner, call=failure_id, text=verdict)
+        self._do(lambda tree: tree.handled(failure_id, owner, verdict))
+
+    def restart_done(self, uid: int, rank: int, ok: bool) -> None:
+        """A rank is back, or could not be brought back."""
+        if recorder.is_on:
+            recorder.record("restarted", actor=uid, rank=rank, code=int(not ok))
+        self._do(lambda tree: tree.restart_done(uid, rank, ok))
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._do(lambda tree: tree.tick())
+
+    def due_in_s(self) -> float | None:
+        """Gives the seconds until `tick` is due."""
+        return self._tree.due_in_s()
+
+    def nudge(self, port: int) -> None:
+        """Makes an actor that sleeps look at what it is asked."""
+        from mesh_core._core import Targets
+
+        engine = self._runtime.engine
+        engine.send(CALL, Targets([(engine.me, 0)]), port, _NUDGE, b"", [], 1 << 31, 0, True)
+
+    def end_owner(self, port: int, failed: bool) -> None:
+        """Stops what an actor owns, last spawned first, and waits for it."""
+        with self._lock:
+            self._ending.add(port)
+            if port == ROOT:
+                self._is_root_ending = self._runtime.is_root
+        for mesh in self.children_of(port):
+            if mesh._uid in self._runtime.stopped_meshes:
+                # It was told to stop by its owner, who need not have waited for it.
+                self._end_apart(mesh, is_owner_failed=failed)
+        event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
+        self._do(event)
+        with self._lock:
+            if not self._tree.children_of(port):
+                self._ending.discard(port)
+            while port in self._ending:
+                self._ended.wait()
+            enders, self._enders = self._enders, []
+        if port == ROOT:
+            # What they and the agent still have to tell comes before the end.
+            for ender in enders:
+                ender.join(_TELL_LIMIT_S)
+            self._runtime.ask_agent(self._runtime.me, "wake", timeout=_TELL_LIMIT_S)
+
+    def grace_s(self) -> float:
+        """Gives how long the endpoints of what an ending owner owned may still run."""
+        grace_s = effective().stop_grace_s
+        return grace_s if self.hurry_s is None else min(grace_s, self.hurry_s)
+
+    def children_of(self, port: int) -> list[Owned]:
+        """Gives what an actor owns, oldest first."""
+        with self._lock:
+            uids = self._tree.children_of(port)
+            return [self._owned[uid] for uid in uids if uid in self._owned]
+
+    # What follows.
+
+    def _do(self, event: Callable[[Supervisor], list[Todo]]) -> None:
+        before = self._tree.due_in_s()
+        with self._lock:
+            todos = event(self._tree)
+        for name, subject, failure_id, why, ranks in todos:
+            getattr(self, f"_{name}")(subject, failure_id, why, ranks)
+        if before is None and self._tree.due_in_s() is not None:
+            # The agent sleeps without end while nothing is due.
+            self._runtime.tell_agent(self._runtime.me, "wake")
+
+    def _restart(self, uid: int, _: int, _why: str, ranks: list[int]) -> None:
+        with self._lock:
+            mesh = self._owned.get(uid)
+        if mesh is not None:
+            _run_apart(lambda: self._bring_back(mesh, ranks))
+
+    def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
+        """Starts ranks anew, all at the same time, and says of each whether it is back."""
+        futures: list[Future[Any] | None] = []
+        for rank in ranks:
+            try:
+                futures.append(mesh._revive(rank))
+            except (MeshError, RuntimeError, OSError):
+                futures.append(None)
+            self._reviving[mesh._uid, rank] = futures[-1]
+        for rank, future in zip(ranks, futures, strict=True):
+            if future is not None:
+                future.exception()
+            with self._revival:
+                self._end_revival(mesh._uid, rank)
+
+    def _end_revival(self, uid: int, rank: int) -> None:
+        """Says whether a rank is back, once; with `_revival` held."""
+        if (uid, rank) in self._reviving:
+            future = self._reviving.pop((uid, rank))
+            self.restart_done(uid, rank, future is not None and future.exception() is None)
+
+    def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+        cell = self._runtime.actors.get(owner)
+        if cell is None:
+            self.handled(failure_id, owner, "unhandled")
+            return
+        cell.supervise_soon(Ask(self, owner, failure_id, self.failure(failure_id, owner, why)))
+
+    def _fail_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+        cell = self._runtime.actors.get(owner)
+        if cell is not None:
+            error = self.raised.pop(failure_id, None) or self.failure(failure_id, owner, why).error
+            cell.fail_of(error)
+
+    def _root(self, _: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+        failure = self.failure(failure_id, ROOT, why)
+        with self._lock:
+            if failure_id in self._told:
+                return
+            self._told.add(failure_id)
+        _tell(failure)
+
+    def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
+        with self._lock:
+            mesh = self._owned.get(uid)
+        if mesh is None:
+            self.stopped(uid)
+            return
+        self._end_apart(mesh, is_owner_failed=bool(failed))
+
+    def _end_apart(self, mesh: Owned, *, is_owner_failed: bool) -> None:
+        ender = _run_apart(lambda: self._end_child(mesh, is_owner_failed))
+        with self._lock:
+            self._enders.append(ender)
+
+    def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
+        """Stops a mesh; a failure on the way is heard, although its owner hears nothing more."""
+        error = mesh._end(is_owner_failed=is_owner_failed)
+        if error is None or is_owner_failed:
+            return
+        for one in _all_of(error):
+            if isinstance(one, ActorFailed) and self._runtime.is_root:
+                self._tell_program(MeshFailure(mesh, (mesh,), one, "NoRestart"))
+            elif not isinstance(one, (DeadlineExceeded, ProcDied)):
+                traceback.print_exception(one)
+
+    def _tell_program(self, failure: MeshFailure) -> None:
+        """Tells the program, which is ending, of a failure; of each once."""
+        failure_id = failure.error.__dict__.get("_failure_id")
+        with self._lock:
+            if failure_id in self._told or failure_id in self._seen:
+                return
+            self._told.add(failure_id)
+        _tell(failure)
+
+    def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
+        with self._lock:
+            self._ending.discard(owner)
+            self._ended.notify_all()
+
+    def _settled(self, owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
+        with self._lock:
+            settled = set(self._tree.children_of(owner))
+            # Other owners may still have to be told what has hit them.
+            left = [
+                (uid, rank)
+                for uid, rank in self._hit.get(failure_id, ())
+                if uid in self._owned and uid not in settled
+            ]
+            if left:
+                self._hit[failure_id] = left
+            else:
+                self._details.pop(failure_id, None)
+                self._hit.pop(failure_id, None)
+
+    def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
+        """Puts a failure into the form that owners are given."""
+        with self._lock:
+            detail = self._details.get(failure_id) or FailureDetail(failure_id, PROC_DIED, {})
+            mine = set(self._tree.children_of(owner))
+            hit = [
+                (self._owned[uid], rank)
+                for uid, rank in self._hit.get(failure_id, ())
+                if uid in self._owned and uid in mine
+            ]
+        meshes = tuple(dict.fromkeys(mesh for mesh, _ in hit))
+        where = _where(*hit[0]) if hit else {}
+        return MeshFailure(
+            meshes[0] if meshes else None, meshes, failure_error(detail, **where), why
+        )
+
+
+def _tell(failure: MeshFailure) -> None:
+    """Tells the program of a failure that nobody took."""
+    from mesh_core._program.root import is_exiting, unhandled
+
+    if is_exiting():
+        # The main thread waits for this one, and looks at the exit status next.
+        unhandled(failure)
+    else:
+        _run_apart(lambda: unhandled(failure))
+
+
+def _where(mesh: Owned, rank: int) -> dict[str, Any]:
+    """Names a rank of a mesh for an error."""
+    point = dict(mesh._point(rank))
+    return {"mesh_name": mesh._name, "actor": mesh._class_name, "rank": rank, "point": point}
+
+
+def _all_of(error: BaseException) -> list[BaseException]:
+    """Gives the errors of all ranks of what one of them stands for."""
+    return [one for _, one in error.__dict__.get("_mesh_failures", ((None, error),))]
+
+
+def _is_procs(mesh: Owned) -> bool:
+    from mesh_core._meshes.mesh import ProcMesh
+
+    return isinstance(mesh, ProcMesh)
+
+
+def _run_apart(work: Callable[[], object]) -> threading.Thread:
+    """Runs something that may wait, off the agent's thread."""
+    thread = threading.Thread(target=work, name="mesh-supervise", daemon=True)
+    thread.start()
+    return thread

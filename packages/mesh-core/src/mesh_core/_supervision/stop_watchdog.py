@@ -1,0 +1,107 @@
+"""Sees to it that a stop comes to its end also where a process cannot run Python any more.
+
+What stops an actor in good order runs in its process, and bounds itself. Code that holds the
+interpreter's lock and does not return lets nothing of that run. So the process that has asked for
+the stop looks now and then whether the other one answers at all, and has it ended when it does not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from mesh_core._core import Targets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["StopWatch"]
+
+# A process that is well may be busy for as long.
+_LOOK_S_MIN = 1.0
+_WHY = "it gave no sign of life for {:g} s while an actor of it was to stop"
+
+
+class _Stop:
+    """A stop that is under way.
+
+    Attributes:
+        reply: Where its answers come in.
+        look_s: How long a process may be silent.
+        due: When to look next.
+        probe: Where the signs of life come in that were asked for; 0 before the first look.
+    """
+
+    __slots__ = ("due", "look_s", "probe", "reply")
+
+    def __init__(self, reply: int, look_s: float) -> None:
+        self.reply = reply
+        self.look_s = look_s
+        self.due = time.monotonic() + look_s
+        self.probe = 0
+
+
+class StopWatch:
+    """The stops of actors that this process waits for. The thread of its agent looks after them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._stops: list[_Stop] = []
+        # Stops, and processes that were ended because of them.
+        self._ended: set[tuple[int, int]] = set()
+
+    def watch(self, reply: int, grace_s: float) -> None:
+        """Looks after a stop whose answers come in at a port."""
+        stop = _Stop(reply, max(grace_s, _LOOK_S_MIN))
+        with self._lock:
+            is_first = all(stop.due < other.due for other in self._stops)
+            self._stops.append(stop)
+        if is_first:
+            # The agent sleeps until something else is due.
+            self._runtime.tell_agent(self._runtime.me, "wake")
+
+    def has_ended(self, reply: int, proc: int) -> bool:
+        """Says whether a process was ended because it held a stop up; says so once."""
+        with self._lock:
+            was_ended = (reply, proc) in self._ended
+            self._ended.discard((reply, proc))
+        return was_ended
+
+    def due_in_s(self) -> float | None:
+        """Gives the seconds until `tick` is due."""
+        with self._lock:
+            if not self._stops:
+                return None
+            return max(min(stop.due for stop in self._stops) - time.monotonic(), 0.0)
+
+    def tick(self) -> None:
+        """Looks at the stops that have lasted a while."""
+        now = time.monotonic()
+        with self._lock:
+            due = [stop for stop in self._stops if stop.due <= now]
+        if not due:
+            return
+        silent: dict[int, set[int]] = {}
+        for reply, proc, _ in self._runtime.engine.waits():
+            silent.setdefault(reply, set()).add(proc)
+        for stop in due:
+            self._look(stop, silent.get(stop.reply, set()), silent.get(stop.probe, set()))
+        with self._lock:
+            self._stops = [stop for stop in self._stops if stop.due]
+
+    def _look(self, stop: _Stop, unstopped: set[int], silent: set[int]) -> None:
+        runtime = self._runtime
+        if stop.probe:
+            runtime.engine.forget(stop.probe)
+        for proc in unstopped & silent:
+            with self._lock:
+                self._ended.add((stop.reply, proc))
+            why = _WHY.format(stop.look_s)
+            runtime.tell_agent(proc >> 32 << 32, "end_silent", proc & 0xFFFF_FFFF, why)
+        if not unstopped:
+            stop.due = 0.0
+            return
+        stop.probe = runtime.call_agents(Targets([(proc, 0) for proc in unstopped]), "wake")
+        stop.due = time.monotonic() + stop.look_s

@@ -1,0 +1,1 @@
+"""Workers: a machine that serves one job after another."""

@@ -1,0 +1,136 @@
+"""Programs beside the one that a worker serves: each has a session and a port of its own.
+
+Somebody looks into hosts while a job runs there, with a shell or a program that measures. The
+worker's port belongs to the session of the job; so that session, asked to let somebody in beside
+it, has the worker start another one, and says where that listens.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import threading
+from contextlib import suppress
+
+from mesh_core._hosts.address import Address
+from mesh_core._hosts.attach_request import BESIDE, AttachOrder
+from mesh_core._processes.link import message_pair
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_core._core import Caller
+
+__all__ = ["GUEST_LIMIT_S", "Door", "Guests"]
+
+GUESTS_MAX = 16
+# How long a session for a guest waits for it.
+GUEST_LIMIT_S = 20.0
+_START_LIMIT_MS = 15_000
+
+
+class Guests:
+    """The worker's side: starts sessions for guests.
+
+    Args:
+        host: The address of this machine that the worker listens at.
+        start: Starts a session that serves a listening socket; None when the worker is ending.
+    """
+
+    def __init__(
+        self, host: str, start: Callable[[socket.socket], subprocess.Popen[bytes] | None]
+    ) -> None:
+        self._host = host
+        self._start = start
+        self._asked, self.bell = message_pair()
+        self._sessions: list[subprocess.Popen[bytes]] = []
+        self._thread = threading.Thread(target=self._run, name="mesh-guests", daemon=True)
+
+    def begin(self) -> None:
+        """Answers sessions from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answers no more; may be called again."""
+        with suppress(OSError):
+            self._asked.shutdown(socket.SHUT_RDWR)
+        if self._thread.ident is not None:
+            self._thread.join(_START_LIMIT_MS / 1000)
+        self._asked.close()
+        self.bell.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                message, fds, _, _ = socket.recv_fds(self._asked, 1, 1)
+            except OSError:
+                return
+            if not message:
+                return
+            for answer in fds:
+                with open(answer, "wb", buffering=0) as stream, suppress(OSError):
+                    stream.write(self._let_in().encode())
+
+    def _let_in(self) -> str:
+        """Starts a session; says its port, or why there is none."""
+        self._sessions = [one for one in self._sessions if one.poll() is None]
+        if len(self._sessions) >= GUESTS_MAX:
+            return f"it serves {GUESTS_MAX} programs beside each other already"
+        try:
+            with Address(self._host, 0).listen() as listener:
+                port = listener.getsockname()[1]
+                session = self._start(listener)
+        except OSError as error:
+            return f"it cannot serve one more program: {error}"
+        if session is None:
+            return "it is ending"
+        self._sessions.append(session)
+        threading.Thread(target=session.wait, name="mesh-guest-end", daemon=True).start()
+        return str(port)
+
+
+class Door:
+    """A session's side: sends those away to a session of their own who want to be beside.
+
+    Args:
+        bell: The descriptor that the worker is asked by.
+    """
+
+    def __init__(self, bell: int) -> None:
+        self._bell = socket.socket(fileno=bell)
+
+    def takes(self, caller: Caller) -> bool:
+        """Answers who wants to be beside the job; says whether it was one."""
+        try:
+            order = AttachOrder.decode(caller.body)
+        except ValueError:
+            return False
+        if order.verb != BESIDE or caller.role == "worker":
+            return False
+        # Not on this thread: others knock meanwhile.
+        threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
+        return True
+
+    def _answer(self, caller: Caller) -> None:
+        text = self._ask()
+        with suppress(OSError):
+            caller.answer(text.isdecimal(), text.encode())
+
+    def _ask(self) -> str:
+        read, write = os.pipe()
+        try:
+            try:
+                socket.send_fds(self._bell, [b"g"], [write])
+            except OSError:
+                return "its worker has ended"
+            finally:
+                os.close(write)
+            poll = select.poll()
+            poll.register(read, select.POLLIN)
+            answer = os.read(read, 1024) if poll.poll(_START_LIMIT_MS) else b""
+            return answer.decode() or "its worker is too busy to serve one more program"
+        finally:
+            os.close(read)

@@ -1,0 +1,158 @@
+"""A worker's session between two controllers: it keeps the job's processes for a successor.
+
+Only where the job has asked for it. The session then listens to requests for as long as it lives:
+who wants the worker for another job is refused, who proves to be a controller of this one takes it
+over once the controller before it is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from mesh_core._configuration.config import effective
+from mesh_core._core import Targets
+from mesh_core._failover.take_over_request import Grant, Refusal, TakeOverOrder
+from mesh_core._hosts.epoch import EPOCH_MAX, EPOCH_SHIFT
+from mesh_core._serialization.wire import HOST_DIED, proc_id
+from mesh_core._supervision.failure import FailureDetail
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh_core._core import Caller, Gate
+    from mesh_core._hosts.attach_request import AttachOrder
+    from mesh_core._program.runtime import Runtime
+    from mesh_core._workers.additional_sessions import Door
+
+__all__ = ["HEARTBEATS", "Hold", "obituary"]
+
+# A lease is over after as many heartbeats without a sign of life.
+HEARTBEATS = 3
+_LOOK_S = 1.0
+# A process that does not answer for as long runs code that holds the interpreter.
+_GIVE_UP_S = 2.0
+
+
+class Hold:
+    """What a session knows of the controllers of its job.
+
+    Args:
+        runtime: The session's host.
+        gate: Where successors ask.
+        door: For those who want to be beside the job.
+        order: How the first controller took the worker.
+        leave: Ends the session.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        gate: Gate,
+        door: Door,
+        order: AttachOrder,
+        leave: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._gate = gate
+        self._door = door
+        self._hold_s = order.hold_s
+        self._leave = leave
+        self._lock = threading.Lock()
+        self._owner = order.owner
+        self._generation = order.generation
+        self._claim = ""
+        # Until when the job is held; None while its controller lives.
+        self._until: float | None = None
+
+    def start(self) -> None:
+        """Answers requests from now on."""
+        threading.Thread(target=self._run, name="mesh-hold", daemon=True).start()
+
+    def begin(self) -> None:
+        """The controller is lost: whoever succeeds it may come soon; returns at once."""
+        threading.Thread(target=self._begin, name="mesh-hold-begin", daemon=True).start()
+
+    def _begin(self) -> None:
+        """Lets the processes give up what the lost controller wanted, and then holds."""
+        runtime, agent = self._runtime, self._runtime.host_agent
+        assert agent is not None
+        host = runtime.identity.host
+        procs = [(proc_id(host, slot), slot) for slot in agent.living()]
+        if procs:
+            # What they were told of the loss came first: who answers this has dealt with it.
+            reply = runtime.call_agents(Targets(procs), "wake", timeout=_GIVE_UP_S)
+            runtime.engine.wait(reply, None)
+        with self._lock:
+            self._until = time.monotonic() + self._hold_s
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                left_s = None if self._until is None else self._until - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                self._leave()
+                return
+            caller = self._gate.next_request(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
+            if caller is not None and not self._door.takes(caller):
+                is_taken, text = self._decide(caller)
+                try:
+                    caller.answer(is_taken, text.encode())
+                except OSError:
+                    # It asks again, or its lease ends like that of the one before it.
+                    continue
+
+    def _decide(self, caller: Caller) -> tuple[bool, str]:
+        order = TakeOverOrder.decode(caller.body)
+        with self._lock:
+            if order is None:
+                what = "serves" if self._until is None else "holds"
+                return False, f"it {what} a job of {self._owner}"
+            why = self._objection(caller, order)
+            if why is not None:
+                return False, why.encode()
+            if order.claim != self._claim:
+                self._generation = max(self._generation + 1, order.generation)
+                self._claim, self._owner, self._until = order.claim, order.owner, None
+                self._expect(order.lease_s)
+            identity = self._runtime.identity
+            grant = Grant(
+                identity.job,
+                identity.token,
+                identity.host,
+                identity.host_name,
+                identity.incarnation >> EPOCH_SHIFT,
+                self._generation,
+            )
+            return True, grant.encode()
+
+    def _objection(self, caller: Caller, order: TakeOverOrder) -> Refusal | None:
+        if caller.role != "controller":
+            why = "only the credentials of a controller of the job take it over"
+            return Refusal(why, is_final=True)
+        if order.job not in (None, self._runtime.identity.job):
+            return Refusal(f"it serves another job, of {self._owner}", is_final=True)
+        if order.claim == self._claim and self._until is None:
+            return None
+        if order.job is not None and order.generation <= self._generation:
+            why = f"{self._owner} has taken the job over as generation {self._generation}"
+            return Refusal(why, is_final=True, is_rival=self._until is None)
+        if self._generation == EPOCH_MAX:
+            return Refusal(f"it was taken over {EPOCH_MAX} times, the most", is_final=True)
+        if self._until is None:
+            return Refusal(f"the job is run by {self._owner}, which lives", is_final=False)
+        return None
+
+    def _expect(self, lease_s: float) -> None:
+        engine = self._runtime.engine
+        self._runtime.agent.do_host_back(None, 0, self._generation)
+        lost = obituary(self._owner)
+        patience_s = effective().unresponsive_timeout_s
+        engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
+
+
+def obituary(owner: str) -> bytes:
+    """Says what those are told who wait for something of a controller that is lost."""
+    reason = "the program that ran the job is lost: its processes are held for a successor"
+    return FailureDetail(0, HOST_DIED, {"host": owner, "reason": reason}).encode()

@@ -1,0 +1,349 @@
+"""One job on a worker: from the request to serve it until the host has left it."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mesh_core._failover.take_over_request import Refusal, TakeOverOrder
+from mesh_core._hosts.attach_request import HOLD, SERVE, AttachOrder, Welcome
+from mesh_core._hosts.epoch import EPOCH_SHIFT
+from mesh_core._processes import kernel as _kernel
+from mesh_core._processes.signals import on_signals
+from mesh_core._processes.template_cache import Seeds
+from mesh_core._program.job_dir import JobDir
+from mesh_core._workers.additional_sessions import Door
+from mesh_core._workers.orphan_grace import HEARTBEATS, Hold, obituary
+from mesh_core._workers.worker import ENDED_BY_OWNER, worker_keys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._core import Caller, Gate, Keys
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["is_session", "leave", "main", "root_died"]
+
+# The process of the program.
+_ROOT = 0
+_LOOK_S = 1.0
+# How long the owner may take to answer that it knows that a worker withdraws; it does not answer if
+# it knew before.
+_OWNER_HEARS_S = 0.5
+# How long the answer to the last question may take to reach the owner.
+_FAREWELL_S = 0.5
+
+_over = threading.Event()
+_status = 0
+_is_at_once = False
+_is_session = False
+# It serves a job beside whatever the worker serves.
+_is_guest = False
+# Why the host leaves the job, where its owner did not want that.
+_why_withdrawn: str | None = None
+# What serves the job, once there is one.
+_served: Runtime | None = None
+# What keeps the job for a successor of its program, where the job wants that.
+_hold: Hold | None = None
+
+
+def is_session() -> bool:
+    """Says whether this process is a worker's."""
+    return _is_session
+
+
+def leave(status: int = 0, *, is_at_once: bool = False) -> None:
+    """Ends the session: its host leaves the job.
+
+    Args:
+        status: The exit status of the session.
+        is_at_once: Kill the processes of the job: nobody hears of them any more.
+    """
+    global _is_at_once, _status
+    _status, _is_at_once = status, is_at_once
+    _over.set()
+
+
+def withdraw(worker: Inheritance) -> None:
+    """Ends the session although its owner may need it: the worker is told to end.
+
+    The owner of the job can stop its processes here until the grace period is over.
+    """
+    global _why_withdrawn
+    if _served is not None and worker.leave_grace_s > 0:
+        _served.tell_agent(_ROOT, "host_leaving", worker.leave_grace_s)
+        _outlast_processes(_served, worker)
+    if not _over.is_set():
+        _why_withdrawn = "its worker was ended there"
+        leave()
+
+
+def _outlast_processes(runtime: Runtime, worker: Inheritance) -> None:
+    """Waits while processes of the job live here, as long as the worker's grace period lasts."""
+    assert runtime.host_agent is not None
+    until = time.monotonic() + worker.leave_grace_s
+    while (left_s := until - time.monotonic()) > 0 and not _over.is_set():
+        if os.getppid() != worker.worker or runtime.host_agent.wait_until_empty(
+            min(left_s, _LOOK_S)
+        ):
+            return
+
+
+def root_died() -> None:
+    """The program that runs the job is lost: its lease is over."""
+    if _hold is None:
+        leave()
+    else:
+        _hold.begin()
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """What a session has of its worker; descriptors are numbers."""
+
+    worker: int
+    """Its process id: no session goes on without it."""
+    worker_id: str
+    """What tells it from all other workers."""
+    folder: str
+    """Where its credentials are; empty for those that the programs of its user share."""
+    limit_s: float
+    """How long to wait for a job."""
+    leave_grace_s: float
+    """How long the processes of a job go on after SIGTERM, unless their owner stops them."""
+    listener: int
+    """Where callers come."""
+    listens: int
+    """A pipe, closed once callers are answered."""
+    bell: int
+    """Where to ask for sessions beside this one."""
+    bed: int
+    """Where to leave seeds."""
+    seed: int | None = None
+    """The socket of the seed that is there."""
+
+
+def main(worker: Inheritance) -> None:
+    """Waits for a job, serves it and ends the process."""
+    global _is_guest, _is_session
+    _is_session, _is_guest = True, worker.limit_s < math.inf
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with on_signals((signal.SIGTERM,), lambda: withdraw(worker)):
+        _serve_one(worker)
+
+
+def _serve_one(worker: Inheritance) -> None:
+    global _served
+    from mesh_core._core import Gate
+
+    _kernel.die_with_parent(signal.SIGTERM)
+    if os.getppid() != worker.worker:
+        return  # It was dead before it could be watched.
+    for fd in (worker.bed, worker.bell, worker.seed):
+        if fd is not None:
+            os.set_inheritable(fd, False)
+    latest = None if worker.seed is None else socket.socket(fileno=worker.seed)
+    keys = worker_keys(worker.folder)
+    gate = Gate(worker.listener, keys)
+    os.close(worker.listens)
+    # While nobody waits for it; who has called already is answered a moment later.
+    import mesh_core._actors.agent
+    import mesh_core._hosts.agent  # noqa: F401
+
+    door = Door(worker.bell)
+    asked = _next_order(gate, door, worker, _wait_max_s(worker, keys))
+    if asked is not None:
+        caller, order = asked
+        seeds = Seeds(worker.bed, latest)
+        runtime = _serve(gate, door, caller, order, keys, seeds, worker.worker_id)
+        if runtime is not None:
+            _served = runtime
+            _over.wait()
+            _end(runtime, worker)
+    gate.close()
+    with suppress(OSError):
+        sys.stdout.flush()
+    os._exit(_status)
+
+
+def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
+    """Returns how long to wait for a job: the next session loads credentials that were renewed."""
+    if worker.folder:
+        return worker.limit_s
+    return min(worker.limit_s, keys.renew_at_s - time.time())
+
+
+def _next_order(
+    gate: Gate, door: Door, worker: Inheritance, wait_max_s: float
+) -> tuple[Caller, AttachOrder] | None:
+    """Waits for a request that makes sense; None when the time or the worker is over before."""
+    kept = _Kept()
+    until = time.monotonic() + wait_max_s
+    while not _over.is_set() and time.monotonic() < until:
+        caller = gate.next_request(_LOOK_S)
+        if caller is None or door.takes(caller):
+            continue
+        if caller.role == "worker":
+            # A worker that was taken over must not get at others.
+            text = "only the job's controller may ask; it was a worker's certificate"
+            _tell(caller, False, text, is_final=True)
+            continue
+        if TakeOverOrder.decode(caller.body) is not None:
+            _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
+            continue
+        try:
+            order = AttachOrder.decode(caller.body)
+        except ValueError as error:
+            _tell(caller, False, str(error), is_final=True)
+            continue
+        if order.worker_id not in ("", worker.worker_id):
+            _tell(caller, False, "another worker is in its place", is_final=True)
+            continue
+        why = kept.refusal(order)
+        if why is None and order.verb == SERVE:
+            return caller, order
+        _tell(caller, why is None, why or socket.gethostname())
+    return None
+
+
+class _Kept:
+    """Whether the worker is kept free for a job, as a spare of it."""
+
+    def __init__(self) -> None:
+        self._order: AttachOrder | None = None
+        self._until = 0.0
+
+    def refusal(self, order: AttachOrder) -> str | None:
+        """Says why a job may not have this worker now; else does what it wants of a spare."""
+        holder = self._order if time.monotonic() < self._until else None
+        if holder is not None:
+            is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
+            if not is_same:
+                return f"it is kept as a spare of a job of {holder.owner}"
+        self._order = order if order.verb == HOLD else None
+        self._until = time.monotonic() + order.lease_s + order.hold_s
+        return None
+
+
+def _say(what: str) -> None:
+    # Who has started the worker may have stopped listening.
+    with suppress(OSError):
+        print(f"mesh worker {what}", flush=True)
+
+
+def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) -> None:
+    try:
+        caller.answer(is_taken, text.encode(errors="replace"), is_final)
+    except OSError:
+        # It is gone, and wants nothing any more.
+        return
+
+
+def _serve(
+    gate: Gate,
+    door: Door,
+    caller: Caller,
+    order: AttachOrder,
+    keys: Keys,
+    seeds: Seeds,
+    worker_id: str,
+) -> Runtime | None:
+    """Becomes a host of the job; says why to who asks, where that cannot be."""
+    try:
+        runtime = _join(gate, door, order, keys, seeds)
+    except Exception as error:
+        # What is left of the attempt goes with this process; the worker is free for the next.
+        why = f"it cannot serve this job: {type(error).__name__}: {error}"
+        _tell(caller, False, why, is_final=True)
+        _say(f"could not serve a job of {order.owner}: {error}")
+        return None
+    _tell(caller, True, Welcome(runtime.identity.host_name, worker_id).encode())
+    where = " beside others" if _is_guest else ""
+    _say(f"serves a job of {order.owner}{where} in process {os.getpid()}")
+    return runtime
+
+
+def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
+    """Becomes a host of the job."""
+    global _hold
+    from mesh_core._configuration.config import effective, inherit
+    from mesh_core._hosts.agent import HostAgent
+    from mesh_core._program.runtime import Identity, Runtime, adopt
+    from mesh_core._security.job_credentials import set_credentials
+
+    inherit(order.config)
+    # Behind our own: where both machines see the same files, the program's modules are found.
+    sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
+    is_held = order.hold_s > 0
+    identity = Identity(
+        host=order.host,
+        host_name=socket.gethostname(),
+        slot=0,
+        incarnation=order.epoch << EPOCH_SHIFT,
+        job=order.job,
+        token=order.token,
+        directory=JobDir.new_path(),
+        outlives_root=is_held,
+    )
+    runtime = Runtime(identity)
+    adopt(runtime)
+    set_credentials(runtime, keys)
+    runtime.host_agent = HostAgent(
+        runtime,
+        runtime.identity.incarnation + 1,
+        seeds=seeds,
+        on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
+    )
+    runtime.start_agent()
+    lease_s = max(order.lease_s, effective().heartbeat_s)
+    lost = obituary(order.owner) if is_held else b""
+    if order.generation:
+        runtime.agent.do_host_back(None, 0, order.generation)
+    patience_s = effective().unresponsive_timeout_s
+    runtime.engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
+    if is_held:
+        _hold = Hold(runtime, gate, door, order, leave)
+        _hold.start()
+    else:
+        refuse = (gate, door, f"it serves a job of {order.owner}")
+        threading.Thread(target=_turn_away, args=refuse, name="mesh-door", daemon=True).start()
+    runtime.engine.admit(gate)
+    return runtime
+
+
+def _turn_away(gate: Gate, door: Door, why: str) -> None:
+    """Refuses who asks for a worker that is taken, but those who want to be beside."""
+    while not _over.is_set():
+        caller = gate.next_request(_LOOK_S)
+        if caller is not None and not door.takes(caller):
+            _tell(caller, False, why)
+
+
+def _end(runtime: Runtime, worker: Inheritance) -> None:
+    """Stops what is left of the job here."""
+    from mesh_core._configuration.config import effective
+
+    assert runtime.host_agent is not None
+    if _why_withdrawn is not None:
+        # It knows before the ends of its processes, which then are no news: calls to them say that
+        # the host was lost, and not that somebody stopped the actor.
+        told = (runtime.identity.host_name, _why_withdrawn)
+        runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)
+        if worker.leave_grace_s > 0:
+            grace_s = effective().stop_grace_s
+            runtime.host_agent.stop(None, runtime.host_agent.living(), grace_s, True)
+            runtime.host_agent.wait_until_empty(grace_s)
+    runtime.host_agent.close(0.0 if _is_at_once else effective().stop_grace_s)
+    is_heard = _status in (0, ENDED_BY_OWNER) and not _is_at_once
+    threading.Event().wait(_FAREWELL_S if is_heard else 0.0)
+    runtime.engine.close()
+    _say("has ended a job beside others" if _is_guest else "has ended the job")
+    shutil.rmtree(runtime.identity.directory, ignore_errors=True)

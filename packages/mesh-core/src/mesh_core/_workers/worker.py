@@ -1,0 +1,226 @@
+"""A worker: serves its machine as a host, to one job after another.
+
+The worker itself only keeps the port. Each job is served by a session, a process of its own that
+ends with the job, so that nothing of one job is left for the next, whatever happened in it; but
+for the packages that its processes have imported: see `mesh_core._processes.retained_template`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from mesh_core._hosts.address import Address
+from mesh_core._processes.signals import on_signals
+from mesh_core._processes.template_cache import Seedbed
+from mesh_core._security.credentials import Credentials, CredentialsError
+from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, Guests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from mesh_core._core import Gate, Keys
+
+__all__ = ["ENDED_BY_OWNER", "Worker", "run", "worker_keys"]
+
+# The exit status of a session whose owner has shut the worker down.
+ENDED_BY_OWNER = 10
+_SESSION = """
+import json, sys
+from mesh_core._workers.session import Inheritance, main
+main(Inheritance(**json.loads(sys.argv[1])))
+"""
+# A session that fails at once fails again: not too often.
+_PAUSE_S = 1.0
+_END_LIMIT_S = 20.0
+
+
+class Worker:
+    """The port of a machine, and the sessions that serve jobs there.
+
+    Args:
+        address: Where to listen, such as `tcp://*:26600`.
+        credentials: The folder with the worker's credentials. If left out, the worker uses those
+            that the programs of its user share, and must listen on loopback.
+        leave_grace_s: How long `end` waits for the owners of jobs to stop their processes here.
+
+    Raises:
+        ValueError: The address is malformed, or could be reached from other machines although
+            there are no credentials.
+        CredentialsError: The credentials are not there, or others can use them.
+        OSError: The address is taken, or is none of this machine.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: str | PathLike[str] | None = None,
+        leave_grace_s: float = 0.0,
+    ) -> None:
+        asked = Address.parse(address)
+        self._leave_grace_s = leave_grace_s
+        if credentials is None and not asked.is_loopback:
+            raise ValueError(
+                f"refused to listen on {asked} without credentials: whoever reaches it could run "
+                "code here; give credentials, or listen on tcp://127.0.0.1"
+            )
+        # Empty for those that the programs of the user share.
+        self._folder: str = "" if credentials is None else os.path.abspath(credentials)
+        # Read by each session anew, so that they can be replaced; now, to say what is wrong.
+        worker_keys(self._folder)
+        # Nobody else has it, also not who listens at this port after us.
+        self._id = secrets.token_hex(16)
+        self._socket: socket.socket = asked.listen()
+        host = socket.gethostname() if asked.host == "*" else asked.host
+        self.address: Address = Address(host, self._socket.getsockname()[1])
+        self._sessions: list[subprocess.Popen[bytes]] = []
+        self._seedbed: Seedbed = Seedbed()
+        self._guests: Guests = Guests(asked.host, self._start_guest)
+        self._is_ending = threading.Event()
+        # Held while a session is started, so that none is after the end.
+        self._starting = threading.Lock()
+
+    def serve(self, *, until_shutdown: bool = False) -> None:
+        """Serves one job after another until `end` is called.
+
+        Args:
+            until_shutdown: Return also when the owner of a job shuts its hosts down.
+        """
+        between: Gate | None = None
+        self._guests.begin()
+        while True:
+            started = time.monotonic()
+            session = self._start_session(self._socket)
+            if between is not None:
+                between.close()
+            if session is None:
+                break
+            status = session.wait()
+            if status == ENDED_BY_OWNER and until_shutdown:
+                break
+            is_killed = status not in (0, ENDED_BY_OWNER)
+            between = self._open_between() if is_killed else None
+            if is_killed and time.monotonic() - started < _PAUSE_S:
+                self._is_ending.wait(_PAUSE_S)
+        self._close()
+
+    def _open_between(self) -> Gate | None:
+        """Answers at the port until the next session does.
+
+        The owner of the job of a session that was killed asks at once what has become of it.
+        """
+        if self._is_ending.is_set():
+            return None
+        from mesh_core._core import Gate
+
+        try:
+            keys = worker_keys(self._folder)
+            return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
+        except (CredentialsError, OSError, ValueError):
+            # The next session says it, in some moments; or the worker has just ended.
+            return None
+
+    def _start_guest(self, listener: socket.socket) -> subprocess.Popen[bytes] | None:
+        return self._start_session(listener, GUEST_LIMIT_S)
+
+    def _start_session(
+        self, listener: socket.socket, limit_s: float = math.inf
+    ) -> subprocess.Popen[bytes] | None:
+        """Starts what serves the next job, until it listens; None when the worker is to end.
+
+        Args:
+            listener: Where it is asked.
+            limit_s: How long it waits for a job.
+        """
+        ready, listens = os.pipe()
+        try:
+            with self._starting:
+                if self._is_ending.is_set():
+                    return None
+                latest = self._seedbed.latest
+                fds = {
+                    "listener": listener.fileno(),
+                    "listens": listens,
+                    "bell": self._guests.bell.fileno(),
+                    "bed": self._seedbed.inlet.fileno(),
+                    **({} if latest is None else {"seed": latest.fileno()}),
+                }
+                facts = {
+                    "worker": os.getpid(),
+                    "worker_id": self._id,
+                    "folder": self._folder,
+                    "limit_s": limit_s,
+                    "leave_grace_s": self._leave_grace_s,
+                }
+                session = subprocess.Popen(
+                    [sys.executable, "-c", _SESSION, json.dumps({**facts, **fds})],
+                    pass_fds=list(fds.values()),
+                    stdin=subprocess.DEVNULL,
+                )
+                self._sessions = [one for one in self._sessions if one.poll() is None]
+                self._sessions.append(session)
+            os.close(listens)
+            listens = -1
+            # The end of the pipe: it has closed it, or has ended.
+            os.read(ready, 1)
+            return session
+        finally:
+            os.close(ready)
+            if listens >= 0:
+                os.close(listens)
+
+    def end(self) -> None:
+        """Ends the sessions and with them the jobs' processes here, and then `serve`.
+
+        Processes that their owners stop within the grace period end in the owners' own way; then
+        the worker ends at once.
+        """
+        with self._starting:
+            self._is_ending.set()
+            sessions = list(self._sessions)
+        for session in sessions:
+            with suppress(ProcessLookupError):
+                session.terminate()
+        until = time.monotonic() + self._leave_grace_s + _END_LIMIT_S
+        for session in sessions:
+            try:
+                session.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                session.kill()
+        # Not left to `serve`: when this returns, the port is free again.
+        self._close()
+
+    def _close(self) -> None:
+        self._guests.close()
+        self._socket.close()
+        self._seedbed.close()
+
+
+def worker_keys(folder: str) -> Keys:
+    """Reads the keys of a worker from a folder; from an empty name, those of its user.
+
+    Raises:
+        CredentialsError: They are not there, or another user could use or change them.
+    """
+    return (Credentials.load(folder) if folder else Credentials.local(role="worker"))._keys
+
+
+def run(worker: Worker, *, until_shutdown: bool) -> None:
+    """Serves, and ends on signals where these can be had."""
+    if threading.current_thread() is not threading.main_thread():
+        worker.serve(until_shutdown=until_shutdown)
+        return
+
+    with on_signals((signal.SIGTERM, signal.SIGINT), worker.end):
+        print(f"mesh worker serves {worker.address}", flush=True)
+        worker.serve(until_shutdown=until_shutdown)
