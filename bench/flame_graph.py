@@ -63,5 +63,6 @@ def _box(name: str, share: float, x: float, depth: int, width: float) -> str:
 
 
 def _colour(name: str) -> str:
-    # All modules of a package but its doors begin so.
-    return _OURS if "(_" in name else _OTHERS
+    # A frame is named after its function and, in parentheses, its file: our private modules are in
+    # folders that begin with an underscore.
+    return _OURS if "(_" in name or "/_" in name else _OTHERS
