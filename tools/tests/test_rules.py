@@ -38,7 +38,7 @@ CAUGHT: list[tuple[Rule, str, str, str]] = [
         imports.no_private_import_across_packages,
         "examples/01_hello.py",
         "def f():\n    from mesh_core import _mesh",
-        "mesh_core._meshes.mesh is private",
+        "mesh_core._mesh is private",
     ),
     (rust.wire_is_pure, f"{rust.WIRE_SOURCES}a.rs", "use std::time::Instant;", "std::time"),
 ]
