@@ -59,13 +59,18 @@ class Terminal:
         assert done.returncode == 0, done.stderr
 
     def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        # A parent process that imports readline exports the size of its terminal, and programs
+        # prefer these variables to the size of their own.
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+        }
         return subprocess.run(
             ["tmux", "-S", self._socket, *words],
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
             check=False,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            env={**environment, "LC_ALL": "C.UTF-8"},
         )
 
 
