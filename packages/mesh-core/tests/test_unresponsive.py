@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from freezing import freeze
 from host_recorder import children, is_alive, parent
 
 from mesh_core import Actor, ProcDied, configured, endpoint
@@ -84,12 +85,6 @@ def member(procs: ProcMesh) -> tuple[Member, int]:
     return actors, actors.slice(procs=0).pid.call_one().get(timeout=LIMIT_S)
 
 
-def stop(pid: int) -> None:
-    """Stops a process; on a busy machine its threads run for a while after the signal."""
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state(pid) == "T", LIMIT_S)
-
-
 def continued(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
@@ -99,7 +94,7 @@ def test_a_stopped_process_is_killed_once_it_was_stopped_for_too_long(
     local_procs: LocalProcs,
 ) -> None:
     actors, pid = member(local_procs({"procs": 2}))
-    stop(pid)
+    freeze(pid)
     with pytest.raises(ProcDied, match="it was stopped by SIGSTOP for 1 s and killed") as raised:
         actors.slice(procs=0).echo.call_one(1).get(timeout=LIMIT_S)
     assert (raised.value.pid, raised.value.signal) == (pid, signal.SIGKILL)
@@ -112,7 +107,7 @@ def test_a_stopped_process_that_continues_in_time_lives(local_procs: LocalProcs)
     actors, pid = member(local_procs({"procs": 1}))
     until = time.monotonic() + LONGER_S
     while time.monotonic() < until:
-        stop(pid)
+        freeze(pid)
         continued(pid)
         assert actors.echo.call_one(1).get(timeout=LIMIT_S) == 1
 
@@ -164,7 +159,7 @@ def test_a_stopped_warden_holds_up_no_calls_and_no_end(local_procs: LocalProcs) 
     procs = local_procs({"procs": 1})
     actors, pid = member(procs)
     warden = parent(pid)
-    stop(warden)
+    freeze(warden)
     try:
         assert actors.echo.call_one(1).get(timeout=LIMIT_S) == 1
         why = rf"its warden \(pid {warden}\).*has been stopped by a signal"
@@ -181,7 +176,7 @@ def test_a_stopped_warden_holds_up_no_calls_and_no_end(local_procs: LocalProcs) 
 def test_a_process_that_dies_under_a_stopped_warden_is_reported(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 1}))
     warden = parent(pid)
-    stop(warden)
+    freeze(warden)
     try:
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(ProcDied) as raised:
@@ -196,7 +191,7 @@ def test_a_stopped_template_is_replaced(local_procs: LocalProcs) -> None:
     templates = [child for child in children(parent(pid)) if title(child) == "mesh-template"]
     assert templates
     for template in templates:
-        stop(template)
+        freeze(template)
     other, _ = member(local_procs({"procs": 2}))
     assert other.echo.call(3).get(timeout=LIMIT_S).values() == [3, 3]
     assert actors.echo.call_one(4).get(timeout=LIMIT_S) == 4
@@ -207,7 +202,7 @@ def test_a_stopped_template_is_replaced(local_procs: LocalProcs) -> None:
 
 def test_a_wait_that_ends_names_who_was_stopped(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 2}))
-    stop(pid)
+    freeze(pid)
     answer = actors.echo.call(1)
     silent = (
         rf"rank 0 \(pid {pid} on .*\) has not answered; it has been stopped by SIGSTOP for \d s"
@@ -229,7 +224,7 @@ def test_a_wait_that_ends_names_who_is_busy(local_procs: LocalProcs) -> None:
 def test_a_wait_for_the_end_of_a_stopped_process_names_it(local_procs: LocalProcs) -> None:
     procs = local_procs({"procs": 1})
     _, pid = member(procs)
-    stop(pid)
+    freeze(pid)
     ended = procs.stop()
     with pytest.raises(TimeoutError, match=rf"pid {pid} on .* has been stopped by SIGSTOP"):
         ended.get(timeout=0.5)
@@ -239,7 +234,7 @@ def test_a_wait_for_the_end_of_a_stopped_process_names_it(local_procs: LocalProc
 def test_a_wait_for_a_start_names_the_stopped_warden(local_procs: LocalProcs) -> None:
     _, pid = member(local_procs({"procs": 1}))
     warden = parent(pid)
-    stop(warden)
+    freeze(warden)
     started = local_procs({"procs": 1}).initialized
     try:
         with pytest.raises(TimeoutError, match=rf"rank 0 .*its warden \(pid {warden}\) has been"):

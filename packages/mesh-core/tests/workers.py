@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from freezing import freeze
 from host_recorder import children, wait_until_gone
 
 from mesh_core import shutdown_context
@@ -98,8 +101,8 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    import os
-    from contextlib import suppress
-
     with suppress(ProcessLookupError):
-        os.kill(pid, number)
+        if number is signal.SIGSTOP:
+            freeze(pid)
+        else:
+            os.kill(pid, number)

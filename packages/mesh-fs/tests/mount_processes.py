@@ -35,7 +35,8 @@ def processes(name: str) -> list[int]:
 
 
 def the_process(name: str) -> int:
-    """Gives the one process of a name."""
+    """Returns the only process of a name, once those of earlier mounts have exited."""
+    wait_until(lambda: len(processes(name)) == 1, LIMIT_S)
     (pid,) = processes(name)
     return pid
 

@@ -11,6 +11,7 @@ import array
 import contextlib
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -49,10 +50,11 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
 
     def wait_for_end(self) -> None:
-        """Waits until nothing of it is there."""
-        with contextlib.suppress(ConnectionError):
-            while self.channel.recv(4096):
-                pass
+        """Waits until it is dead: the kernel closes its descriptors one by one before that."""
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(self.pid)
+            select.select([handle], [], [])
+            os.close(handle)
         self.channel.close()
 
 

@@ -175,6 +175,10 @@ impl PyEngine {
         self.engine.with_node(|node| node.link_to(ProcId::from_u64(proc))).is_some()
     }
 
+    fn was_up(&self, proc: u64) -> bool {
+        self.engine.with_node(|node| node.was_up(ProcId::from_u64(proc)))
+    }
+
     fn drain(&self, py: Python<'_>, limit_s: f64) {
         py.detach(|| self.engine.drain(Duration::from_secs_f64(limit_s)));
     }

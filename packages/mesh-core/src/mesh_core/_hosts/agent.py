@@ -97,7 +97,6 @@ class _Slot:
         "rank",
         "silent_count",
         "unreachable_s",
-        "was_up",
         "why_ended",
     )
 
@@ -111,12 +110,7 @@ class _Slot:
         self.silent_count = 0
         # Why we have ended it although nobody had told it to stop.
         self.why_ended: str | None = None
-        self.connected_no_more()
-
-    def connected_no_more(self) -> None:
-        """Begins anew: no process has connected to this host from here."""
-        self.was_up = False
-        # For how long it has had no connection to this process, once it has had one.
+        # How long its process has been without a connection to the agent, after it had one.
         self.unreachable_s = 0.0
 
     @property
@@ -275,7 +269,7 @@ class HostAgent:
             slot.is_stopping = False
             slot.why_ended = None
             slot.silent_count = 0
-            slot.connected_no_more()
+            slot.unreachable_s = 0.0
             spec = self._spec(number, slot)
         proc = proc_id(self._runtime.identity.host, number)
         self._runtime.engine.proc_started(proc, slot.incarnation)
@@ -371,10 +365,12 @@ class HostAgent:
         """Kills processes that exist but have had no connection to this one for too long."""
         with self._changed:
             slots = [pair for pair in self._slots.items() if pair[1].is_alive]
+        engine = self._runtime.engine
         for number, slot in slots:
-            if self._runtime.engine.is_up(proc_id(self._runtime.identity.host, number)):
-                slot.was_up, slot.unreachable_s = True, 0.0
-            elif slot.was_up:
+            proc = proc_id(self._runtime.identity.host, number)
+            if engine.is_up(proc):
+                slot.unreachable_s = 0.0
+            elif engine.was_up(proc):
                 slot.unreachable_s += passed_s
                 self._check_reachable(number, slot)
 

@@ -40,6 +40,7 @@ impl Node {
     pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
+        peer.was_up = false;
         (peer.relayed, peer.bulk_bytes) = (None, 0);
         peer.outstanding.clear();
         peer.announced.clear();

@@ -58,6 +58,8 @@ pub(super) struct Peer {
     /// Which incarnation the session is with; unknown until the first handshake or the agent's
     /// word.
     pub(super) incarnation: Option<u32>,
+    /// Whether this incarnation has ever had a link to this process.
+    pub(super) was_up: bool,
     /// Incarnations below this one are dead.
     pub(super) living_from: u32,
     /// Messages sent to each port there and not known to have left its mailbox.
@@ -149,6 +151,11 @@ impl Node {
             Reach::Up(link) => Some(link),
             Reach::Idle | Reach::Dialling { .. } | Reach::Dead => None,
         }
+    }
+
+    /// Whether the current incarnation of a process has, or once had, a link to this process.
+    pub fn was_up(&self, proc: ProcId) -> bool {
+        self.peers.get(&proc).is_some_and(|peer| peer.was_up)
     }
 
     /// Whether this process looks after the host that `proc` is on.
@@ -403,6 +410,7 @@ impl Node {
         self.answers_itself(proc.host, true);
         let peer = self.peers.entry(proc).or_default();
         peer.reach = Reach::Up(id);
+        peer.was_up = true;
         peer.is_watched = false;
         peer.is_ack_asked = false;
         let backlog_before = peer.unacked_bytes();
