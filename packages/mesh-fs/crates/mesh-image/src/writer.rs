@@ -19,8 +19,7 @@ use crate::plan::{Plan, plan};
 pub struct Image {
     /// The image without the data blocks of files.
     pub path: PathBuf,
-    /// The data blocks, which the image refers to as an additional device; `None` if there are
-    /// none.
+    /// The data blocks, to which the image refers as an additional device; `None` if it has none.
     pub blocks: Option<PathBuf>,
 }
 
