@@ -1,5 +1,4 @@
-//! Measures how fast one thread writes and reads chunks in a folder: `throughput FOLDER
-//! [CHUNK_BYTES]`.
+//! Measures how fast one thread writes and reads chunks: `throughput FOLDER [CHUNK_BYTES]`.
 //!
 //! It also prints rates per processor time, which other load on the machine affects less.
 

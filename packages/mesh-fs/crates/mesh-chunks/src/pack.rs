@@ -25,7 +25,7 @@ pub(crate) struct Pack {
     ///
     /// It is 0 if no use was recorded.
     touched: AtomicU64,
-    /// How far the index has been read. Locked by a thread that scans the folder or takes over the
+    /// How far the index has been read. Locked by a thread that scans the folder or writes the
     /// pack.
     pub(crate) progress: Mutex<Progress>,
 }

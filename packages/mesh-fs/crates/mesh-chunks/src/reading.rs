@@ -76,11 +76,11 @@ impl Store {
 
     /// Reads a whole chunk as [`read`](Self::read) does, and keeps it in the system's page cache.
     ///
-    /// Use this to serve other hosts: they may request the chunk again, whatever
-    /// [`StoreOptions::keep_cached`](crate::StoreOptions::keep_cached) is.
+    /// Use this to serve other hosts: readers on this host may still need the cached pages. It
+    /// ignores [`StoreOptions::keep_cached`](crate::StoreOptions::keep_cached).
     ///
     /// # Errors
-    /// The same as those of `read`.
+    /// The same as for `read`.
     pub fn lend(&self, id: &ChunkId, into: &mut [u8]) -> Result<bool, StoreError> {
         let Some((_, Place { length, .. })) = self.find(id) else { return Ok(false) };
         if into.len() != length as usize {

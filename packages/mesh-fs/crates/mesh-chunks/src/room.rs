@@ -73,7 +73,7 @@ impl Store {
         self.folder.remove_pack(name).map(|()| true)
     }
 
-    /// Returns all packs in the folder, including those of which one file is missing.
+    /// Returns all packs in the folder, including incomplete packs with only one of the files.
     pub(crate) fn parcels(&self) -> io::Result<Vec<Parcel>> {
         let names: HashSet<_> = self.folder.list()?.into_iter().map(|(name, _)| name).collect();
         let mut parcels = Vec::with_capacity(names.len());

@@ -84,8 +84,9 @@ impl Writer {
         }
     }
 
-    /// Appends chunks, of which there is at least one, and pushes their locations to `places`. On
-    /// an error, `places` contains the chunks that were written completely.
+    /// Appends one or more chunks, and pushes their locations to `places`.
+    ///
+    /// On an error, `places` contains the chunks that were written completely.
     pub(crate) fn append(
         &mut self,
         chunks: &[(ChunkId, &[u8])],

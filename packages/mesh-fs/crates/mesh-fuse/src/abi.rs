@@ -10,11 +10,11 @@ pub(crate) const MINOR_MIN: u32 = 31;
 pub(crate) const REQUEST_HEADER_LEN: usize = 40;
 /// Length of the header of a reply or notification.
 pub(crate) const REPLY_HEADER_LEN: usize = 16;
-/// Length of a directory entry in a reply, including the attributes.
+/// Length of `fuse_entry_out`: an entry in a reply, including its attributes.
 pub(crate) const ENTRY_LEN: usize = 128;
 /// Length of the header of a name in a directory listing.
 pub(crate) const LISTED_LEN: usize = 24;
-/// End of the range of errors that the kernel accepts; larger numbers are internal to it.
+/// Errors from this number on are internal to the kernel, which does not accept them from others.
 pub(crate) const ERRNO_END: i32 = 512;
 /// Maximum length of the value of an extended attribute in bytes.
 pub(crate) const XATTR_LEN_MAX: usize = 64 * 1024;

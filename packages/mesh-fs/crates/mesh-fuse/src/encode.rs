@@ -10,7 +10,7 @@ const FOREVER_S: u64 = u32::MAX as u64;
 const BLOCK_LEN: u32 = 4096;
 /// Maximum number of background reads that the kernel may have pending.
 const BACKGROUND_MAX: u16 = 64;
-/// Number of background reads from which the kernel throttles.
+/// Number of pending background reads at which the kernel starts to throttle.
 const CONGESTED: u16 = 48;
 /// Minimum that the kernel accepts; the file system is read-only.
 const WRITE_LEN_MAX: u32 = 4096;

@@ -119,7 +119,7 @@ pub struct Attributes {
     pub uid: u32,
     /// Group id of the owner.
     pub gid: u32,
-    /// Device number of the system, for a device.
+    /// Device number of a device node, as the system encodes it.
     pub device: u64,
     /// Size in bytes.
     pub size: u64,

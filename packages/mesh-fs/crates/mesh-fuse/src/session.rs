@@ -72,7 +72,7 @@ impl Session {
         })
     }
 
-    /// Calls the file system for a request without a reply.
+    /// Calls a method of the file system that returns nothing.
     pub(crate) fn tell(&self, call: &'static str, told: impl FnOnce(&dyn FileSystem)) {
         let _ = self.call(call, |files| {
             told(files);

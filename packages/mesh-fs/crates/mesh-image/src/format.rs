@@ -157,7 +157,7 @@ pub(crate) struct Superblock {
     pub(crate) inodes: u64,
     /// Number of blocks of the image itself. The data blocks of files follow them.
     pub(crate) blocks: u32,
-    /// Number of data blocks in the second file. If it is 0, there is no second file.
+    /// Number of data blocks in the second file, which does not exist if the number is 0.
     pub(crate) file_blocks: u32,
     pub(crate) has_maps: bool,
 }

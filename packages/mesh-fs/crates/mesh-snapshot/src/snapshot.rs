@@ -86,7 +86,7 @@ impl Snapshot {
     /// Files whose metadata is the same as in the ledger are not read.
     ///
     /// # Errors
-    /// The same as those of `take`.
+    /// The same as for `take`.
     pub fn resume(root: &Path, options: &Options, ledger: &Ledger) -> Result<Self, SnapshotError> {
         Self::take_with(root, options, &|look| ledger.content(look))
     }
@@ -185,7 +185,7 @@ impl Snapshot {
     /// Reads a chunk as [`read`](Self::read) does, into the start of `room`; returns its length.
     ///
     /// # Errors
-    /// The same as those of `read`, and [`ReadError::NoRoom`] if the chunk is longer than `room`.
+    /// The same as for `read`, and [`ReadError::NoRoom`] if the chunk is longer than `room`.
     pub fn read_to(&self, chunk: &ChunkId, room: &mut [u8]) -> Result<usize, ReadError> {
         if let Some(bytes) = self.description.chunk(chunk) {
             let room = room.get_mut(..bytes.len()).ok_or(ReadError::NoRoom)?;

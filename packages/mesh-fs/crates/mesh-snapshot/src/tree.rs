@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-/// Size that directories report, which is the one that programs expect.
+/// Size that directories report, as programs expect it.
 const DIRECTORY_SIZE: u64 = 4096;
 /// Files of at least this size come after all others in [`Tree::chunks`].
 const BIG: u64 = 1 << 20;

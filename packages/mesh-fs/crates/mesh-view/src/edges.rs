@@ -1,4 +1,4 @@
-//! Cache of chunks of which only a part was read. The next read of a file usually needs the rest.
+//! Cache of partially read chunks. The next read of a file usually needs the rest of the chunk.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -26,7 +26,7 @@ pub enum UnpackError {
     /// A directory with files of other programs has the name of a file to be written.
     #[error("{0:?} is a directory that holds files of others: move it away, or sync elsewhere")]
     InTheWay(PathBuf),
-    /// The directory belongs to another user, who could replace files in it.
+    /// The directory belongs to another user and is therefore not safe from modification.
     #[error(
         "{0:?} belongs to user {1}, and this process runs as user {2}: \
          name a directory that user {2} or root owns"

@@ -78,8 +78,7 @@ impl Workspace {
         Ok(extents.filter_map(|extent| extent.chunk).filter(|chunk| seen.insert(*chunk)).collect())
     }
 
-    /// Writes what differs from the tree, and removes files of earlier updates that it does not
-    /// contain.
+    /// Writes what differs from the tree, and removes files of earlier updates that are not in it.
     ///
     /// Files of other programs are kept unless the tree contains the same name. A changed file is
     /// replaced by a new file: a process that has the old one open keeps reading it.

@@ -11,7 +11,7 @@ use crate::walk::root::Root;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// A file and its names, of which it has at least one.
+/// A file with at least one name.
 #[derive(Debug)]
 struct Known {
     /// Listing numbers and indices of the names there.
@@ -22,7 +22,7 @@ struct Known {
 /// Contents of the files of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// Contents by the file numbers in the listings; `None` for names that are no files any more.
+    /// Contents by the file numbers in the listings; `None` if the name is not a file any more.
     pub(crate) contents: Vec<Option<Content>>,
     /// Files that could not be read.
     pub(crate) skipped: Vec<PathBuf>,

@@ -25,7 +25,7 @@ struct Decoder<'a> {
     tree: Tree,
     /// Stack of the directories whose entries are not complete, from the root.
     open: Vec<Open>,
-    /// Entries of these directories so far; those of the innermost one are last.
+    /// Entries of these directories so far; the entries of the innermost directory are last.
     pending: Vec<Entry>,
     links: Vec<Link<'a>>,
 }
@@ -122,7 +122,7 @@ impl<'a> Decoder<'a> {
         let at = self.tree.text.len() as u32;
         self.tree.text.push(len as u8);
         self.tree.text.extend_from_slice(name);
-        // Reserve the place of this entry before those of its children.
+        // Reserve the place of this entry: it precedes the entries of its children.
         let nth = self.pending.len();
         self.pending.push(Entry { name: at, node: 0 });
         let node = match self.cursor.byte()? {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Base of the patterns. Paths are made relative to the directory of the patterns.
 const HERE: &str = ".";
 
-/// The patterns that apply in a directory: its own ones, then those of its parents.
+/// The patterns that apply in a directory: its own patterns, then the patterns of its parents.
 #[derive(Debug)]
 pub(crate) struct Ignores {
     patterns: Gitignore,
