@@ -1,6 +1,6 @@
-//! How fast one thread puts and reads chunks in a folder: `throughput FOLDER [BYTES OF A CHUNK]`.
+//! Measures how fast one thread writes and reads chunks: `throughput FOLDER [CHUNK_BYTES]`.
 //!
-//! The time of the processor is told too, which other work on the machine changes less.
+//! It also prints rates per processor time, which other load on the machine affects less.
 
 use mesh_chunks::{ChunkId, Store, StoreOptions};
 use std::error::Error;

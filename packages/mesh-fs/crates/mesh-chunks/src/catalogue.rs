@@ -1,4 +1,4 @@
-//! Which chunk lies where, as far as this process has seen.
+//! In-memory index of the chunks that this process knows, with their locations in the packs.
 
 use crate::folder::PackName;
 use crate::id::{ChunkId, IdHasher};
@@ -7,23 +7,23 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// Where a chunk lies.
+/// Location of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The pack's number in the catalogue.
+    /// Number of the pack in the catalogue.
     pub(crate) pack: u32,
-    /// Which of the index's records says so.
+    /// Position of the chunk's record in the index of the pack.
     pub(crate) record: u32,
     pub(crate) offset: u32,
     pub(crate) length: u32,
 }
 
-/// All chunks that are known, and the packs in which they lie.
+/// All known chunks and the packs that contain them.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     chunks: HashMap<ChunkId, Place, BuildHasherDefault<IdHasher>>,
     packs: HashMap<u32, Arc<Pack>>,
-    /// The number of the next pack; none is given twice.
+    /// Number of the next pack. Numbers are never reused.
     next: u32,
 }
 
@@ -45,7 +45,7 @@ impl Catalogue {
         self.packs.contains_key(&pack.number)
     }
 
-    /// How many chunks and packs there are.
+    /// Returns the number of chunks and the number of packs.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.chunks.len(), self.packs.len())
     }
@@ -58,7 +58,7 @@ impl Catalogue {
         self.packs.values()
     }
 
-    /// Makes a pack known, which it was not.
+    /// Adds a pack. The caller ensures that its name is not in the catalogue yet.
     pub(crate) fn add_pack(&mut self, name: PackName, stage: Stage) -> Arc<Pack> {
         let pack = Arc::new(Pack::new(name, self.next, stage));
         self.next += 1;
@@ -66,10 +66,10 @@ impl Catalogue {
         pack
     }
 
-    /// Makes chunks of one pack known, unless it was forgotten meanwhile.
+    /// Adds chunks of one pack, unless the pack was removed from the catalogue.
     ///
-    /// A chunk that lies elsewhere too is from now on read from here: it was put twice because the
-    /// other is damaged or was about to go.
+    /// If a chunk has another location already, later reads use the new one: the chunk was written
+    /// a second time because the first copy is damaged or about to be evicted.
     pub(crate) fn add_chunks(
         &mut self,
         pack: &Pack,
@@ -80,7 +80,7 @@ impl Catalogue {
         }
     }
 
-    /// Forgets one chunk if it is still there; tells whether it was.
+    /// Removes a chunk if it is still at `place`; returns whether it was.
     pub(crate) fn remove_chunk(&mut self, id: &ChunkId, place: Place) -> bool {
         let is_there = self.place(id) == Some(place);
         if is_there {
@@ -89,7 +89,7 @@ impl Catalogue {
         is_there
     }
 
-    /// Forgets packs that are gone, and all chunks in them.
+    /// Removes all packs for which the predicate returns true, and all chunks in them.
     pub(crate) fn forget(&mut self, are_gone: impl Fn(&Pack) -> bool) {
         let before = self.packs.len();
         self.packs.retain(|_, pack| !are_gone(pack));

@@ -1,26 +1,28 @@
-//! A sum of bytes, which tells whether they are what they were: many times as fast as a hash.
+//! A checksum that detects accidental changes and is many times faster than a cryptographic hash.
 //!
-//! It is for what happens by accident, on a disk or on the way: bytes that were changed, cut off
-//! or put elsewhere. Who means to can find others with the same sum.
+//! It detects corruption on disk or in transit: bytes that were changed, truncated or moved. It
+//! does not protect against an attacker, who can construct other bytes with the same checksum.
 //!
-//! Bytes are taken in blocks of 64, the last one filled up with zeros. Each of four lanes has 16 of
-//! a block: two words, each changed by a number of the lane, are multiplied, and the halves of the
-//! product are folded together. Before a block is added to its lane, the lane is multiplied by an
-//! odd number: so what came before stays told apart, and its order counts.
+//! The input is processed in blocks of 64 bytes; the last block is padded with zeros. Each of the
+//! four lanes takes 16 bytes of a block as two words. It XORs each word with a key of the lane,
+//! multiplies the two words, and folds the halves of the product together. Before this value is
+//! added to the lane, the lane is multiplied by an odd constant, so that the order of blocks
+//! affects the result and no information about earlier blocks is lost.
 
 const LANES: usize = 4;
 const BLOCK_BYTES: usize = 16 * LANES;
-/// Two numbers for each lane, without a pattern: the fractions of the roots of the first primes.
+/// Two keys for each lane without a pattern: the fractional parts of the square roots of the first
+/// primes.
 const KEYS: [[u64; 2]; LANES] = [
     [0x6a09_e667_f3bc_c908, 0xbb67_ae85_84ca_a73b],
     [0x3c6e_f372_fe94_f82b, 0xa54f_f53a_5f1d_36f1],
     [0x510e_527f_ade6_82d1, 0x9b05_688c_2b3e_6c1f],
     [0x1f83_d9ab_fb41_bd6b, 0x5be0_cd19_137e_2179],
 ];
-/// The golden ratio's fraction, made odd.
+/// The fractional part of the golden ratio, made odd.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Sums bytes up.
+/// Computes the checksum of `bytes`.
 pub(crate) fn check_of(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
     let mut lanes = [0; LANES];

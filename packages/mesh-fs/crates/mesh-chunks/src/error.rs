@@ -1,77 +1,77 @@
-//! What can go wrong with a store: one variant for each thing that a caller does differently.
+//! Errors of a store. Each variant is a case that a caller handles differently.
 
 use crate::id::ChunkId;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a store cannot be opened, read or written.
+/// Reason why a store cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder belongs to another user, who could change what is in it.
+    /// The folder belongs to another user, who could modify its contents.
     #[error("{} belongs to user {owner}: name a folder that user {user} owns", folder.display())]
     Foreign {
-        /// The store's folder.
+        /// Folder of the store.
         folder: PathBuf,
-        /// Whose it is.
+        /// User id of the owner.
         owner: u32,
-        /// Who this process is.
+        /// Effective user id of this process.
         user: u32,
     },
-    /// Other users may write into the folder.
+    /// Other users have write permission for the folder.
     #[error(
         "others may write to {} (mode {mode:o}): run chmod 700 on it, or name another folder",
         folder.display()
     )]
     Exposed {
-        /// The store's folder.
+        /// Folder of the store.
         folder: PathBuf,
-        /// What its permissions are.
+        /// Permission bits of the folder.
         mode: u32,
     },
-    /// No bytes, or too many for one chunk.
+    /// The chunk is empty or longer than [`CHUNK_BYTES_MAX`](crate::CHUNK_BYTES_MAX).
     #[error("{length} bytes are no chunk: it has 1 to {} of them", crate::CHUNK_BYTES_MAX)]
     Length {
-        /// How many there are.
+        /// Number of bytes that were passed.
         length: usize,
     },
-    /// The bytes are not those of the chunk that they were said to be.
+    /// The bytes do not match the id that was passed with them.
     #[error("the bytes of chunk {id} are those of {found}: get them again")]
     Mismatch {
-        /// The chunk that they should be.
+        /// Expected id.
         id: ChunkId,
-        /// The chunk that they are.
+        /// Id of the bytes that were passed.
         found: ChunkId,
     },
-    /// Bytes behind the end of a chunk were asked for.
+    /// The requested range exceeds the length of the chunk.
     #[error("bytes {start} to {end} of chunk {id}, which has {length}: stay inside")]
     Range {
-        /// Which chunk.
+        /// The requested chunk.
         id: ChunkId,
-        /// The first byte that was asked for.
+        /// First byte of the requested range.
         start: usize,
-        /// The byte behind the last one that was asked for.
+        /// End of the requested range, exclusive.
         end: usize,
-        /// How many there are.
+        /// Length of the chunk in bytes.
         length: u32,
     },
-    /// The disk is full, or what the user may have of it. What was in the store is there as before.
+    /// The disk or the user's quota is full. The contents of the store are unchanged.
     #[error("no room for {bytes} bytes in {}: free some, or name another folder", folder.display())]
     Full {
-        /// The store's folder.
+        /// Folder of the store.
         folder: PathBuf,
-        /// How many bytes were to be written.
+        /// Number of bytes that could not be written.
         bytes: u64,
-        /// What the system says.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The system refuses something else.
+    /// Any other system call failed.
     #[error("cannot {doing} in {}: {source}", folder.display())]
     System {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// The store's folder.
+        /// Folder of the store.
         folder: PathBuf,
-        /// What the system says.
+        /// Error of the system call.
         source: io::Error,
     },
 }

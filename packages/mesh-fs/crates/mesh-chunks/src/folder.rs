@@ -1,4 +1,4 @@
-//! The folder of a store: the only place that opens, lists and removes files.
+//! The folder of a store. No other module of the store opens, lists or removes its files.
 
 use crate::error::StoreError;
 use crate::trusted_path::open_trusted;
@@ -10,39 +10,41 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Held by whoever removes packs, so that two processes do not both make the same room.
+/// Lock file held by a process that evicts packs.
+///
+/// It prevents two processes from both freeing the same amount of space.
 const REMOVAL_LOCK: &str = "removal.lock";
 
-/// What a pack's two files are called, but for their ending.
+/// Stem of the names of a pack's two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PackName(u64);
 
-/// One of a pack's two files.
+/// One of the two files of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The chunks, one behind the other. It is made first and removed last.
+    /// The concatenated chunks. This file is created first and removed last.
     Chunks,
-    /// The records of them.
+    /// The records that locate the chunks.
     Index,
 }
 
-/// What a file is opened for.
+/// Access mode with which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Read,
     Write,
 }
 
-/// A folder of the user's own, that nobody else can write to.
+/// A folder that belongs to this user and to which no other user can write.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// All goes by it, so that it stays the same folder whatever becomes of the path.
+    /// Used for all operations, so they stay in the same folder even if the path changes.
     fd: OwnedFd,
 }
 
 impl PackName {
-    /// A name that no pack has or had.
+    /// Returns a random 64-bit name, which no other pack has.
     pub(crate) fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -60,7 +62,7 @@ impl PackName {
     fn parse(file: &[u8]) -> Option<(Self, Part)> {
         let file = std::str::from_utf8(file).ok()?;
         let name = Self(u64::from_str_radix(file.split_once('.')?.0, 16).ok()?);
-        // Written again, it is the same only if it was one of ours.
+        // Reject names that `file` would not produce, such as ones with fewer digits.
         [Part::Chunks, Part::Index]
             .into_iter()
             .find(|part| name.file(*part) == file)
@@ -69,7 +71,7 @@ impl PackName {
 }
 
 impl Folder {
-    /// Opens the folder, or makes it.
+    /// Opens the folder, or creates it.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         Ok(Self { path: path.to_owned(), fd: own_folder(path)? })
     }
@@ -78,18 +80,19 @@ impl Folder {
         &self.path
     }
 
-    /// An error of the system as one of the store.
+    /// Converts a system error to an error of the store.
     pub(crate) fn failed(&self, doing: &'static str, source: io::Error) -> StoreError {
         StoreError::System { doing, folder: self.path.clone(), source }
     }
 
-    /// When files were last added or removed.
+    /// Returns the time at which files were last added or removed: seconds and nanoseconds.
     pub(crate) fn changed_at(&self) -> io::Result<(i64, i64)> {
         let stat = rustix::fs::fstat(&self.fd)?;
         Ok(modified_at(&stat))
     }
 
-    /// All files of packs. One that is made or removed meanwhile may be among them or not.
+    /// Lists the files of all packs. Files that are created or removed during the call may be
+    /// missing or included.
     pub(crate) fn list(&self) -> io::Result<Vec<(PackName, Part)>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -98,12 +101,12 @@ impl Folder {
         Ok(found)
     }
 
-    /// What the system says of a file, if it is there.
+    /// Returns the metadata of a file, if the file exists.
     pub(crate) fn stat(&self, name: PackName, part: Part) -> io::Result<Option<Stat>> {
         there(rustix::fs::statat(&self.fd, name.file(part), AtFlags::SYMLINK_NOFOLLOW))
     }
 
-    /// Opens a file, if it is there.
+    /// Opens a file, if it exists.
     pub(crate) fn file(
         &self,
         name: PackName,
@@ -118,26 +121,27 @@ impl Folder {
         there(rustix::fs::openat(&self.fd, name.file(part), flags, Mode::empty()))
     }
 
-    /// Makes a file, which must not be there.
+    /// Creates a file, which must not exist yet.
     pub(crate) fn create(&self, name: PackName, part: Part) -> io::Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(rustix::fs::openat(&self.fd, name.file(part), flags, mode)?)
     }
 
-    /// Removes one file, if it is there.
+    /// Removes a file, if it exists.
     pub(crate) fn remove(&self, name: PackName, part: Part) -> io::Result<()> {
         there(rustix::fs::unlinkat(&self.fd, name.file(part), AtFlags::empty())).map(|_| ())
     }
 
-    /// Removes a pack. Whoever does so holds its lock.
+    /// Removes a pack. The caller holds the lock of the pack.
     pub(crate) fn remove_pack(&self, name: PackName) -> io::Result<()> {
-        // The index first: what is left of a removal that was broken off is seen by its missing.
+        // Remove the index first: a chunk file without an index marks an interrupted removal.
         self.remove(name, Part::Index)?;
         self.remove(name, Part::Chunks)
     }
 
-    /// Says that a pack was used just now, by its index; tells whether it is there.
+    /// Records that a pack was used just now, in the modification time of its index. Returns
+    /// whether the pack exists.
     pub(crate) fn touch(&self, name: PackName) -> io::Result<bool> {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -148,7 +152,8 @@ impl Folder {
         there(touched).map(|touched| touched.is_some())
     }
 
-    /// Becomes the one that removes packs, until the file is closed; none if somebody else does.
+    /// Acquires the lock for evicting packs, which is held until the file is closed. Returns `None`
+    /// if another process holds it.
     pub(crate) fn lock_removal(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -157,17 +162,17 @@ impl Folder {
     }
 }
 
-/// Opens a folder of the user's own that nobody else can write to, or makes it.
+/// Opens a folder that belongs to this user and to which no other user can write, or creates it.
 ///
 /// # Errors
-/// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write there;
-/// [`StoreError::System`]: the folder cannot be made or read.
+/// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write to the folder;
+/// [`StoreError::System`]: the folder cannot be created or read.
 pub fn own_folder(path: &Path) -> Result<OwnedFd, StoreError> {
     let failed = |doing| {
         move |source: io::Error| StoreError::System { doing, folder: path.to_owned(), source }
     };
     let opened = open_trusted(path, Mode::RWXU).map_err(failed("open a folder"))?;
-    // With `O_PATH` alone, nothing in it can be listed.
+    // The contents of a directory cannot be listed through an `O_PATH` descriptor.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&opened, ".", flags, Mode::empty()).map_err(io::Error::from);
     let fd = fd.map_err(failed("open a folder"))?;
@@ -184,7 +189,7 @@ pub fn own_folder(path: &Path) -> Result<OwnedFd, StoreError> {
     Ok(fd)
 }
 
-/// Locks a file for this process, until the file is closed; false if another one has it.
+/// Locks a file until it is closed. Returns false if another open file description holds the lock.
 pub(crate) fn try_lock(file: &OwnedFd) -> io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -193,18 +198,19 @@ pub(crate) fn try_lock(file: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Locks the chunks of a pack, unless somebody else has them or they were removed meanwhile.
+/// Locks the chunk file of a pack, unless it is locked already or the pack has been removed.
 pub(crate) fn try_lock_pack(file: &OwnedFd) -> io::Result<bool> {
-    // Packs are removed by whoever has their lock, so that with it they stay.
+    // A pack is removed only by a process that holds its lock, so a locked pack that still has a
+    // link cannot be removed by others.
     Ok(try_lock(file)? && rustix::fs::fstat(file)?.st_nlink > 0)
 }
 
-/// When a file was last changed: seconds, and nanoseconds.
+/// Returns the modification time of a file: seconds and nanoseconds.
 pub(crate) fn modified_at(stat: &Stat) -> (i64, i64) {
     (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0))
 }
 
-/// How long a file is.
+/// Returns the length of a file in bytes.
 pub(crate) fn length_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }

@@ -1,34 +1,38 @@
-//! What a chunk is called.
+//! Identifiers of chunks.
 
 use crate::check::check_of;
 use std::fmt;
 use std::hash::Hasher;
 use std::str::FromStr;
 
-/// How much of a name is of the hash.
+/// Number of bytes of an id that are taken from the hash; the remaining eight are the checksum.
 const HASH_BYTES: usize = 24;
 
-/// The name of a chunk: the front of the BLAKE3 hash of its bytes, and a sum of them.
+/// Content-derived id of a chunk: a prefix of the BLAKE3 hash of its bytes, and a checksum of them.
 ///
-/// The hash tells all chunks apart; it is taken once, by who has a file. Whoever has the name only
-/// needs to see whether bytes have stayed what they were: the sum tells that many times as fast.
+/// The hash distinguishes all chunks. It is computed once, by the process that reads the original
+/// file. A process that receives an id only needs to verify that the bytes are unchanged, for which
+/// the checksum is many times faster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub [u8; 32]);
 
-/// A text that is no [`ChunkId`].
+/// The text is not a valid [`ChunkId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of a chunk: give its 64 hexadecimal digits")]
 pub struct InvalidId;
 
 impl ChunkId {
-    /// Names some bytes.
+    /// Computes the id of a chunk.
     pub fn of(bytes: &[u8]) -> Self {
         let mut name = *blake3::hash(bytes).as_bytes();
         name[HASH_BYTES..].copy_from_slice(&check_of(bytes).to_le_bytes());
         Self(name)
     }
 
-    /// Whether these are the bytes, unless somebody has made them up to look like it.
+    /// Returns whether the bytes match the checksum in this id.
+    ///
+    /// This detects corruption. It does not detect bytes that were constructed to have the same
+    /// checksum.
     pub fn fits(&self, bytes: &[u8]) -> bool {
         self.0[HASH_BYTES..] == check_of(bytes).to_le_bytes()
     }
@@ -71,7 +75,7 @@ fn digit(letter: u8) -> Result<u8, InvalidId> {
     }
 }
 
-/// Hashes a [`ChunkId`] for a table: it is a hash already, so that a part of it does.
+/// Hashes a [`ChunkId`] for a hash table. An id is a hash already, so eight of its bytes suffice.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -82,7 +86,7 @@ impl Hasher for IdHasher {
         }
     }
 
-    // The length of the name goes before it, and is the same for all.
+    // `Hash` writes the length of the array first, which is the same for all ids.
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {

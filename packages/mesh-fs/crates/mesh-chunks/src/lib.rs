@@ -1,7 +1,7 @@
-//! Chunks of bytes by their hash, and the store of them on disk.
+//! Content-addressed chunks, and a store for them on disk.
 //!
-//! A [`Store`] keeps chunks in a folder that several processes of a user share. Each may end at
-//! any time, by force too: what the others read is always right, or missing.
+//! A [`Store`] keeps chunks in a folder that several processes of a user share. Each process may
+//! exit or be killed at any time: a chunk that another process reads is either correct or missing.
 //!
 //! ```
 //! use mesh_chunks::{ChunkId, Store, StoreOptions};
@@ -17,21 +17,23 @@
 //! ```
 //!
 //! # Layout
-//! - [`Store`] is all that others use; `reading` and `writing` are its halves;
-//! - `id` is what chunks are called, and `check` the part of that by which damage is seen;
-//! - `folder` is the door to the disk. In it are packs: a file of chunks, and one of `record`s;
-//! - `pack` is one of them, `writer` adds to one, and `turn` says which thread uses which writer;
-//! - `catalogue` knows which chunk lies where, and `looking` brings it up to date;
-//! - `sweeper` has the system forget what was read, where that is wanted;
+//! - [`Store`] is the public interface; `reading` and `writing` contain its two halves;
+//! - `id` defines the ids of chunks, and `check` the checksum in them that detects damage;
+//! - `folder` contains all file operations on the folder. Each pack there is a file of chunks and a
+//!   file of `record`s;
+//! - `pack` is the state of one pack, `writer` appends to a pack, and `turn` assigns writers to
+//!   threads;
+//! - `catalogue` maps chunks to their locations, and `looking` updates it from the folder;
+//! - `sweeper` evicts chunks that were read from the page cache, if configured;
 //! - `room` keeps the folder within its budget;
-//! - `trusted_path` opens folders without following links of other users.
+//! - `trusted_path` opens folders without following symbolic links of other users.
 //!
-//! # What makes it safe
-//! Who adds to a pack holds a lock on its file, which ends with the process. The bytes of a chunk
-//! are written before its record, and what is written is never moved; a chunk is only given out
-//! after its sum has been compared with its name. Nothing is forced to the disk, so that after a
-//! failure of power some chunks are damaged: they are found when they are read, and are missing
-//! from then on.
+//! # Consistency
+//! A process that appends to a pack holds a lock on its file, which the kernel releases when the
+//! process exits. The bytes of a chunk are written before its record, and written data is never
+//! moved. The store returns a chunk only after it has verified the checksum in the chunk's id.
+//! Nothing is flushed to the disk explicitly, so some chunks may be damaged after a power failure:
+//! they are detected when they are read, and are reported as missing from then on.
 
 mod catalogue;
 mod check;
@@ -59,5 +61,5 @@ pub use options::StoreOptions;
 pub use store::{Store, Usage};
 pub use trusted_path::{is_trusted, open_trusted};
 
-/// How many bytes a chunk has at most.
+/// Maximum length of a chunk in bytes.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;

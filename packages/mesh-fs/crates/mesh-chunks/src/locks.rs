@@ -1,4 +1,4 @@
-//! Locks that go on after a panic: what they guard is never left half changed.
+//! Locks that ignore poisoning: no code panics while the data that they guard is inconsistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! Looking at the folder for what other processes have put there, or have taken away.
+//! Scanning the folder for chunks that other processes have added or removed.
 
 use crate::catalogue::Place;
 use crate::folder::{PackName, Part, Purpose, length_of};
@@ -14,35 +14,38 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many records are read at a time.
+/// Number of records that are read at a time.
 const RECORDS_AT_ONCE: usize = 1024;
-/// Two changes of a folder within this time may have the same date.
+/// Two changes of a folder within this time may have the same modification time.
 const DATE_STEP_NS: i128 = 100_000_000;
 
-/// What was seen of the folder.
+/// Result of the previous scan of the folder.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
-    /// The folder's date when its files were listed; none if more may have come at the same date.
+    /// Modification time of the folder when its files were listed.
+    ///
+    /// It is `None` if a later change may have the same modification time.
     listed: Option<(i64, i64)>,
-    /// The packs that other processes may add to. Those of this store are among them.
+    /// Packs to which other processes may append. They include the packs of this store.
     growing: Vec<Arc<Pack>>,
-    /// When the folder was last looked at, in milliseconds since the store was opened.
+    /// Time of the last scan, in milliseconds since the store was opened.
     pub(crate) looked_ms: u64,
 }
 
 impl Store {
-    /// Looks at the folder if that can be. If not, what is there is missing for now, which is no
-    /// worse than if it were not there.
+    /// Scans the folder and ignores errors. If the scan fails, chunks that it would have found
+    /// count as missing for now, which callers must handle in any case.
     pub(crate) fn look_again(&self) {
         let _ = self.look();
     }
 
-    /// Brings the catalogue up to date. Of the threads that want it at once, one does it.
+    /// Updates the catalogue from the folder. If several threads call this at once, one of them
+    /// scans and the others wait for it.
     pub(crate) fn look(&self) -> io::Result<()> {
         let looks_before = self.looks.load(Acquire);
         let mut lookout = lock(&self.lookout);
         if self.looks.load(Acquire) > looks_before {
-            // Somebody has begun after we wanted it, and is done.
+            // Another thread started a scan after this call began, and has completed it.
             return Ok(());
         }
         self.looks.fetch_add(1, AcqRel);
@@ -53,7 +56,7 @@ impl Store {
             lookout.listed = is_over(changed_at).then_some(changed_at);
         }
         for pack in &lookout.growing {
-            // An index that cannot be read makes its pack's new chunks missing, no others.
+            // If an index cannot be read, only the new chunks of its pack are missing.
             let _ = self.read_index(pack, &mut lock(&pack.progress));
         }
         self.retain_growing(&mut lookout);
@@ -66,7 +69,7 @@ impl Store {
         });
     }
 
-    /// Those that other processes may add to, or have left.
+    /// Returns the packs to which other processes may append, or that their writers have left.
     pub(crate) fn growing(&self, lookout: &Lookout) -> Vec<Arc<Pack>> {
         lookout.growing.clone()
     }
@@ -79,7 +82,7 @@ impl Store {
             .filter_map(|(name, part)| (part == Part::Index).then_some(name))
             .collect();
         let known = reading(&self.catalogue).names();
-        // One that has come meanwhile may not be listed, so that each is asked for.
+        // A listing may omit a pack that was added while it ran, so check each missing one.
         let mut gone = HashSet::new();
         for name in known.difference(&listed) {
             if self.folder.stat(*name, Part::Index)?.is_none() {
@@ -100,7 +103,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads the records that have come since the last time, unless we have written them.
+    /// Reads the records that were added since the last call, unless this store writes the pack.
     pub(crate) fn read_index(&self, pack: &Pack, progress: &mut Progress) -> io::Result<()> {
         if progress.stage != Stage::Growing {
             return Ok(());
@@ -145,7 +148,7 @@ impl Store {
                 found.extend(located(pack, record, at, pack_bytes));
                 at += 1;
                 if record.is_some() {
-                    // What is no record yet may be one the next time.
+                    // Bytes that are not a valid record yet may be one at the next scan.
                     progress.records = at;
                 }
             }
@@ -161,7 +164,7 @@ impl Store {
     }
 }
 
-/// The chunk of a record, if it has one that is within the pack.
+/// Returns the chunk of a record, if it has one and the chunk is within the pack.
 fn located(
     pack: &Pack,
     record: Option<Record>,
@@ -174,14 +177,14 @@ fn located(
     is_within.then_some((id, Place { pack: pack.number, record, offset, length }))
 }
 
-/// Whether no further change will have this date.
+/// Returns whether this modification time is old enough that no further change can have it.
 fn is_over((seconds, nanoseconds): (i64, i64)) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let date = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
     i128::try_from(now.as_nanos()).unwrap_or(0) > date + DATE_STEP_NS
 }
 
-/// Fills a buffer from a file as far as that goes; gives how far.
+/// Reads from a file until the buffer is full or the file ends. Returns the number of bytes read.
 pub(crate) fn read_fully(file: &OwnedFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {

@@ -1,22 +1,22 @@
-//! What a store is told when it is opened.
+//! Options of a store.
 
-/// How much a store keeps, and how.
+/// Size limits and caching policy of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// How many bytes the folder may have, with all that belongs to the chunks in it. What was not
-    /// used for longest goes first; the packs that are being written stay in any case.
+    /// Maximum size of the folder in bytes, including indexes. The least recently used packs are
+    /// evicted first. Packs that are being written are never evicted.
     pub budget_bytes: u64,
-    /// About how long one pack gets. Packs are smaller where the budget would have fewer than
-    /// eight of them.
+    /// Approximate length of a pack in bytes. Packs are smaller if fewer than eight of them would
+    /// fit into the budget.
     pub pack_bytes: u64,
-    /// Whether what was read stays in the system's page cache; if not, it is written to the disk
-    /// and dropped from there within some seconds, by a thread that nobody waits for.
+    /// Whether chunks that were read stay in the system's page cache. If false, a background thread
+    /// writes their pages to the disk and evicts them within some seconds.
     pub keep_cached: bool,
 }
 
-/// Offsets in a pack have 32 bits, with room to spare for the last chunk.
+/// Offsets in a pack have 32 bits; this limit leaves room for the last chunk.
 const PACK_BYTES_MAX: u64 = 1 << 30;
-/// Into how many packs the smallest budget is divided, so that not all goes at once.
+/// Minimum number of packs in a full budget, so that an eviction removes only a part of the chunks.
 const PACKS_MIN: u64 = 8;
 
 impl Default for StoreOptions {
@@ -26,12 +26,12 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// From which length on a pack takes no more; one chunk it takes always.
+    /// Length at which a pack is full. A pack holds at least one chunk of any length.
     pub(crate) fn pack_limit(&self) -> u64 {
         self.pack_bytes.min(self.budget_bytes / PACKS_MIN).clamp(1, PACK_BYTES_MAX)
     }
 
-    /// How many bytes are written until the folder is measured again.
+    /// Number of bytes that are written before the folder is measured again.
     pub(crate) fn stride(&self) -> u64 {
         (self.pack_limit() / 4).max(self.budget_bytes / 256)
     }

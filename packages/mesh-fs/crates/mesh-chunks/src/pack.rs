@@ -1,4 +1,4 @@
-//! One pack, as this process knows it.
+//! State of a pack in this process.
 
 use crate::folder::{Folder, PackName, Part, Purpose};
 use crate::locks::{lock, reading, writing};
@@ -9,48 +9,52 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
-/// How many packs are open for reading at most; files are few in a process of many connections.
+/// Maximum number of packs that are open for reading. File descriptors are scarce in a process with
+/// many connections.
 const OPEN_MAX: usize = 128;
 
 /// A pack in the folder.
 #[derive(Debug)]
 pub(crate) struct Pack {
     pub(crate) name: PackName,
-    /// What the catalogue calls it.
+    /// Number of this pack in the catalogue.
     pub(crate) number: u32,
-    /// Its chunks, while they are open for reading. The shelf closes them.
+    /// The chunk file, while it is open for reading. `Shelf` closes it.
     file: RwLock<Option<Arc<OwnedFd>>>,
-    /// When its use was last recorded, in milliseconds since the store was opened, plus one.
+    /// Time of the last recorded use, in milliseconds since the store was opened, plus one.
+    ///
+    /// It is 0 if no use was recorded.
     touched: AtomicU64,
-    /// How far its index was read. Whoever looks at the folder locks it, or writes the pack.
+    /// How far the index has been read. Locked by a thread that scans the folder or writes the
+    /// pack.
     pub(crate) progress: Mutex<Progress>,
 }
 
-/// How far the index of a pack was read.
+/// How far the index of a pack has been read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// The index's length when it was last read.
+    /// Length of the index in bytes when it was last read.
     pub(crate) index_bytes: u64,
-    /// The number of records that need not be read again.
+    /// Number of records at the start of the index that need not be read again.
     pub(crate) records: u64,
     pub(crate) stage: Stage,
 }
 
-/// What may still become of a pack.
+/// Whether a pack may still grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Another process may add to it.
+    /// Another process may append to the pack.
     Growing,
-    /// This store adds to it, and knows what.
+    /// This store appends to the pack, and knows all its records.
     Ours,
-    /// Nobody adds to it.
+    /// The pack is full and never changes.
     Sealed,
 }
 
 /// The packs that are open for reading.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    /// Oldest first, never more than `OPEN_MAX`.
+    /// Oldest first, at most `OPEN_MAX`.
     opened: Mutex<VecDeque<Weak<Pack>>>,
 }
 
@@ -65,7 +69,7 @@ impl Pack {
         }
     }
 
-    /// Whether a use at that time is to be recorded: once in each interval.
+    /// Returns whether a use at this time must be recorded: one use in each interval.
     pub(crate) fn is_touch_due(&self, now_ms: u64, interval_ms: u64) -> bool {
         let before = self.touched.load(Relaxed);
         (before == 0 || now_ms + 1 >= before + interval_ms)
@@ -78,7 +82,7 @@ impl Pack {
 }
 
 impl Shelf {
-    /// The chunks of a pack, if it is still there.
+    /// Opens the chunk file of a pack, if it still exists.
     pub(crate) fn open(
         &self,
         folder: &Folder,

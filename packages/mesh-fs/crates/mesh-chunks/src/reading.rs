@@ -1,4 +1,4 @@
-//! The half of the store that reads.
+//! The part of the store that reads chunks.
 
 use crate::catalogue::Place;
 use crate::error::StoreError;
@@ -16,24 +16,27 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-/// In how many places a chunk is tried: a further one only if the last is damaged or gone.
+/// Maximum number of locations at which a chunk is tried. The next one is tried only if a copy is
+/// damaged or removed.
 const PLACES_MAX: usize = 4;
-/// How often the use of a pack is recorded.
+/// Interval at which the use of a pack is recorded.
 const TOUCH_INTERVAL_MS: u64 = 5_000;
-/// A store that is read looks this often for packs that are gone, whose space it may still hold.
+/// Interval at which a store that is read scans for removed packs.
+///
+/// The space of a removed pack is not freed while the store has its file open.
 const LOOK_INTERVAL_MS: u64 = 10_000;
-/// How many buffers are kept for the threads that read parts of chunks.
+/// Maximum number of buffers that are kept for threads that read parts of chunks.
 const SCRATCH_MAX: usize = 8;
 
-/// Buffers for chunks of which only a part is wanted.
+/// Reusable buffers for reads of parts of chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Never more than `SCRATCH_MAX`.
+    /// At most `SCRATCH_MAX`.
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Store {
-    /// Reads a chunk; none if it is not there, or is damaged.
+    /// Reads a chunk. Returns `None` if the chunk is missing or damaged.
     ///
     /// # Errors
     /// [`StoreError::System`]: the pack cannot be opened or read.
@@ -46,14 +49,16 @@ impl Store {
         Ok(is_there.then_some(bytes))
     }
 
-    /// Reads a part of a chunk, from the byte `start` on; false if it is not there, or is damaged.
+    /// Reads a part of a chunk, starting at byte `start`. Returns false if the chunk is missing or
+    /// damaged.
     ///
-    /// All of the chunk is compared with its name in any case. To read all of it is fastest: its
-    /// bytes then go to the buffer at once. When there is none, the buffer is zero or as it was.
+    /// The whole chunk is verified in any case. Reading all of it is fastest because its bytes are
+    /// read directly into the buffer. If the result is false, the buffer is either unchanged or
+    /// filled with zeros.
     ///
     /// # Errors
-    /// [`StoreError::Range`]: the chunk has fewer bytes; [`StoreError::System`]: the pack cannot be
-    /// opened or read.
+    /// [`StoreError::Range`]: the range exceeds the chunk; [`StoreError::System`]: the pack cannot
+    /// be opened or read.
     pub fn read(&self, id: &ChunkId, start: usize, into: &mut [u8]) -> Result<bool, StoreError> {
         let Some((_, Place { length, .. })) = self.find(id) else { return Ok(false) };
         let end = start.saturating_add(into.len());
@@ -69,11 +74,13 @@ impl Store {
         })
     }
 
-    /// Reads a whole chunk, as [`read`](Self::read), for somebody else than those that the store is
-    /// for: it stays in the system's page cache, where they may need it.
+    /// Reads a whole chunk as [`read`](Self::read) does, and keeps it in the system's page cache.
+    ///
+    /// Use this to serve other hosts: readers on this host may still need the cached pages. It
+    /// ignores [`StoreOptions::keep_cached`](crate::StoreOptions::keep_cached).
     ///
     /// # Errors
-    /// As those of `read`.
+    /// The same as for `read`.
     pub fn lend(&self, id: &ChunkId, into: &mut [u8]) -> Result<bool, StoreError> {
         let Some((_, Place { length, .. })) = self.find(id) else { return Ok(false) };
         if into.len() != length as usize {
@@ -105,7 +112,7 @@ impl Store {
         Ok(is_good)
     }
 
-    /// Where a chunk lies; the folder is looked at if that is not known.
+    /// Locates a chunk. If it is unknown, scans the folder first.
     pub(crate) fn find(&self, id: &ChunkId) -> Option<(Arc<Pack>, Place)> {
         let found = reading(&self.catalogue).find(id);
         found.or_else(|| {
@@ -114,8 +121,8 @@ impl Store {
         })
     }
 
-    /// Has a chunk read that says whether it is right; if not, it is dropped, and read from where
-    /// else it may be.
+    /// Reads a chunk with a function that returns whether the bytes are correct. A damaged copy is
+    /// dropped, and the next known copy is read.
     fn read_verified(
         &self,
         id: &ChunkId,
@@ -140,7 +147,7 @@ impl Store {
                     return Ok(true);
                 }
                 Ok(false) => self.drop_damaged(id, &pack, place),
-                // The disk has lost it; elsewhere there may be room for it.
+                // The disk cannot read the data (EIO). Another copy may be readable.
                 Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
                     self.drop_damaged(id, &pack, place);
                 }
@@ -150,13 +157,15 @@ impl Store {
         Ok(false)
     }
 
-    /// Says, now and then, that a pack is in use, so that others go before it.
+    /// Records, at most once per interval, that a pack is in use.
+    ///
+    /// Less recently used packs are evicted first.
     pub(crate) fn note_use(&self, pack: &Pack) {
         let now = self.now_ms();
         if !pack.is_touch_due(now, TOUCH_INTERVAL_MS) {
             return;
         }
-        // A pack that cannot be touched goes too early at worst.
+        // If the time cannot be recorded, the pack is at worst evicted too early.
         if let Ok(false) = self.folder.touch(pack.name) {
             self.forget(pack);
         }
@@ -165,13 +174,14 @@ impl Store {
         }
     }
 
-    /// Forgets a damaged chunk, and has all who open the store later do so.
+    /// Removes a damaged chunk from the catalogue and invalidates its record.
     ///
-    /// Those that have it open find out as we did; none gives out what is not right.
+    /// Stores that are opened later therefore ignore the chunk. Stores that are open already detect
+    /// the damage themselves when they read it.
     fn drop_damaged(&self, id: &ChunkId, pack: &Pack, place: Place) {
         if writing(&self.catalogue).remove_chunk(id, place) {
             self.damaged.fetch_add(1, Relaxed);
-            // If it cannot be written, others find out too.
+            // If this write fails, others detect the damage themselves.
             let _ = self.write_dropped(id, pack, place);
         }
     }
@@ -186,7 +196,8 @@ impl Store {
         let Place { offset, length: chunk_bytes, .. } = place;
         let ours = Record::Chunk { id: *id, offset, length: chunk_bytes };
         if length == RECORD_BYTES && Record::decode(&bytes) == Some(ours) {
-            // In its place: the lock that one needs to add is another's, and the disk may be full.
+            // Overwrite the record in place: appending needs a lock that another process may hold,
+            // and the disk may be full.
             rustix::io::pwrite(&index, &Record::Dropped.encode(), at)?;
         }
         Ok(())
@@ -206,18 +217,18 @@ impl Scratch {
     }
 }
 
-/// Reads a whole chunk to where it is wanted; tells whether it is right.
+/// Reads a whole chunk into a buffer; returns whether its bytes are correct.
 fn read_into(id: &ChunkId, file: &OwnedFd, place: Place, into: &mut [u8]) -> io::Result<bool> {
     let length = read_fully(file, into, u64::from(place.offset));
     let is_good = length.as_ref().is_ok_and(|read| *read == into.len()) && id.fits(into);
     if !is_good {
-        // Nobody shall take for the chunk what is not.
+        // Clear the buffer so that incorrect bytes cannot be mistaken for the chunk.
         into.fill(0);
     }
     length.map(|_| is_good)
 }
 
-/// Reads what there is of a chunk, to memory that need not be cleared first.
+/// Reads as much of a chunk as the file contains, into memory that is not initialized first.
 fn read_new(file: &OwnedFd, place: Place) -> io::Result<Vec<u8>> {
     let length = place.length as usize;
     let mut bytes = Vec::with_capacity(length);
@@ -229,7 +240,7 @@ fn read_new(file: &OwnedFd, place: Place) -> io::Result<Vec<u8>> {
             Err(other) => return Err(other.into()),
         }
     }
-    // There may be memory for more than was asked for.
+    // `spare_capacity` may exceed the requested length.
     bytes.truncate(length);
     Ok(bytes)
 }

@@ -1,32 +1,33 @@
-//! The records of a pack's index: what lies where in the pack.
+//! Records of a pack's index, which locate the chunks in the pack.
 //!
-//! A record has 48 bytes, numbers in little endian: the chunk's name (32), its offset (4), its
-//! length (4), and a check of these (8). Records of no length have no chunk: with offset 0 there
-//! was one, which is damaged; with offset 1 the pack gets no more of them. Records are only added,
-//! except that the one of a damaged chunk is overwritten where it is. A record whose check is wrong
-//! was not written to its end, and counts for nothing.
+//! A record has 48 bytes, with numbers in little endian: the id of the chunk (32), its offset (4),
+//! its length (4), and a checksum of these fields (8). A record of length zero has no chunk: offset
+//! 0 means that its chunk is damaged, and offset 1 means that the pack is sealed. Records are
+//! appended; only the record of a damaged chunk is overwritten in place. A record with a wrong
+//! checksum was not written completely and is ignored.
 
 use crate::CHUNK_BYTES_MAX;
 use crate::id::ChunkId;
 
-/// How long a record is.
+/// Length of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = 48;
 
-/// The check of a record begins with it; another one for another layout.
+/// Initial value of the checksum. A different layout would use a different value.
 const SEED: u64 = u64::from_le_bytes(*b"chunks 1");
-/// Spreads each bit of a word over the upper half: the golden ratio's fraction, made odd.
+/// Spreads each bit of a word over the upper half: the fractional part of the golden ratio, made
+/// odd.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const DROPPED: u32 = 0;
 const SEALED: u32 = 1;
 
-/// What a record says.
+/// Contents of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// There is a chunk.
+    /// The pack contains this chunk.
     Chunk { id: ChunkId, offset: u32, length: u32 },
-    /// There was one, but its bytes are others now.
+    /// The chunk of this record is damaged.
     Dropped,
-    /// The pack is full: none comes after this.
+    /// The pack is full: no record follows.
     Sealed,
 }
 
@@ -46,7 +47,7 @@ impl Record {
         bytes
     }
 
-    /// Reads a record, if it is one.
+    /// Decodes a record; returns `None` if it is not valid.
     pub(crate) fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let (words, _) = bytes.as_chunks::<8>();
         if u64::from_le_bytes(words[5]) != check_of(bytes) {
@@ -67,7 +68,8 @@ impl Record {
     }
 }
 
-/// What a chunk's bytes are is proved by its name, so that this need only tell torn records.
+/// Checksum of a record. It only needs to detect incomplete writes: the bytes of a chunk are
+/// verified by the chunk's id.
 fn check_of(record: &[u8; RECORD_BYTES]) -> u64 {
     let (words, _) = record.as_chunks::<8>();
     words[..5].iter().fold(SEED, |check, word| {
@@ -122,7 +124,7 @@ mod tests {
         #[test]
         fn a_torn_record_is_seen(id: [u8; 32], len in 1..RECORD_BYTES) {
             let mut bytes = Record::Chunk { id: ChunkId(id), offset: 5, length: 7 }.encode();
-            // The last byte may well be zero, as what is not written reads.
+            // The last byte may be zero, which is also what unwritten bytes read as.
             let is_whole = bytes[len..].iter().all(|byte| *byte == 0);
             bytes[len..].fill(0);
             prop_assert_eq!(Record::decode(&bytes).is_some(), is_whole);

@@ -1,4 +1,4 @@
-//! Keeping the folder within its budget: what was not used for longest goes.
+//! Keeping the folder within its budget by evicting the least recently used packs.
 
 use crate::folder::{PackName, Part, Purpose, length_of, modified_at, try_lock_pack};
 use crate::locks::writing;
@@ -7,21 +7,21 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A pack in the folder, as its files say.
+/// A pack in the folder, as described by the metadata of its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parcel {
     name: PackName,
-    /// When it was last used: seconds, and nanoseconds.
+    /// When the pack was last used: seconds and nanoseconds.
     used_at: (i64, i64),
-    /// How long both of its files are together.
+    /// Length of both files together, in bytes.
     pub(crate) bytes: u64,
 }
 
 impl Store {
-    /// Removes packs if so many more bytes are too many.
+    /// Evicts packs if `bytes` more bytes would exceed the budget.
     ///
-    /// The folder is measured now and then; what may be written until the next time, here, is
-    /// counted as if it were there.
+    /// The folder is measured only now and then. The bytes that this store may write until the next
+    /// measurement are counted as if they were written already.
     pub(crate) fn make_room(&self, bytes: u64) {
         let stride = self.options.stride();
         let unmeasured = self.unmeasured.fetch_add(bytes, Relaxed).saturating_add(bytes);
@@ -29,13 +29,14 @@ impl Store {
             return;
         }
         let allowed = self.options.budget_bytes.saturating_sub(stride.saturating_add(bytes));
-        // If it cannot be done now, the next one to write tries again.
+        // If packs cannot be evicted now, the next write tries again.
         if let Ok(true) = self.remove_beyond(allowed) {
             self.unmeasured.store(0, Relaxed);
         }
     }
 
-    /// Removes packs until no more bytes than that are left; false if somebody else is at it.
+    /// Evicts packs until at most `allowed` bytes are left. Returns false if another process is
+    /// evicting.
     fn remove_beyond(&self, allowed: u64) -> io::Result<bool> {
         let Some(_lock) = self.folder.lock_removal()? else { return Ok(false) };
         let mut parcels = self.parcels()?;
@@ -49,7 +50,7 @@ impl Store {
             if bytes <= allowed {
                 break;
             }
-            // One that cannot be removed is no reason to keep the others.
+            // If one pack cannot be removed, continue with the others.
             if self.remove_unwritten(parcel.name).unwrap_or(false) {
                 removed.insert(parcel.name);
                 bytes = bytes.saturating_sub(parcel.bytes);
@@ -60,10 +61,10 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes a pack unless somebody adds to it; tells whether it is gone.
+    /// Removes a pack unless a process is appending to it; returns whether the pack is gone.
     fn remove_unwritten(&self, name: PackName) -> io::Result<bool> {
         let Some(chunks) = self.folder.file(name, Part::Chunks, Purpose::Write)? else {
-            // The chunks are made before the index, and so are not to come any more.
+            // The chunk file is created before the index, so it will not be created any more.
             return self.folder.remove(name, Part::Index).map(|()| true);
         };
         if !try_lock_pack(&chunks)? {
@@ -72,14 +73,14 @@ impl Store {
         self.folder.remove_pack(name).map(|()| true)
     }
 
-    /// All packs in the folder, also those of which a file is missing.
+    /// Returns all packs in the folder, including incomplete packs with only one of the files.
     pub(crate) fn parcels(&self) -> io::Result<Vec<Parcel>> {
         let names: HashSet<_> = self.folder.list()?.into_iter().map(|(name, _)| name).collect();
         let mut parcels = Vec::with_capacity(names.len());
         for name in names {
             let chunks = self.folder.stat(name, Part::Chunks)?;
             let index = self.folder.stat(name, Part::Index)?;
-            // Without one of them the other is of no use, and the first to go.
+            // If one of the files is missing, the other one is useless and evicted first.
             let used_at = chunks.and(index).map_or((0, 0), |index| modified_at(&index));
             let bytes = chunks.iter().chain(&index).map(length_of).sum();
             parcels.push(Parcel { name, used_at, bytes });

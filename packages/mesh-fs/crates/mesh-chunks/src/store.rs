@@ -1,4 +1,4 @@
-//! The store: what others see of it.
+//! Public interface of the store.
 
 use crate::catalogue::Catalogue;
 use crate::error::StoreError;
@@ -19,53 +19,53 @@ use std::time::Instant;
 
 /// Chunks on disk, shared with other processes of the same user.
 ///
-/// All methods may be called by several threads at once. A chunk that another process has put is
-/// found too: when one is not known, the folder is looked at again.
+/// All methods are thread-safe. The store also finds chunks that other processes have written: if a
+/// chunk is unknown, it scans the folder again.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) folder: Arc<Folder>,
     pub(crate) options: StoreOptions,
     pub(crate) catalogue: RwLock<Catalogue>,
-    /// Held by the thread that looks at the folder, or begins a pack. It is taken before a pack's
-    /// progress, and that before the catalogue.
+    /// Locked by the thread that scans the folder or begins a pack. Lock order: this lock, the
+    /// progress of a pack, the catalogue.
     pub(crate) lookout: Mutex<Lookout>,
-    /// How many looks were begun.
+    /// Number of scans that were started.
     pub(crate) looks: AtomicU64,
     pub(crate) shelf: Shelf,
     pub(crate) scratch: Scratch,
     pub(crate) sweeper: Sweeper,
     pub(crate) turns: Turns,
-    /// How many bytes this store has written since it has measured the folder.
+    /// Number of bytes that this store has written since it last measured the folder.
     pub(crate) unmeasured: AtomicU64,
     pub(crate) damaged: AtomicU64,
     pub(crate) evicted: AtomicU64,
-    /// Times are told from it.
+    /// Reference point for times in milliseconds.
     pub(crate) opened_at: Instant,
 }
 
-/// What is in a store, and what has happened to it.
+/// Contents and statistics of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// How many bytes the packs and their indexes have.
+    /// Total length of packs and indexes in bytes.
     pub bytes: u64,
-    /// How many chunks are known to be there.
+    /// Number of known chunks.
     pub chunks: u64,
-    /// How many packs they lie in.
+    /// Number of packs.
     pub packs: u64,
-    /// How many damaged chunks this store has found since it was opened.
+    /// Number of damaged chunks that this store has found since it was opened.
     pub damaged: u64,
-    /// How many packs this store has removed since it was opened, to keep the budget.
+    /// Number of packs that this store has evicted since it was opened.
     pub evicted: u64,
-    /// How often this store has looked at the folder for what others have put there.
+    /// Number of times this store has scanned the folder for changes of other processes.
     pub looks: u64,
 }
 
 impl Store {
-    /// Opens the store in a folder, which is made if it is not there.
+    /// Opens the store in a folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write there;
-    /// [`StoreError::System`]: the folder cannot be made or read.
+    /// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write to the folder;
+    /// [`StoreError::System`]: the folder cannot be created or read.
     pub fn open(folder: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let store = Self {
             folder: Arc::new(Folder::open(folder)?),
@@ -77,7 +77,7 @@ impl Store {
             scratch: Scratch::default(),
             sweeper: Sweeper::default(),
             turns: Turns::default(),
-            // What is there already may be too much.
+            // The existing contents may exceed the budget already.
             unmeasured: AtomicU64::new(options.stride()),
             damaged: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -87,14 +87,14 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether a chunk is there, as far as is known without reading it.
+    /// Returns whether the store contains a chunk. The chunk is not read or verified.
     pub fn has(&self, id: &ChunkId) -> bool {
         self.missing(std::slice::from_ref(id)).is_empty()
     }
 
-    /// Which of these chunks are not there, by their places in the list.
+    /// Returns the indices of those `ids` that are not in the store.
     ///
-    /// However many there are, the folder is looked at once, and not at all if none is missing.
+    /// The folder is scanned once for any number of ids, and not at all if none is missing.
     pub fn missing(&self, ids: &[ChunkId]) -> Vec<usize> {
         let mut missing: Vec<usize> = {
             let catalogue = reading(&self.catalogue);
@@ -108,12 +108,12 @@ impl Store {
         missing
     }
 
-    /// How many bytes a chunk has, if it is there.
+    /// Returns the length of a chunk in bytes, if the store contains it.
     pub fn length(&self, id: &ChunkId) -> Option<u32> {
         self.find(id).map(|(_, place)| place.length)
     }
 
-    /// What is in the store now.
+    /// Returns the current contents and statistics.
     pub fn usage(&self) -> Usage {
         self.look_again();
         let (chunks, packs) = reading(&self.catalogue).counts();

@@ -1,8 +1,8 @@
-//! Has the system forget pages of chunks that were read: by a thread that nobody waits for.
+//! Background thread that evicts chunks that were read from the system's page cache.
 //!
-//! Who reads a chunk has its bytes elsewhere then, in the cache of a mount mostly. The advice not
-//! to keep pages drops those that are on the disk, and has the others written, so that it is given
-//! several times.
+//! The reader of a chunk keeps its bytes elsewhere, usually in the page cache of a mount.
+//! `POSIX_FADV_DONTNEED` drops only clean pages and starts writeback of dirty ones, so the thread
+//! repeats it several times.
 
 use crate::catalogue::Place;
 use crate::locks::lock;
@@ -15,21 +15,22 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long chunks that are read are collected, so that there are few and long pieces.
+/// Interval over which chunks that were read are collected, so that adjacent ranges can be merged.
 const TICK: Duration = Duration::from_millis(250);
-/// After how many ticks the advice is given. What the disk has not taken by then stays until the
-/// system needs its memory.
+/// Ticks after a read at which the advice is given. Pages that the disk has not taken by then stay
+/// until the system needs their memory.
 const TICKS: [u8; 5] = [0, 1, 3, 8, 20];
-/// How many chunks are noted in a tick, and how many pieces are known; the system has the others.
+/// Limits on the chunks noted in one tick and on the known ranges. The system manages the pages
+/// beyond them.
 const NOTED_MAX: usize = 1 << 16;
 const PIECES_MAX: usize = 1 << 16;
-/// How much is asked for at once.
+/// Maximum number of bytes for one advice.
 const PIECE_BYTES: u64 = 4 << 20;
-/// What the system caches is in pages, of this size or a larger one.
+/// Smallest page size of the page cache.
 const PAGE_BYTES: u64 = 4096;
 
-/// The place where chunks that were read are noted. The thread begins with the first one, and ends
-/// when this is dropped.
+/// Queue of chunks that were read. The thread starts with the first chunk, and exits when this is
+/// dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Sweeper(Arc<Shared>);
 
@@ -42,25 +43,25 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Noted {
     chunks: Vec<(Weak<Pack>, Weak<OwnedFd>, Place)>,
-    /// Whose the thread is: a copy of the process has none.
+    /// Process in which the thread runs: a forked child has no thread.
     process: u32,
     is_over: bool,
 }
 
-/// A pack, as far as it was read.
+/// A pack, and the ranges of it that were read.
 #[derive(Debug)]
 struct Swept {
     pack: Weak<Pack>,
-    /// Closed by the shelf, not by us.
+    /// Owned by `Shelf`, which closes it.
     file: Weak<OwnedFd>,
-    /// In order, without touching each other.
+    /// Sorted, disjoint and not adjacent.
     pieces: Vec<Range<u64>>,
-    /// Where something was read, and how many ticks ago.
+    /// Offsets of recent reads, with the number of ticks since.
     recent: Vec<(u64, u8)>,
 }
 
 impl Sweeper {
-    /// Says that a chunk was read, and that its bytes are elsewhere now.
+    /// Notes that a chunk was read and that its bytes are held elsewhere now.
     pub(crate) fn note(&self, pack: &Arc<Pack>, file: &Arc<OwnedFd>, place: Place) {
         let mut noted = lock(&self.0.noted);
         if noted.chunks.len() == NOTED_MAX {
@@ -71,7 +72,7 @@ impl Sweeper {
         if is_first && noted.process != std::process::id() {
             let shared = Arc::clone(&self.0);
             let thread = std::thread::Builder::new().name("mesh-chunks-sweeper".to_owned());
-            // Without one the system drops pages when it needs their memory.
+            // Without the thread, the system drops pages when it needs their memory.
             if thread.spawn(move || sweep(&shared)).is_ok() {
                 noted.process = std::process::id();
             }
@@ -129,7 +130,7 @@ fn add(packs: &mut HashMap<u32, Swept>, mut chunks: Vec<(Weak<Pack>, Weak<OwnedF
 }
 
 impl Swept {
-    /// Gives advice on what was read lately.
+    /// Gives the advice for the ranges that were read recently.
     fn tick(&mut self) {
         if self.recent.is_empty() {
             return;
@@ -150,14 +151,14 @@ impl Swept {
             *ticks += 1;
             *ticks <= last
         });
-        // One of those that were read in the same tick, in the same piece, stands for all.
+        // Keep one entry for all reads of the same tick and the same range.
         let nth = |at: u64| self.pieces.partition_point(|piece| piece.end <= at);
         self.recent.sort_unstable_by_key(|(at, ticks)| (*ticks, *at));
         self.recent.dedup_by_key(|(at, ticks)| (*ticks, nth(*at)));
     }
 }
 
-/// Puts pieces in order, and joins those that touch each other.
+/// Sorts ranges, and merges those that overlap or are adjacent.
 fn joined(mut pieces: Vec<Range<u64>>) -> Vec<Range<u64>> {
     pieces.sort_unstable_by_key(|piece| piece.start);
     pieces.dedup_by(|next, piece| {
@@ -170,8 +171,9 @@ fn joined(mut pieces: Vec<Range<u64>>) -> Vec<Range<u64>> {
     pieces
 }
 
-/// Advises the system not to keep some bytes, but for those of a page at the end: who reads on
-/// needs that.
+/// Advises the system to drop a range.
+///
+/// The partial page at the end is kept because a sequential reader needs it next.
 fn let_go(file: &OwnedFd, bytes: &Range<u64>) {
     let mut start = bytes.start / PAGE_BYTES * PAGE_BYTES;
     let end = bytes.end / PAGE_BYTES * PAGE_BYTES;

@@ -1,4 +1,4 @@
-//! Opening a directory by a path that leads through directories of other users.
+//! Opening a directory by a path that may pass through directories of other users.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
@@ -8,14 +8,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// As many symbolic links as the kernel follows.
+/// Maximum number of symbolic links, the same as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// Opens a directory with `O_PATH`. Missing directories are created with the mode.
 ///
-/// A directory above may be writable for other users, as `/tmp` is. Symbolic links of other users
-/// are therefore not followed: they would direct this user's files to any directory. Links that
-/// this user or root owns are followed.
+/// Other users may have write permission for a parent directory, as for `/tmp`. Symbolic links of
+/// other users are therefore not followed: they could redirect this user's files to any directory.
+/// Links that belong to this user or to root are followed.
 ///
 /// # Errors
 /// A directory cannot be created or opened, or a symbolic link belongs to another user.
@@ -61,12 +61,12 @@ pub fn open_trusted(path: &Path, mode: Mode) -> io::Result<OwnedFd> {
     Ok(here)
 }
 
-/// Whether files of a user may be relied on: those of root and of this process's own user.
+/// Returns whether files of a user are trusted: those of root and of this process's effective user.
 pub fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// Adds the names of a path to a stack, the first one on top.
+/// Pushes the components of a path onto a stack, with the first component on top.
 fn push_names(names: &mut Vec<OsString>, path: &Path) {
     names.extend(path.components().rev().map(|one| one.as_os_str().to_owned()));
 }

@@ -1,10 +1,10 @@
-//! Which thread uses which writer: each adds to a pack of its own, as long as there are few.
+//! Assignment of writers to threads. Up to `WRITERS_MAX` threads append to separate packs.
 
 use crate::locks::lock;
 use crate::writer::Writer;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// How many threads of a process write at a time; each further one waits for one of these.
+/// Maximum number of threads of a process that write at the same time; others wait for one of them.
 const WRITERS_MAX: usize = 4;
 
 /// The writers of a store.
@@ -17,13 +17,13 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 struct Idle {
     writers: Vec<Writer>,
-    /// How many threads have a turn.
+    /// Number of threads that hold a [`Turn`].
     turns: usize,
-    /// Whose they are: a copy of the process has none of them.
+    /// Process to which the writers belong: a forked child has none of them.
     process: u32,
 }
 
-/// The right to write, with a writer or with that to begin one. It ends when this is dropped.
+/// Permission to write, with an existing writer or the right to create one. Released on drop.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
@@ -37,7 +37,8 @@ impl Default for Idle {
 }
 
 impl Turns {
-    /// Waits for a turn. The writer that was used last comes first, so that one thread has one.
+    /// Waits for permission to write. The most recently used writer is assigned first, so a single
+    /// thread always gets the same one.
     pub(crate) fn take(&self) -> Turn<'_> {
         let mut idle = lock(&self.idle);
         if idle.process != std::process::id() {

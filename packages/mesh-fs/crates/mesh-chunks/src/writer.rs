@@ -1,4 +1,4 @@
-//! Adding chunks to a pack, which one writer at a time may.
+//! Appending chunks to a pack. A pack has at most one writer at a time.
 
 use crate::catalogue::Place;
 use crate::folder::{Folder, PackName, Part, Purpose, length_of, try_lock_pack};
@@ -11,32 +11,32 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// How many chunks are written by one call at most; the system takes no more pieces.
+/// Maximum number of chunks in one write: the kernel's limit for a vectored write.
 const PIECES_MAX: usize = 1024;
 
-/// The one that may add to a pack. When it is dropped, another one may.
+/// The only writer of a pack. When it is dropped, another one may take over the pack.
 #[derive(Debug)]
 pub(crate) struct Writer {
     folder: Arc<Folder>,
     pub(crate) pack: Arc<Pack>,
     files: Files,
-    /// The process that has begun it: in a copy of the process it is another's.
+    /// Process that created the writer. A forked child has a copy but does not own the pack.
     process: u32,
 }
 
-/// The files of a pack that is locked.
+/// The files of a locked pack.
 #[derive(Debug)]
 pub(crate) struct Files {
     chunks: OwnedFd,
     index: OwnedFd,
-    /// How long the chunks are.
+    /// Length of the chunk file in bytes.
     end: u64,
-    /// How many records the index has.
+    /// Number of records in the index.
     records: u64,
 }
 
 impl Files {
-    /// Makes them for a new pack; false if somebody removes it at once.
+    /// Creates the files of a new pack. Returns `None` if another process removes the pack at once.
     pub(crate) fn create(folder: &Folder, name: PackName) -> io::Result<Option<Self>> {
         let chunks = folder.create(name, Part::Chunks)?;
         if !try_lock_pack(&chunks)? {
@@ -48,7 +48,8 @@ impl Files {
         Ok(Some(Self { chunks, index, end: 0, records: 0 }))
     }
 
-    /// Takes over those of a pack that nobody adds to, if it is so.
+    /// Opens and locks the files of an existing pack. Returns `None` if another writer holds the
+    /// pack or the pack has been removed.
     pub(crate) fn take_over(folder: &Folder, pack: &Pack) -> io::Result<Option<Self>> {
         let Some(chunks) = folder.file(pack.name, Part::Chunks, Purpose::Write)? else {
             return Ok(None);
@@ -60,20 +61,21 @@ impl Files {
             return Ok(None);
         };
         let end = length_of(&rustix::fs::fstat(&chunks)?);
-        // Part of a record, which its writer did not live to write to its end, is overwritten.
+        // An incomplete record at the end, left by a writer that was killed, is overwritten.
         let records = length_of(&rustix::fs::fstat(&index)?) / RECORD_BYTES as u64;
         Ok(Some(Self { chunks, index, end, records }))
     }
 }
 
 impl Writer {
-    /// Adds to a pack from where it ends. Nobody else may write to these files.
+    /// Creates a writer that appends at the end of the pack. The caller holds the lock of the pack.
     pub(crate) fn new(folder: &Arc<Folder>, pack: &Arc<Pack>, files: Files) -> Self {
         let (folder, pack) = (Arc::clone(folder), Arc::clone(pack));
         Self { folder, pack, files, process: std::process::id() }
     }
 
-    /// How many of these chunks can be added, from the first on.
+    /// Returns how many of these chunks, from the first one, still fit into the pack. An empty pack
+    /// accepts at least one.
     pub(crate) fn fitting(&self, chunks: &[(ChunkId, &[u8])], limit: u64) -> usize {
         let used = self.files.end + self.files.records * RECORD_BYTES as u64;
         match fitting(chunks, limit.saturating_sub(used)) {
@@ -82,8 +84,9 @@ impl Writer {
         }
     }
 
-    /// Adds chunks, of which there is at least one, and says where they are: some of them even if
-    /// it fails.
+    /// Appends one or more chunks, and pushes their locations to `places`.
+    ///
+    /// On an error, `places` contains the chunks that were written completely.
     pub(crate) fn append(
         &mut self,
         chunks: &[(ChunkId, &[u8])],
@@ -103,7 +106,7 @@ impl Writer {
         if result.is_ok() {
             let (written, added) = self.add_records(&records);
             result = added;
-            // Others may have read those already that are whole.
+            // Other processes may have read the complete records already.
             found.truncate(written / RECORD_BYTES);
             self.files.records += found.len() as u64;
             let last = found.last().map(|(_, place)| place);
@@ -112,7 +115,7 @@ impl Writer {
             places.extend(found);
         }
         if result.is_err() {
-            // What is behind the end is nothing; the disk may need its space.
+            // No record refers to the bytes behind the end, and the disk may need their space.
             let _ = rustix::fs::ftruncate(&self.files.chunks, self.files.end);
             let index_end = self.files.records * RECORD_BYTES as u64;
             let _ = rustix::fs::ftruncate(&self.files.index, index_end);
@@ -125,9 +128,9 @@ impl Writer {
         write_fully(&self.files.index, vec![IoSlice::new(records)], at)
     }
 
-    /// Says that the pack is full: nobody need look there for more.
+    /// Marks the pack as full, so that no process scans it for more records.
     pub(crate) fn seal(self) {
-        // If it cannot be said, somebody may try to add to it, and find it full too.
+        // If this fails, another process may take over the pack, and finds that it is full.
         if self.add_records(&Record::Sealed.encode()).1.is_ok() {
             lock(&self.pack.progress).stage = Stage::Sealed;
         }
@@ -149,7 +152,7 @@ impl Drop for Writer {
     }
 }
 
-/// How many of these chunks go into so many bytes, with their records, and into one call.
+/// Returns how many of these chunks, with their records, fit into `room` bytes and into one write.
 pub(crate) fn fitting(chunks: &[(ChunkId, &[u8])], room: u64) -> usize {
     let mut used = 0;
     chunks
@@ -162,12 +165,13 @@ pub(crate) fn fitting(chunks: &[(ChunkId, &[u8])], room: u64) -> usize {
         .count()
 }
 
-/// A number as it is in a record.
+/// Converts a number to the width that it has in a record.
 fn narrow(number: impl TryInto<u32>) -> io::Result<u32> {
     number.try_into().map_err(|_| io::ErrorKind::FileTooLarge.into())
 }
 
-/// Writes pieces one behind the other; gives how many bytes, and whether these are all.
+/// Writes all pieces contiguously. Returns the number of bytes written, and an error if it is not
+/// all.
 fn write_fully(
     file: impl AsFd,
     mut pieces: Vec<IoSlice<'_>>,
@@ -194,13 +198,13 @@ mod tests {
     use super::*;
     use std::fs::OpenOptions;
 
-    /// A disk that is always full.
+    /// A file on a disk that is always full.
     fn full() -> OwnedFd {
         let file = OpenOptions::new().read(true).write(true).open("/dev/full");
         file.expect("the system has it").into()
     }
 
-    /// Appends with one of the files on a full disk; gives the length of the other one.
+    /// Appends while one of the files is on a full disk; returns the length of the other file.
     fn append(part: Part) -> u64 {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = Arc::new(Folder::open(folder.path()).expect("it is ours"));

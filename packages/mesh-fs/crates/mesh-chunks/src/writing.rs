@@ -1,4 +1,4 @@
-//! The half of the store that writes.
+//! The part of the store that writes chunks.
 
 use crate::CHUNK_BYTES_MAX;
 use crate::error::StoreError;
@@ -15,19 +15,20 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-/// How often a new pack's name is tried; others remove one only in the moment of its making.
+/// Maximum number of attempts to create a pack. An attempt fails only if another process removes
+/// the new pack before it is locked.
 const NAMES_MAX: usize = 8;
 
 impl Store {
-    /// Puts a chunk into the store, if it is not there.
+    /// Adds a chunk to the store, unless the store contains it already.
     ///
     /// # Errors
-    /// [`StoreError::Mismatch`]: the bytes are those of another chunk; [`StoreError::Length`]: they
-    /// are none or too many; [`StoreError::Full`] and [`StoreError::System`]: they cannot be
-    /// written. The store is as it was, then.
+    /// [`StoreError::Mismatch`]: the bytes do not match the id; [`StoreError::Length`]: the chunk
+    /// is empty or too long; [`StoreError::Full`] and [`StoreError::System`]: the chunk cannot be
+    /// written. On an error the store is unchanged.
     pub fn put(&self, id: ChunkId, bytes: &[u8]) -> Result<(), StoreError> {
         check_length(bytes)?;
-        // Also if it is there: the caller may go on with these bytes.
+        // Verify even if the store contains the chunk: the caller may continue to use these bytes.
         let found = ChunkId::of(bytes);
         if found != id {
             return Err(StoreError::Mismatch { id, found });
@@ -35,14 +36,14 @@ impl Store {
         self.put_verified(&[(id, bytes)])
     }
 
-    /// Puts chunks into the store that are not there, in few calls of the system.
+    /// Adds those chunks that the store does not contain, with few system calls.
     ///
-    /// The caller has compared them with their names. If one was wrong, it is found to be damaged
-    /// when it is read.
+    /// The caller has verified that the bytes match the ids. If one does not, it is reported as
+    /// damaged when it is read.
     ///
     /// # Errors
-    /// [`StoreError::Length`]: a chunk has no bytes or too many, and none is put;
-    /// [`StoreError::Full`] and [`StoreError::System`]: some of them cannot be written.
+    /// [`StoreError::Length`]: a chunk is empty or too long, and none was added;
+    /// [`StoreError::Full`] and [`StoreError::System`]: some of the chunks cannot be written.
     pub fn put_verified(&self, chunks: &[(ChunkId, &[u8])]) -> Result<(), StoreError> {
         chunks.iter().try_for_each(|(_, bytes)| check_length(bytes))?;
         let fresh = self.fresh(chunks);
@@ -54,7 +55,7 @@ impl Store {
         Ok(())
     }
 
-    /// Those that are not known to be there, each once. The others are used by this.
+    /// Returns the chunks that are not known, without duplicates. The others count as used now.
     fn fresh<'a>(&self, chunks: &[(ChunkId, &'a [u8])]) -> Vec<(ChunkId, &'a [u8])> {
         let mut seen = HashSet::new();
         let mut used: Vec<Arc<Pack>> = Vec::new();
@@ -71,14 +72,14 @@ impl Store {
         fresh
     }
 
-    /// Adds chunks to one pack, from the first on; gives how many.
+    /// Appends chunks, from the first one, to one pack; returns how many.
     fn write_some(
         &self,
         turn: &mut Turn<'_>,
         chunks: &[(ChunkId, &[u8])],
     ) -> Result<usize, StoreError> {
         let limit = self.options.pack_limit();
-        // Somebody may have removed our pack in spite of its lock.
+        // Another process may have removed this pack despite its lock.
         turn.writer.take_if(|writer| !reading(&self.catalogue).is_listed(&writer.pack));
         if let Some(full) = turn.writer.take_if(|writer| writer.fitting(chunks, limit) == 0) {
             full.seal();
@@ -104,13 +105,13 @@ impl Store {
         written.map(|()| count).map_err(|error| failed("write to a pack", error))
     }
 
-    /// Takes over a pack that somebody has left, or makes one; the first of the chunks fits in.
+    /// Takes over a pack that has no writer, or creates one, so that at least the first chunk fits.
     fn begin_pack(&self, chunks: &[(ChunkId, &[u8])]) -> io::Result<Writer> {
         self.look_again();
-        // Held, so that nobody lists the new pack before we do.
+        // Held so that no other thread lists the new pack before it is registered.
         let lookout = lock(&self.lookout);
         for pack in self.growing(&lookout) {
-            // One that cannot be had is no reason not to make another.
+            // If a pack cannot be taken over, create another one.
             if let Ok(Some(writer)) = self.take_over(&pack, chunks) {
                 return Ok(writer);
             }
@@ -135,7 +136,7 @@ impl Store {
             return Ok(None);
         }
         let Some(files) = Files::take_over(&self.folder, pack)? else { return Ok(None) };
-        // Its last records may have come after our look.
+        // Records may have been added after the scan.
         self.read_index(pack, &mut progress)?;
         if progress.stage != Stage::Growing || !reading(&self.catalogue).is_listed(pack) {
             return Ok(None);
@@ -169,7 +170,7 @@ fn check_length(bytes: &[u8]) -> Result<(), StoreError> {
     }
 }
 
-/// How many bytes these chunks need, with their records.
+/// Returns the number of bytes that these chunks need, including their records.
 fn bytes_of(chunks: &[(ChunkId, &[u8])]) -> u64 {
     chunks.iter().map(|(_, bytes)| (bytes.len() + RECORD_BYTES) as u64).sum()
 }

@@ -1,4 +1,4 @@
-//! Lists of chunks as Python has them: the names one behind the other.
+//! Lists of chunks as Python represents them: the concatenated ids in a `bytes` object.
 
 use mesh_chunks::ChunkId;
 use pyo3::exceptions::PyValueError;
@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 
 const ID_BYTES: usize = 32;
 
-/// Reads a list.
+/// Parses a list.
 pub(crate) fn parse(ids: &[u8]) -> PyResult<Vec<ChunkId>> {
     let (ids, rest) = ids.as_chunks::<ID_BYTES>();
     if !rest.is_empty() {
@@ -17,7 +17,7 @@ pub(crate) fn parse(ids: &[u8]) -> PyResult<Vec<ChunkId>> {
     Ok(ids.iter().map(|id| ChunkId(*id)).collect())
 }
 
-/// Writes a list.
+/// Serializes a list.
 pub(crate) fn write<'py>(
     py: Python<'py>,
     ids: impl IntoIterator<Item = ChunkId>,

@@ -1,10 +1,10 @@
-//! Errors as the exceptions of `mesh_fs._errors`.
+//! Conversion of errors to the exceptions of `mesh_fs._errors`.
 
 use std::fmt::Display;
 
 use pyo3::prelude::*;
 
-/// Makes the exception of a name.
+/// Creates an exception of the class with this name.
 pub(crate) fn raise(py: Python<'_>, class: &str, error: &impl Display) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let class = py.import("mesh_fs._errors")?.getattr(class)?;

@@ -1,4 +1,4 @@
-//! Trees that are shown by images, and what a host writes over a tree.
+//! Trees that are shown by images, and overlays for writes on a host.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use crate::errors::raise;
 use crate::store::PyStore;
 use crate::tree::PyTree;
 
-/// A directory that shows trees by images.
+/// A directory that shows trees by mounting images.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Image")]
 pub(crate) struct PyImage(Mutex<Option<Shown>>);
 
-/// What the programs of this host write over a tree.
+/// An overlay that records what programs of this host write over a tree.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Overlay")]
 pub(crate) struct PyOverlay {
     folder: Arc<Folder>,
@@ -39,7 +39,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[pymethods]
 impl PyImage {
-    /// Takes an empty directory, and sees whether images can be mounted here.
+    /// Opens an empty directory, and checks that images can be mounted on this host.
     #[new]
     #[pyo3(signature = (mountpoint, *, folder, budget_bytes, is_writable))]
     fn open(
@@ -54,19 +54,19 @@ impl PyImage {
         Ok(Self(Mutex::new(Some(shown.map_err(|error| failed(py, &error))?))))
     }
 
-    /// Shows a tree, all chunks of which the store has.
+    /// Shows a tree. The store must contain all its chunks.
     fn show(&self, py: Python<'_>, tree: &PyTree, store: &PyStore) -> PyResult<()> {
         let (tree, store) = (Arc::clone(&tree.0), Arc::clone(&store.0));
         py.detach(|| held(&self.0).as_mut().map_or(Ok(()), |shown| shown.show(&tree, &store)))
             .map_err(|error| failed(py, &error))
     }
 
-    /// Whether it is mounted; not any more if somebody else has unmounted it.
+    /// Returns whether it is mounted; false if someone else has unmounted it.
     fn is_open(&self, py: Python<'_>) -> bool {
         py.detach(|| held(&self.0).as_ref().is_some_and(Shown::is_open))
     }
 
-    /// Unmounts it, also while files of it are open.
+    /// Unmounts it, even if its files are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| held(&self.0).take().map_or(Ok(()), |mut shown| shown.close()))
             .map_err(|error| failed(py, &error))
@@ -75,7 +75,7 @@ impl PyImage {
 
 #[pymethods]
 impl PyOverlay {
-    /// Takes an empty directory, and sees whether a tree can be written over here.
+    /// Opens an empty directory, and checks that overlays can be mounted on this host.
     #[new]
     #[pyo3(signature = (mountpoint, *, folder))]
     fn open(py: Python<'_>, mountpoint: PathBuf, folder: PathBuf) -> PyResult<Self> {
@@ -87,29 +87,29 @@ impl PyOverlay {
         .map_err(|error| failed(py, &error))
     }
 
-    /// Where the tree is to be mounted that is shown.
+    /// Returns the directory at which the tree must be mounted.
     fn lower(&self) -> PathBuf {
         held(&self.overlay).as_ref().map(|overlay| overlay.lower().to_owned()).unwrap_or_default()
     }
 
-    /// Shows what is mounted there now, with what was written.
+    /// Shows what is mounted at `lower`, combined with the writes of this host.
     fn show(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| held(&self.overlay).as_mut().map_or(Ok(()), Overlay::show))
             .map_err(|error| failed(py, &error))
     }
 
-    /// Whether it is mounted; not any more if somebody else has unmounted it.
+    /// Returns whether it is mounted; false if someone else has unmounted it.
     fn is_open(&self, py: Python<'_>) -> bool {
         py.detach(|| held(&self.overlay).as_ref().is_some_and(Overlay::is_open))
     }
 
-    /// Unmounts it, also while files of it are open.
+    /// Unmounts it, even if its files are open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| held(&self.overlay).take().map_or(Ok(()), |mut overlay| overlay.close()))
             .map_err(|error| failed(py, &error))
     }
 
-    /// Removes what was written, once the tree below is unmounted too.
+    /// Removes the files that were written. The tree below must be unmounted already.
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.folder.close());
     }

@@ -1,4 +1,4 @@
-//! The extension module `mesh_fs._core`: where snapshots, chunks and mounts meet Python.
+//! The extension module `mesh_fs._core`: Python bindings for snapshots, chunks and mounts.
 
 use pyo3::prelude::*;
 
@@ -12,7 +12,7 @@ mod tree;
 mod view;
 mod workspace;
 
-/// Fills the module `mesh_fs._core`.
+/// Adds the classes and functions to the module `mesh_fs._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::PyLedger>()?;

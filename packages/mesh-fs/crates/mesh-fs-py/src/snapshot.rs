@@ -1,4 +1,4 @@
-//! The client's side.
+//! Snapshots and ledgers, which the client uses.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,14 +13,16 @@ use crate::chunk_list;
 use crate::errors::raise;
 use crate::memory::Lent;
 
-/// What a tree was at one moment, and where its bytes are.
+/// State of a directory at one time, with access to the bytes of its chunks.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Snapshot")]
 pub(crate) struct PySnapshot(Snapshot);
 
 #[pymethods]
 impl PySnapshot {
-    /// Walks a directory. What is in its files may be known from the snapshot before, or else from
-    /// a ledger.
+    /// Takes a snapshot of a directory.
+    ///
+    /// Files that are unchanged since `previous`, or since the ledger was written if there is no
+    /// previous snapshot, are not read.
     #[staticmethod]
     #[pyo3(signature = (root, previous = None, ledger = None, *, ignore, ignore_files,
                         cross_file_systems, skip_unreadable, threads))]
@@ -46,35 +48,36 @@ impl PySnapshot {
         py.detach(take).map(Self).map_err(|error| raise(py, "SnapshotError", &error))
     }
 
-    /// How many files were read to take it, and how many bytes these have.
+    /// Returns the number of files that were read for the snapshot, and their total size in bytes.
     fn read(&self) -> (u64, u64) {
         (self.0.files_read(), self.0.bytes_read())
     }
 
-    /// What a host needs to get the description of the tree.
+    /// Returns the recipe, from which a host fetches the description of the tree.
     fn recipe<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.recipe())
     }
 
-    /// What tells it from all others.
+    /// Returns the id of the snapshot.
     fn id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.id().0)
     }
 
-    /// What could not be read, and was left out.
+    /// Returns the paths that were left out because they could not be read.
     fn skipped(&self) -> Vec<PathBuf> {
         self.0.skipped().to_vec()
     }
 
-    /// Gives the path of each directory in it, without the root: what was left out is not there.
+    /// Returns the path of each directory in the snapshot, without the root and excluded ones.
     fn directories(&self, py: Python<'_>) -> PyResult<Vec<PathBuf>> {
         py.detach(|| Tree::decode(self.0.stream()).map(|tree| directories(&tree)))
             .map_err(|error| raise(py, "SnapshotError", &error))
     }
 
-    /// Puts chunks one behind the other into memory, while they fit; gives the length of each that
-    /// was, and -1 for one whose file is not as it was any more. What this one has not may be in
-    /// the one before.
+    /// Writes chunks contiguously into memory until the next one does not fit.
+    ///
+    /// Returns the length of each chunk, or -1 for a chunk whose file has changed. Chunks that this
+    /// snapshot does not have are read from `before`.
     #[pyo3(signature = (ids, into, before = None))]
     fn fill(
         &self,
@@ -92,13 +95,13 @@ impl PySnapshot {
     }
 }
 
-/// The place where the ledger of a directory is kept.
+/// Location of the ledger of a directory.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Ledger")]
 pub(crate) struct PyLedger(LedgerPlace);
 
 #[pymethods]
 impl PyLedger {
-    /// Finds the place in a folder.
+    /// Locates the ledger in a folder, which is created if needed.
     #[new]
     #[pyo3(signature = (folder, root, *, ignore, ignore_files, cross_file_systems,
                         skip_unreadable))]
@@ -118,7 +121,7 @@ impl PyLedger {
             .map_err(|error| raise(py, "StoreError", &error))
     }
 
-    /// Keeps what is known of the files of a snapshot; gives how many bytes that is.
+    /// Writes the records of the files of a snapshot; returns their length in bytes.
     fn keep(&self, py: Python<'_>, snapshot: &PySnapshot) -> PyResult<usize> {
         py.detach(|| {
             let ledger = snapshot.0.ledger();

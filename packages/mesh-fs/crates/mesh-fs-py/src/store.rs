@@ -36,15 +36,16 @@ impl PyStore {
             .map_err(|error| failed(py, &error))
     }
 
-    /// Gives those of some chunks that are not there.
+    /// Returns those of the given chunks that the store does not contain.
     fn missing<'py>(&self, py: Python<'py>, ids: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         let ids = chunk_list::parse(ids)?;
         let missing = py.detach(|| self.0.missing(&ids));
         Ok(chunk_list::write(py, missing.into_iter().map(|place| ids[place])))
     }
 
-    /// Puts chunks one behind the other into memory, while they fit; gives the length of each that
-    /// was, and -1 for one that is not there.
+    /// Writes chunks contiguously into memory until the next one does not fit.
+    ///
+    /// Returns the length of each chunk, or -1 for a chunk that the store does not contain.
     fn fill(&self, py: Python<'_>, ids: &[u8], into: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let ids = chunk_list::parse(ids)?;
         let mut into = Lent::of(into)?;
@@ -52,8 +53,9 @@ impl PyStore {
         py.detach(|| fill(&self.0, &ids, memory)).map_err(|error| failed(py, &error))
     }
 
-    /// Takes chunks that lie one behind the other in memory; gives the places of those whose bytes
-    /// are not what their names say: these are not kept.
+    /// Adds chunks that are contiguous in memory.
+    ///
+    /// Returns the indices of chunks whose bytes do not match their ids; these are not added.
     fn take_in(
         &self,
         py: Python<'_>,
@@ -67,7 +69,9 @@ impl PyStore {
         py.detach(|| take_in(&self.0, &ids, &lengths, memory)).map_err(|error| failed(py, &error))
     }
 
-    /// Gives bytes, chunks and packs on disk, and how many were found damaged and were evicted.
+    /// Returns bytes, chunks and packs on disk, and the number of damaged chunks and evicted packs.
+    ///
+    /// The last two are counted since the store was opened.
     fn usage(&self) -> (u64, u64, u64, u64, u64) {
         let usage = self.0.usage();
         (usage.bytes, usage.chunks, usage.packs, usage.damaged, usage.evicted)

@@ -1,4 +1,4 @@
-//! The description of a tree, as a host gets it.
+//! The description of a tree, which hosts use.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::chunk_list;
 use crate::errors::raise;
 use crate::store::PyStore;
 
-/// Which chunks the description of a tree is made of, or those of a longer such list.
+/// List of the chunks of the description of a tree, or of a longer such list.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Recipe")]
 pub(crate) struct PyRecipe(Recipe);
 
@@ -21,18 +21,18 @@ fn failed(py: Python<'_>, error: &DecodeError) -> PyErr {
 
 #[pymethods]
 impl PyRecipe {
-    /// Reads one.
+    /// Parses a recipe.
     #[new]
     fn parse(py: Python<'_>, recipe: &[u8]) -> PyResult<Self> {
         Recipe::parse(recipe).map(Self).map_err(|error| failed(py, &error))
     }
 
-    /// Gives its chunks.
+    /// Returns the chunks of this recipe.
     fn chunks<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         chunk_list::write(py, self.0.chunks().iter().map(|(id, _)| *id))
     }
 
-    /// Joins the chunks, all of which the store has: to the tree, or to the next recipe.
+    /// Joins the chunks, all of which the store must contain, to the tree or to the next recipe.
     fn join<'py>(&self, py: Python<'py>, store: &PyStore) -> PyResult<Bound<'py, PyAny>> {
         let get = |id: &ChunkId| store.0.get(id).ok().flatten();
         let joined = py.detach(|| match self.0.join(get)? {
@@ -46,18 +46,20 @@ impl PyRecipe {
     }
 }
 
-/// What is in a tree.
+/// The contents of a tree.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Tree")]
 pub(crate) struct PyTree(pub(crate) Arc<Tree>);
 
 #[pymethods]
 impl PyTree {
-    /// Gives the chunks of all files, each once, in the order in which they are best fetched.
+    /// Returns the chunks of all files without duplicates, in the preferred order for fetching.
     fn chunks<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         chunk_list::write(py, self.0.chunks().map(|(id, _)| id))
     }
 
-    /// Gives entries, files, apparent bytes, and bytes that have to be stored.
+    /// Returns the number of entries, the number of files, the apparent size, and the stored size.
+    ///
+    /// Sizes are in bytes. The stored size is the total length of all chunks without duplicates.
     fn totals(&self) -> (u64, u64, u64, u64) {
         let totals = self.0.totals();
         (totals.entries, totals.files, totals.bytes, totals.stored)

@@ -1,4 +1,4 @@
-//! A tree, shown by a mount or unpacked.
+//! Trees that are shown by a FUSE mount or written into a directory.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::errors::raise;
 use crate::store::PyStore;
 use crate::tree::PyTree;
 
-/// One tree on one host.
+/// A tree on a host, and its mount.
 #[pyclass(frozen, module = "mesh_fs._core", name = "View")]
 pub(crate) struct PyView {
     view: Arc<View>,
@@ -28,7 +28,7 @@ fn failed(py: Python<'_>, error: &MountError) -> PyErr {
 
 #[pymethods]
 impl PyView {
-    /// Makes a view of a tree, whose chunks are in a store or will come into it.
+    /// Creates a view of a tree, whose chunks are in a store or will be added to it.
     #[new]
     #[pyo3(signature = (tree, store, *, read_limit_s, read_ahead_bytes))]
     fn new(
@@ -43,7 +43,7 @@ impl PyView {
         Ok(Self { view: Arc::new(view), mount: Mutex::new(None) })
     }
 
-    /// Mounts it.
+    /// Mounts the view.
     #[pyo3(signature = (mountpoint, *, name, allow_other, threads))]
     fn mount(
         &self,
@@ -62,7 +62,7 @@ impl PyView {
         Ok(())
     }
 
-    /// Shows another tree: what has changed is seen at once.
+    /// Replaces the tree. Changes are visible at once.
     fn show(&self, py: Python<'_>, tree: &PyTree) {
         let tree = Arc::clone(&tree.0);
         py.detach(|| {
@@ -74,36 +74,36 @@ impl PyView {
         });
     }
 
-    /// Readable while there are chunks that a read waits for and nobody has taken on.
+    /// Returns a file descriptor that is readable while reads wait for chunks that were not taken.
     fn fileno(&self) -> i32 {
         self.view.bell().as_raw_fd()
     }
 
-    /// Takes on chunks that reads wait for.
+    /// Takes up to `count_max` chunks for which reads wait. The caller fetches them.
     fn take_wanted<'py>(&self, py: Python<'py>, count_max: usize) -> Bound<'py, PyBytes> {
         chunk_list::write(py, self.view.take_wanted(count_max))
     }
 
-    /// Answers the reads that waited for these, which are in the store now.
+    /// Completes the reads that waited for these chunks, which are in the store now.
     fn arrived(&self, py: Python<'_>, ids: &[u8]) -> PyResult<()> {
         let ids = chunk_list::parse(ids)?;
         py.detach(|| self.view.arrived(&ids));
         Ok(())
     }
 
-    /// Fails the reads that wait for these.
+    /// Fails the reads that wait for these chunks.
     fn refuse(&self, py: Python<'_>, ids: &[u8]) -> PyResult<()> {
         let ids = chunk_list::parse(ids)?;
         py.detach(|| self.view.refuse(&ids));
         Ok(())
     }
 
-    /// Whether it is mounted; not any more if somebody else has unmounted it.
+    /// Returns whether it is mounted; false if someone else has unmounted it.
     fn is_open(&self) -> bool {
         self.mounted().as_ref().is_some_and(|mount| mount.is_open())
     }
 
-    /// Unmounts it, also while files of it are open; reads that wait fail.
+    /// Unmounts it, even if its files are open. Suspended reads fail.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mount = self.mounted().take();
         py.detach(|| {
@@ -121,7 +121,7 @@ impl PyView {
 }
 
 fn invalidate(mount: &Mount, stale: &Stale) {
-    // What the kernel does not know is no news for it; and a mount that is gone shows nothing.
+    // Ignore errors: the kernel may not have cached the item, or the mount may be gone.
     let _ = match stale {
         Stale::Node { number } => mount.invalidate_node(*number, 0, 0),
         Stale::Name { directory, name } => mount.invalidate_entry(*directory, name),
@@ -134,14 +134,14 @@ pub(crate) struct PyUnpacked(Mutex<Option<Unpacked>>);
 
 #[pymethods]
 impl PyUnpacked {
-    /// Takes a directory that is empty, or makes it.
+    /// Opens an empty directory, or creates it.
     #[new]
     fn begin(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
         let unpacked = Unpacked::begin(&directory).map_err(|error| raise(py, "MountError", &error));
         Ok(Self(Mutex::new(Some(unpacked?))))
     }
 
-    /// Writes a tree, or what is different from the one before.
+    /// Writes a tree, or its differences from the previous one.
     fn show(&self, py: Python<'_>, tree: &PyTree, store: &PyStore) -> PyResult<()> {
         let (tree, store) = (Arc::clone(&tree.0), Arc::clone(&store.0));
         py.detach(|| {
@@ -154,7 +154,7 @@ impl PyUnpacked {
         })
     }
 
-    /// Removes what was written.
+    /// Removes everything that was written.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let unpacked = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| unpacked.map_or(Ok(()), Unpacked::close))

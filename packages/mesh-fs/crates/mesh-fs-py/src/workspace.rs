@@ -1,4 +1,4 @@
-//! A tree, written next to files of others.
+//! Trees that are written into a directory with other files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::errors::raise;
 use crate::store::PyStore;
 use crate::tree::PyTree;
 
-/// A directory that takes on trees, and in which others may have files as well.
+/// A directory into which trees are written, and which may contain other files as well.
 #[pyclass(frozen, module = "mesh_fs._core", name = "Workspace")]
 pub(crate) struct PyWorkspace(Workspace);
 
 #[pymethods]
 impl PyWorkspace {
-    /// Takes a directory, or makes it.
+    /// Opens a directory, or creates it.
     #[new]
     fn open(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| Workspace::open(&directory));
         opened.map(Self).map_err(|error| raise(py, "WorkspaceError", &error))
     }
 
-    /// Gives the chunks that an update would write now, each once.
+    /// Returns the chunks that an update would write now, without duplicates.
     fn needed<'py>(&self, py: Python<'py>, tree: &PyTree) -> PyResult<Bound<'py, PyBytes>> {
         let tree = Arc::clone(&tree.0);
         let needed = py.detach(|| self.0.needed(&tree));
@@ -33,8 +33,10 @@ impl PyWorkspace {
         Ok(chunk_list::write(py, needed))
     }
 
-    /// Writes what is not as in the tree, and removes what was written before and is not in it;
-    /// gives how many were written, removed, and overwritten, and the bytes that were written.
+    /// Writes what differs from the tree, and removes earlier files that the tree does not contain.
+    ///
+    /// Returns the number of files written, removed and overwritten, and the number of bytes
+    /// written.
     fn update(
         &self,
         py: Python<'_>,

@@ -1,6 +1,6 @@
-//! How fast files in memory are read through a mount: `cargo run --release --example throughput`.
+//! Measures reads of in-memory files through a mount: `cargo run --release --example throughput`.
 //!
-//! Each figure is the best of three fresh mounts, beside the same work on a tmpfs.
+//! Each figure is the best of three new mounts, and is compared with the same work on a tmpfs.
 
 use mesh_fuse::{
     Answer, Attributes, DirectoryReply, Entry, Errno, FileSystem, Kind, Mount, MountError,
@@ -18,10 +18,10 @@ const ROUNDS: usize = 3;
 const BIG_LEN: u64 = 1 << 30;
 const SMALL_LEN: u64 = 4096;
 const SMALL_COUNT: u64 = 10_000;
-/// The number of the big file; those of the small ones follow.
+/// Inode number of the large file; those of the small files follow.
 const BIG: u64 = 2;
 
-/// One big file and many small ones, all out of the same bytes.
+/// One large file and many small ones, all with the same bytes.
 struct Files {
     bytes: Vec<u8>,
 }
@@ -104,7 +104,7 @@ impl FileSystem for Files {
     }
 }
 
-/// What is measured: the name and what is done.
+/// A measurement: its name and its function.
 type Work = (&'static str, fn(&Path) -> io::Result<()>);
 
 const WORK: [Work; 6] = [
@@ -150,7 +150,7 @@ fn list(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Does some of the work in a folder, and keeps the best times.
+/// Runs measurements in a folder, and keeps the best times.
 fn measure(best: &mut BTreeMap<&'static str, f64>, work: &[Work], folder: &Path) -> io::Result<()> {
     for (name, work) in work {
         let begun = Instant::now();
@@ -168,7 +168,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files: Arc<dyn FileSystem> = Arc::new(Files { bytes });
     let (mut mounted, mut beside) = (BTreeMap::new(), BTreeMap::new());
     for _ in 0..ROUNDS {
-        // Small files and the listing each cold, and so on a mount of their own.
+        // Small files and the listing are each measured cold, so each needs a separate mount.
         for work in WORK.chunks(2) {
             let folder = tempfile::tempdir()?;
             let options = MountOptions::default();

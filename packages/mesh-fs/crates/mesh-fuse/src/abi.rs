@@ -1,27 +1,27 @@
-//! The numbers of the kernel's protocol, version 7.31 and later.
+//! Constants of the kernel's FUSE protocol, version 7.31 and later.
 
-/// The version of the protocol that is spoken here.
+/// Version of the protocol that this server implements.
 pub(crate) const MAJOR: u32 = 7;
 pub(crate) const MINOR: u32 = 38;
-/// The oldest one that has all that is needed.
+/// Oldest minor version with all required features.
 pub(crate) const MINOR_MIN: u32 = 31;
 
-/// What each request begins with.
+/// Length of the header of a request.
 pub(crate) const REQUEST_HEADER_LEN: usize = 40;
-/// What each reply and each notice begins with.
+/// Length of the header of a reply or notification.
 pub(crate) const REPLY_HEADER_LEN: usize = 16;
-/// A file as a reply tells of it, and what of that is before the attributes.
+/// Length of `fuse_entry_out`: an entry in a reply, including its attributes.
 pub(crate) const ENTRY_LEN: usize = 128;
-/// What is before a name in a listing.
+/// Length of the header of a name in a directory listing.
 pub(crate) const LISTED_LEN: usize = 24;
-/// Errors from here on are the kernel's own: it does not take them from others.
+/// Errors from this number on are internal to the kernel, which does not accept them from others.
 pub(crate) const ERRNO_END: i32 = 512;
-/// An extended attribute is at most so long.
+/// Maximum length of the value of an extended attribute in bytes.
 pub(crate) const XATTR_LEN_MAX: usize = 64 * 1024;
-/// The longest name that the kernel takes in a listing.
+/// Maximum length of a name in a directory listing that the kernel accepts, in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 1024;
 
-/// What requests ask for.
+/// Opcodes of requests.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
@@ -63,7 +63,7 @@ pub(crate) mod opcode {
     pub(crate) const TMPFILE: u32 = 51;
 }
 
-/// What the kernel offers and a server takes, when a mount begins.
+/// Features that the kernel offers and the server accepts when a mount is initialized.
 pub(crate) mod feature {
     pub(crate) const ASYNC_READ: u32 = 1;
     pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
@@ -74,8 +74,8 @@ pub(crate) mod feature {
     pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
     pub(crate) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
 
-    /// Those that are taken where they are offered. Not among them is that reads past the cache go
-    /// on in the background: whoever reads so could not even be killed while that is parked.
+    /// Features that the server accepts if they are offered. `ASYNC_DIO` is not among them: a
+    /// process whose direct read is suspended could not even be killed.
     pub(crate) const WANTED: u32 = ASYNC_READ
         | DO_READDIRPLUS
         | READDIRPLUS_AUTO
@@ -86,18 +86,18 @@ pub(crate) mod feature {
         | NO_OPENDIR_SUPPORT;
 }
 
-/// What a server tells the kernel without being asked.
+/// Notifications from the server to the kernel.
 pub(crate) mod notice {
     pub(crate) const INVALIDATE_NODE: i32 = 2;
     pub(crate) const INVALIDATE_ENTRY: i32 = 3;
     pub(crate) const DELETE: i32 = 6;
 }
 
-/// What `lseek` looks for.
+/// Values of `whence` for `lseek`.
 pub(crate) const SEEK_DATA: u32 = 3;
 pub(crate) const SEEK_HOLE: u32 = 4;
 
-/// For an open file: what is cached of it stays.
+/// Flag for an open file: the cached content stays valid.
 pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
-/// For an open directory: its listing may be cached.
+/// Flag for an open directory: its listing may be cached.
 pub(crate) const OPEN_CACHE_DIRECTORY: u32 = 1 << 3;

@@ -1,4 +1,4 @@
-//! Putting files into the tree of the system, and taking them away.
+//! Mounting and unmounting.
 
 use crate::deputy::Deputy;
 use crate::device::Device;
@@ -15,21 +15,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-/// What the mount table says of the kind of our mounts.
+/// File system type of our mounts in the mount table.
 pub(crate) const KIND: &str = "fuse.mesh";
-/// The part of it that is our own.
+/// Subtype in `KIND`.
 pub(crate) const SUBTYPE: &str = "mesh";
 
-/// A mount in the tree.
+/// A mount in the mount table.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    /// What it is known by; no other mount has it.
+    /// Unique source in the mount table.
     source: String,
-    /// Who has mounted it, if it was not ourselves.
+    /// Helper program that has mounted it, if this process did not.
     deputy: Option<Deputy>,
 }
 
-/// Mounts with our own rights, or has it done.
+/// Mounts with the privileges of this process, or through the helper program.
 pub(crate) fn attach(
     point: &Path,
     source: &str,
@@ -44,7 +44,7 @@ pub(crate) fn attach(
             Err(Errno::NODEV) => return Err(MountError::NoDevice { source: Errno::NODEV.into() }),
             Err(error) => return Err(MountError::system("cannot mount")(error)),
         },
-        // The deputy may have more rights to the device, too.
+        // The helper program may also have more access rights to the device.
         Err(why @ (Errno::PERM | Errno::ACCESS)) => why,
         Err(error @ (Errno::NOENT | Errno::NODEV | Errno::NXIO)) => {
             return Err(MountError::NoDevice { source: error.into() });
@@ -69,22 +69,22 @@ fn mount(device: &Device, point: &Path, source: &str, options: &MountOptions) ->
 }
 
 impl Attachment {
-    /// Where it is in the tree, if it still is.
+    /// Finds the mount in the mount table, if it still exists.
     pub(crate) fn find(&self) -> io::Result<Vec<Mounted>> {
         table::find(KIND, &self.source)
     }
 
-    /// Has the kernel read ahead so far, where we may say so.
+    /// Sets the read-ahead size of the kernel, if this process may do so.
     pub(crate) fn read_ahead(&self, bytes: u32) {
         let mounted = self.find().unwrap_or_default();
         if let Some(Mounted { device, .. }) = mounted.first() {
             let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
-            // Without the right to do this it goes on as is usual here.
+            // Without the permission, the system's default applies.
             let _ = fs::write(path, (bytes / 1024).to_string());
         }
     }
 
-    /// Takes it away, even if files of it are open.
+    /// Unmounts it, even if its files are open.
     pub(crate) fn detach(&self) -> Result<(), MountError> {
         let doing = "cannot read what is mounted";
         let mounted = self.find().map_err(MountError::system(doing))?;
@@ -94,18 +94,18 @@ impl Attachment {
     fn unmount(&self, mounted: &Mounted) -> Result<(), MountError> {
         let doing = "cannot unmount";
         if mounted.is_covered {
-            // What would be taken away is not ours.
+            // The unmount would affect a mount that is not ours.
             return Err(MountError::system(doing)(Errno::BUSY));
         }
         if let Some(deputy) = &self.deputy {
             return deputy.unmount(&mounted.point);
         }
         let lazy = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-        // By force, whoever waits for an answer is sent away at once. That takes more rights.
+        // A forced unmount fails pending requests at once, but requires more privileges.
         let by_force = rustix::mount::unmount(&mounted.point, lazy | UnmountFlags::FORCE);
         let unmounted = by_force.or_else(|_| rustix::mount::unmount(&mounted.point, lazy));
         match unmounted {
-            // Somebody else was faster.
+            // Someone else has unmounted it.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
             Err(error) => Err(MountError::system(doing)(error)),
         }

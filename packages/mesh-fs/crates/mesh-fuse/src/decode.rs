@@ -1,19 +1,19 @@
-//! What a request of the kernel says.
+//! Decoding of the kernel's requests.
 
 use crate::abi::{self, opcode};
 use crate::file_system::Seek;
 
-/// One request.
+/// A request.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// What its reply is known by.
+    /// Id that the reply must contain.
     pub(crate) id: u64,
-    /// Which file it is about.
+    /// Inode number of the file.
     pub(crate) ino: u64,
     pub(crate) operation: Operation<'a>,
 }
 
-/// What is asked for.
+/// The requested operation.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
     Init(Offer),
@@ -46,24 +46,24 @@ pub(crate) enum Operation<'a> {
         whence: Option<Seek>,
     },
     Interrupt(u64),
-    /// Something that there is nothing to do for.
+    /// An operation that needs no action.
     Nothing,
-    /// Something that would change files.
+    /// An operation that would modify files.
     Write,
-    /// Something that wants no answer.
+    /// A message without a reply.
     Remark,
     Unknown,
 }
 
 impl Operation<'_> {
-    /// Whether the kernel waits for a reply.
+    /// Returns whether the kernel expects a reply.
     pub(crate) fn wants_reply(&self) -> bool {
         use Operation::{Forget, ForgetMany, Interrupt, Remark};
         !matches!(self, Forget(_) | ForgetMany(_) | Interrupt(_) | Remark)
     }
 }
 
-/// What the kernel says of itself when a mount begins.
+/// Version and features of the kernel, which it reports when a mount is initialized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) major: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Offer {
     pub(crate) features: u32,
 }
 
-/// Files that the kernel forgets, each with how many of its lookups.
+/// Inode numbers that the kernel forgets, each with the number of lookups.
 #[derive(Debug)]
 pub(crate) struct Forgets<'a> {
     pairs: &'a [u8],
@@ -88,14 +88,14 @@ impl Iterator for Forgets<'_> {
     }
 }
 
-/// A request that does not say what it must.
+/// A request with invalid content.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
-    /// What a reply would be known by, if the kernel waits for one.
+    /// Id for the reply, if the kernel expects one.
     pub(crate) id: Option<u64>,
 }
 
-/// Reads one request.
+/// Decodes a request.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     let header = header(bytes).ok_or(Malformed { id: None })?;
     let Header { opcode, id, ino, body } = header;
@@ -110,7 +110,7 @@ struct Header<'a> {
     opcode: u32,
     id: u64,
     ino: u64,
-    /// None if the lengths contradict each other.
+    /// `None` if the lengths are inconsistent.
     body: Option<&'a [u8]>,
 }
 
@@ -120,7 +120,7 @@ fn header(bytes: &[u8]) -> Option<Header<'_>> {
     let opcode = fields.u32()?;
     let (id, ino) = (fields.u64()?, fields.u64()?);
     let _owner_and_process = (fields.u64()?, fields.u32()?);
-    // Extensions are behind all else, and counted in words of eight bytes.
+    // Extensions are at the end; their length is in units of eight bytes.
     let extensions_len = 8 * usize::from(fields.u16()?);
     let _padding = fields.u16()?;
     let end = len.checked_sub(extensions_len);
@@ -195,7 +195,7 @@ fn would_write(opcode: u32) -> bool {
 
 fn offer(fields: &mut Fields<'_>) -> Option<Offer> {
     let (major, minor) = (fields.u32()?, fields.u32()?);
-    // An older kernel says no more than that.
+    // An older kernel sends no more fields.
     let _read_ahead = fields.u32();
     let features = fields.u32().unwrap_or(0);
     Some(Offer { major, minor, features })
@@ -207,7 +207,7 @@ fn forgets<'a>(fields: &mut Fields<'a>) -> Option<Forgets<'a>> {
     Some(Forgets { pairs })
 }
 
-/// Where to read, and how much at most.
+/// Decodes an offset and a maximum length.
 fn range(fields: &mut Fields<'_>) -> Option<(u64, u32)> {
     let _handle = fields.u64()?;
     Some((fields.u64()?, fields.u32()?))
@@ -224,7 +224,7 @@ fn seek<'a>(fields: &mut Fields<'_>) -> Option<Operation<'a>> {
     Some(Operation::Seek { offset, whence })
 }
 
-/// Numbers one after the other, in the order of bytes of this processor.
+/// Consecutive numbers in native byte order.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -246,7 +246,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// A name, which ends with a zero.
+    /// Takes a name that ends with a zero byte.
     fn name(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let (name, rest) = self.0.split_at(end);

@@ -1,4 +1,4 @@
-//! The program that mounts for those who have no right to.
+//! The helper program `fusermount3`, which mounts for unprivileged processes.
 
 use crate::attach::SUBTYPE;
 use crate::error::MountError;
@@ -16,19 +16,19 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What it may be called.
+/// Possible names of the program.
 const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
-/// Where it may be besides what `PATH` says.
+/// Directories that are searched in addition to `PATH`.
 const USUAL: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
-/// The program that mounts for those who have no right to.
+/// The helper program that mounts for unprivileged processes.
 #[derive(Debug)]
 pub(crate) struct Deputy {
     program: PathBuf,
 }
 
 impl Deputy {
-    /// Looks for it.
+    /// Searches for the program.
     pub(crate) fn find() -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let places: Vec<_> = env::split_paths(&path).chain(USUAL.map(PathBuf::from)).collect();
@@ -38,7 +38,7 @@ impl Deputy {
         Some(Self { program })
     }
 
-    /// Has it mount; gives the device.
+    /// Mounts through the program; returns the FUSE device.
     pub(crate) fn mount(
         &self,
         point: &Path,
@@ -53,7 +53,8 @@ impl Deputy {
         let other = if options.allow_other { ",allow_other" } else { "" };
         let told =
             format!("ro,nosuid,nodev,default_permissions,fsname={source},subtype={SUBTYPE}{other}");
-        // It has the guardian's line as well, and so the guardian looks only when it is done, too.
+        // The program inherits the guardian's line, so the guardian also waits for the program to
+        // exit before it reads the mount table.
         let line = guardian.line().map_err(MountError::system(doing))?;
         let child = Command::new(&self.program)
             .args(["-o", &told, "--"])
@@ -72,7 +73,7 @@ impl Deputy {
         }
     }
 
-    /// Has it unmount, even if files are open.
+    /// Unmounts through the program, even if files are open.
     pub(crate) fn unmount(&self, point: &Path) -> Result<(), MountError> {
         let unmounting = Command::new(&self.program)
             .args(["-u", "-z", "--"])
@@ -91,7 +92,7 @@ impl Deputy {
     }
 }
 
-/// Receives a descriptor; none if the other end is closed without one.
+/// Receives a file descriptor; `None` if the other end is closed without sending one.
 fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! The descriptor through which the kernel asks and is answered.
+//! The file descriptor for the kernel's requests and the replies.
 #![allow(unsafe_code)]
 
 use crate::abi;
@@ -9,61 +9,62 @@ use rustix::ioctl;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Where the kernel offers it.
+/// Path of the FUSE device.
 pub(crate) const PATH: &str = "/dev/fuse";
-/// More parts than this the kernel does not take at once.
+/// Limit of the kernel for the number of pieces of a vectored write.
 const PARTS_MAX: usize = 1024;
-/// Makes a descriptor one more of the mount of another.
+/// Attaches a descriptor to the mount of another descriptor.
 const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
 
-/// One descriptor of a mount. What was received by one must be answered by the same.
+/// A descriptor of a mount. The reply to a request must use the descriptor that received it.
 #[derive(Debug)]
 pub(crate) struct Device {
     fd: OwnedFd,
 }
 
 impl Device {
-    /// Opens one that belongs to no mount yet.
+    /// Opens a descriptor that belongs to no mount yet.
     pub(crate) fn open() -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         rustix::fs::open(PATH, flags, Mode::empty()).map(|fd| Self { fd })
     }
 
-    /// Takes one that somebody else has opened.
+    /// Wraps a descriptor that was opened elsewhere.
     pub(crate) fn adopt(fd: OwnedFd) -> Result<Self, Errno> {
         rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK)?;
         Ok(Self { fd })
     }
 
-    /// One more descriptor of the same mount, which is not slowed down by the others.
+    /// Opens another descriptor of the same mount, with a separate request queue.
     pub(crate) fn clone_descriptor(&self) -> Result<Self, Errno> {
         let clone = Self::open()?;
         let number = u32::try_from(self.fd.as_raw_fd()).map_err(|_| Errno::BADF)?;
-        // SAFETY: the call reads four bytes at the address that the setter gives, and keeps none.
+        // SAFETY: the call reads four bytes at the address that the setter provides, and keeps no
+        // reference.
         unsafe { ioctl::ioctl(&clone.fd, ioctl::Setter::<CLONE, u32>::new(number)) }?;
         Ok(clone)
     }
 
-    /// Receives one request; `EAGAIN` when there is none.
+    /// Receives a request; `EAGAIN` if none is pending.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.fd, buffer)
     }
 
-    /// Answers a request with bytes.
+    /// Replies to a request with bytes.
     pub(crate) fn answer(&self, id: u64, parts: &[&[u8]]) -> Result<(), Errno> {
         self.send(0, id, parts)
     }
 
-    /// Answers a request with an error.
+    /// Replies to a request with an error.
     pub(crate) fn refuse(&self, id: u64, error: Errno) {
         let number = error.raw_os_error();
         let number =
             if (1..abi::ERRNO_END).contains(&number) { number } else { Errno::IO.raw_os_error() };
-        // If the kernel does not wait any more, there is nobody to be told.
+        // Ignore errors: the kernel may not be waiting for the reply any more.
         let _ = self.send(-number, id, &[]);
     }
 
-    /// Tells the kernel something.
+    /// Sends a notification to the kernel.
     pub(crate) fn notify(&self, notice: i32, parts: &[&[u8]]) -> Result<(), Errno> {
         self.send(notice, 0, parts)
     }
@@ -81,7 +82,7 @@ impl Device {
         let mut slices = Vec::with_capacity(body.len() + 1);
         slices.push(IoSlice::new(&header));
         slices.extend(body.iter().map(|part| IoSlice::new(part)));
-        // The kernel takes all of it or nothing.
+        // The kernel accepts the whole message or nothing.
         rustix::io::retry_on_intr(|| rustix::io::writev(&self.fd, &slices)).map(drop)
     }
 }

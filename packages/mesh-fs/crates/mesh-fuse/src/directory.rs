@@ -1,22 +1,22 @@
-//! The answer to who lists a directory.
+//! Reply to a request that lists a directory.
 
 use crate::abi;
 use crate::encode;
 use crate::file_system::{Entry, Kind};
 
-/// A part of a listing, as much as the kernel has room for.
+/// A part of a directory listing that fits into the kernel's buffer.
 #[derive(Debug)]
 pub struct DirectoryReply<'a> {
     out: &'a mut Vec<u8>,
     len_max: usize,
-    /// Whether the kernel wants to know the files themselves, not their names alone.
+    /// Whether the kernel requests the attributes of the files in addition to their names.
     with_entries: bool,
-    /// Those that it gets to know.
+    /// Inode numbers whose entries are in the reply.
     handed_out: &'a mut Vec<u64>,
 }
 
 impl<'a> DirectoryReply<'a> {
-    /// Begins an empty one in buffers of which the contents are not needed.
+    /// Creates an empty listing; the previous contents of the buffers are discarded.
     pub(crate) fn new(
         out: &'a mut Vec<u8>,
         handed_out: &'a mut Vec<u64>,
@@ -28,14 +28,16 @@ impl<'a> DirectoryReply<'a> {
         Self { out, len_max, with_entries, handed_out }
     }
 
-    /// Adds a name; tells whether there was room. If there was not, end the call: the kernel asks
-    /// again, with the `next_offset` of the last name that it has got.
+    /// Adds a name; returns whether it fits into the kernel's buffer.
     ///
-    /// `next_offset` is where the listing goes on behind this name; it is never 0. The closure
-    /// makes what the kernel gets to know of the file: it is called only if that goes to the
-    /// kernel, and counts as one lookup then (see [`FileSystem`](crate::FileSystem)). For `.` and
-    /// `..` it is never called; a listing may have them or not. A name that no file can have
-    /// (empty, with a slash or a zero, of more than 1024 bytes) is passed over.
+    /// If it does not fit, return from the call: the kernel repeats the request with the
+    /// `next_offset` of the last name that it received. `next_offset` is the offset at which the
+    /// listing continues after this name; it must not be 0.
+    ///
+    /// The closure returns the entry of the file. It is called only if the entry is sent to the
+    /// kernel, and counts as one lookup then (see [`FileSystem`](crate::FileSystem)). It is never
+    /// called for `.` and `..`, which a listing may contain or omit. Invalid names (empty, longer
+    /// than 1024 bytes, or with a slash or a zero byte) are skipped.
     pub fn add(
         &mut self,
         name: &[u8],
@@ -61,7 +63,7 @@ impl<'a> DirectoryReply<'a> {
     }
 
     fn add_entry(&mut self, name: &[u8], entry: impl FnOnce() -> Entry) {
-        // The kernel would not count a lookup for these two.
+        // The kernel does not count a lookup for these two.
         if matches!(name, b"." | b"..") {
             return encode::no_entry(self.out);
         }
@@ -93,8 +95,8 @@ mod tests {
         Entry { ino, attributes }
     }
 
-    /// Adds names until one does not fit; gives how many did, how long the listing is, and which
-    /// files were handed out.
+    /// Adds names until one does not fit. Returns the number of names added, the length of the
+    /// listing, and the inode numbers handed out.
     fn list(names: &[&str], len_max: usize, with_entries: bool) -> (usize, usize, Vec<u64>) {
         let (mut out, mut handed_out) = (vec![1, 2, 3], vec![9]);
         let mut reply = DirectoryReply::new(&mut out, &mut handed_out, len_max, with_entries);

@@ -1,25 +1,25 @@
-//! What replies and notices say.
+//! Encoding of replies and notifications.
 
 use crate::abi;
 use crate::decode::Offer;
 use crate::file_system::{Attributes, Entry, Kind, Space};
 
-/// For how long the kernel may keep what it was told: as good as for ever.
+/// Time for which the kernel may cache a reply: practically unlimited.
 const FOREVER_S: u64 = u32::MAX as u64;
-/// How big the blocks are that programs had better read.
+/// Preferred block size for reads.
 const BLOCK_LEN: u32 = 4096;
-/// How many reads the kernel may have under way that nobody waits for yet.
+/// Maximum number of background reads that the kernel may have pending.
 const BACKGROUND_MAX: u16 = 64;
-/// From how many on it holds back.
+/// Number of pending background reads at which the kernel starts to throttle.
 const CONGESTED: u16 = 48;
-/// The least that the kernel takes; nothing is written.
+/// Minimum that the kernel accepts; the file system is read-only.
 const WRITE_LEN_MAX: u32 = 4096;
 
-/// Numbers one after the other, in the order of bytes of this processor.
+/// Appends numbers in native byte order.
 pub(crate) trait Fields {
-    /// Adds four bytes.
+    /// Appends four bytes.
     fn u32(&mut self, number: u32);
-    /// Adds eight.
+    /// Appends eight bytes.
     fn u64(&mut self, number: u64);
 }
 
@@ -33,10 +33,10 @@ impl Fields for Vec<u8> {
     }
 }
 
-/// What a reply begins with.
+/// Encodes the header of a reply.
 pub(crate) fn header(body_len: usize, error: i32, id: u64) -> [u8; abi::REPLY_HEADER_LEN] {
     let mut bytes = [0; abi::REPLY_HEADER_LEN];
-    // Nothing is as long as four gibibytes; the kernel would refuse a wrong length.
+    // No reply is that long, and the kernel would reject a wrong length.
     let len = u32::try_from(body_len + abi::REPLY_HEADER_LEN).unwrap_or(u32::MAX);
     bytes[..4].copy_from_slice(&len.to_ne_bytes());
     bytes[4..8].copy_from_slice(&error.to_ne_bytes());
@@ -44,7 +44,7 @@ pub(crate) fn header(body_len: usize, error: i32, id: u64) -> [u8; abi::REPLY_HE
     bytes
 }
 
-/// What is wanted of the kernel's offer.
+/// Encodes the reply to the kernel's initialization request.
 pub(crate) fn greeting(out: &mut Vec<u8>, offer: Offer, read_ahead_len: u32, pages_max: u16) {
     out.u32(abi::MAJOR);
     out.u32(offer.minor.min(abi::MINOR));
@@ -60,17 +60,17 @@ pub(crate) fn greeting(out: &mut Vec<u8>, offer: Offer, read_ahead_len: u32, pag
     out.extend_from_slice(&unused);
 }
 
-/// A file that is there.
+/// Encodes the entry of an existing file.
 pub(crate) fn entry(out: &mut Vec<u8>, entry: &Entry) {
     out.u64(entry.ino);
-    out.u64(0); // The generation: numbers are not used again while they are known.
+    out.u64(0); // The generation: a number is not reused while the kernel knows it.
     out.u64(FOREVER_S);
     out.u64(FOREVER_S);
-    out.u64(0); // The nanoseconds of both.
+    out.u64(0); // Nanoseconds of both cache times.
     attributes(out, &entry.attributes);
 }
 
-/// A name that is not there; in a listing, a name of which nothing more is said.
+/// Encodes a negative entry; in a listing, a name without attributes.
 pub(crate) fn no_entry(out: &mut Vec<u8>) {
     out.u64(0);
     out.u64(0);
@@ -78,7 +78,7 @@ pub(crate) fn no_entry(out: &mut Vec<u8>) {
     out.resize(out.len() + abi::ENTRY_LEN - 24, 0);
 }
 
-/// The reply to who asks for attributes.
+/// Encodes the reply to a request for attributes.
 pub(crate) fn attributes_reply(out: &mut Vec<u8>, told: &Attributes) {
     out.u64(FOREVER_S);
     out.u64(0);
@@ -89,7 +89,7 @@ fn attributes(out: &mut Vec<u8>, told: &Attributes) {
     out.u64(told.ino);
     out.u64(told.size);
     out.u64(told.blocks);
-    // Read, changed, and changed in what is told here: all are one time.
+    // The times of access, modification and status change are the same.
     (0..3).for_each(|_| out.u64(told.modified_s.cast_unsigned()));
     (0..3).for_each(|_| out.u32(told.modified_ns));
     out.u32(told.kind.mode() | u32::from(told.permissions & 0o7777));
@@ -101,15 +101,15 @@ fn attributes(out: &mut Vec<u8>, told: &Attributes) {
     out.u32(0); // Flags.
 }
 
-/// A device's number as the kernel has it: twelve bits of its major number amid twenty of its
-/// minor.
+/// Encodes a device number as the kernel does: 12 bits of the major between 8 and 12 bits of the
+/// minor number.
 fn device(number: u64) -> u32 {
     let major = rustix::fs::major(number) & 0xfff;
     let minor = rustix::fs::minor(number);
     minor & 0xff | major << 8 | (minor & 0xf_ff00) << 12
 }
 
-/// One name of a listing; the fields before it must be where a multiple of eight bytes is.
+/// Appends a name to a listing. Its header must be aligned to eight bytes.
 pub(crate) fn listed(out: &mut Vec<u8>, name: &[u8], next_offset: u64, ino: u64, kind: Kind) {
     out.u64(ino);
     out.u64(next_offset);
@@ -119,23 +119,23 @@ pub(crate) fn listed(out: &mut Vec<u8>, name: &[u8], next_offset: u64, ino: u64,
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-/// How much that takes.
+/// Returns the encoded length of a name in a listing.
 pub(crate) fn listed_len(name: &[u8]) -> usize {
     (abi::LISTED_LEN + name.len()).next_multiple_of(8)
 }
 
-/// An open file, or directory.
+/// Encodes the reply to an open of a file or directory.
 pub(crate) fn opened(out: &mut Vec<u8>, flags: u32) {
     out.u64(0);
     out.u32(flags);
     out.u32(0);
 }
 
-/// What is told of all files together.
+/// Encodes the reply to `statfs`.
 pub(crate) fn space(out: &mut Vec<u8>, space: &Space) {
     out.u64(space.blocks);
     out.u64(space.blocks_free);
-    out.u64(space.blocks_free); // To those who are not root as well.
+    out.u64(space.blocks_free); // Free blocks for unprivileged users.
     out.u64(space.files);
     out.u64(space.files_free);
     out.u32(space.block_len);
@@ -145,13 +145,13 @@ pub(crate) fn space(out: &mut Vec<u8>, space: &Space) {
     out.extend_from_slice(&unused);
 }
 
-/// How long an extended attribute is, or the names of all.
+/// Encodes the length of an extended attribute, or of the list of names.
 pub(crate) fn xattr_len(out: &mut Vec<u8>, len: usize) {
     out.u32(u32::try_from(len).unwrap_or(u32::MAX));
     out.u32(0);
 }
 
-/// Bytes of a file are not what they were.
+/// Encodes the invalidation of a range of a file.
 pub(crate) fn invalid_node(ino: u64, offset: i64, len: i64) -> Vec<u8> {
     let mut out = Vec::with_capacity(24);
     out.u64(ino);
@@ -160,7 +160,7 @@ pub(crate) fn invalid_node(ino: u64, offset: i64, len: i64) -> Vec<u8> {
     out
 }
 
-/// A name does not mean what it did. The name and a zero follow.
+/// Encodes the invalidation of a name. The name and a zero byte follow.
 pub(crate) fn invalid_entry(parent: u64, name_len: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(16);
     out.u64(parent);
@@ -169,7 +169,7 @@ pub(crate) fn invalid_entry(parent: u64, name_len: u32) -> Vec<u8> {
     out
 }
 
-/// A name was taken away. The name and a zero follow.
+/// Encodes the deletion of a name. The name and a zero byte follow.
 pub(crate) fn deleted(parent: u64, child: u64, name_len: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(24);
     out.u64(parent);

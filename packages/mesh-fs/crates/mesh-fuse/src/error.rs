@@ -1,92 +1,92 @@
-//! Why files cannot be mounted: one variant for each thing that a caller does differently.
+//! Errors of mounts. Each variant is a case that a caller handles differently.
 
 use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
-/// Why files are not mounted, or not taken away.
+/// Reason why a file system cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The kernel, or the container, has no FUSE.
+    /// The kernel or the container does not provide FUSE.
     #[error(
         "there is no /dev/fuse here ({source}): load the kernel's fuse module, or give the \
          container that device"
     )]
     NoDevice {
-        /// What opening it gave.
+        /// Error of opening the device.
         source: io::Error,
     },
-    /// We may not mount, and there is nobody who might do it for us.
+    /// This process may not mount, and no helper program is installed.
     #[error(
         "mounting is not allowed here ({why}) and there is no fusermount3: install fuse3, or run \
          with CAP_SYS_ADMIN"
     )]
     NotAllowed {
-        /// What the system said.
+        /// Error of the system call.
         why: Errno,
     },
-    /// Whoever might mount for us did not.
+    /// The helper program failed to mount.
     #[error("{} does not mount: {said}", deputy.display())]
     Refused {
-        /// Which program that is.
+        /// Path of the helper program.
         deputy: PathBuf,
-        /// Its reason, in its own words.
+        /// Its error output.
         said: String,
     },
-    /// Nobody would take the mount away when this process dies.
+    /// The guardian, which unmounts when this process dies, cannot be started.
     #[error("cannot start /bin/sh, which would unmount when this process dies: {source}")]
     Unguarded {
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The kernel speaks a version that lacks what is needed.
+    /// The protocol version of the kernel is too old.
     #[error("the kernel speaks FUSE {major}.{minor}: it takes 7.31, that is, Linux 5.4 or later")]
     KernelTooOld {
-        /// The first number of its version.
+        /// Major version of the kernel's protocol.
         major: u32,
-        /// The second.
+        /// Minor version.
         minor: u32,
     },
-    /// There is nothing at the mountpoint.
+    /// The mountpoint does not exist.
     #[error("there is no {}: create the directory first", point.display())]
     PointMissing {
-        /// Where it was to be mounted.
+        /// Path of the mountpoint.
         point: PathBuf,
     },
-    /// The mountpoint is something else.
+    /// The mountpoint is not a directory.
     #[error("{} is not a directory: mount on a directory", point.display())]
     PointNotDirectory {
-        /// Where it was to be mounted.
+        /// Path of the mountpoint.
         point: PathBuf,
     },
-    /// The mount would hide files.
+    /// The directory is not empty, and the mount would hide its files.
     #[error("{} is not empty: take an empty directory, or say over_full", point.display())]
     PointNotEmpty {
-        /// Where it was to be mounted.
+        /// Path of the mountpoint.
         point: PathBuf,
     },
-    /// A mount without anybody who answers is in the way.
+    /// A mount whose server has died is at the mountpoint.
     #[error(
         "a dead mount is at {}: take it away with umount -l or fusermount3 -uz",
         point.display()
     )]
     PointDead {
-        /// Where it was to be mounted.
+        /// Path of the mountpoint.
         point: PathBuf,
     },
-    /// The system failed in something that it should be able to do.
+    /// A system call failed that is expected to work.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// What it said.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl MountError {
-    /// Whether nothing can be mounted here, whatever the directory: take another way.
+    /// Returns whether nothing can be mounted on this machine. Use another backend then.
     pub fn is_forbidden(&self) -> bool {
         matches!(
             self,
@@ -98,7 +98,7 @@ impl MountError {
         )
     }
 
-    /// A failure of the system in doing something.
+    /// Returns a function that converts a system error.
     pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::System { doing, source: source.into() }
     }

@@ -1,151 +1,157 @@
-//! What a file system answers to what the kernel asks.
+//! The interface that a file system implements.
 
 use crate::directory::DirectoryReply;
 use crate::reply::ReadReply;
 use rustix::io::Errno;
 
-/// What a call gives, or the error that whoever asked gets to see.
+/// Result of a call; the error is returned to the process that made the system call.
 pub type Answer<T> = Result<T, Errno>;
 
-/// The number of the root directory.
+/// Inode number of the root directory.
 pub const ROOT: u64 = 1;
 
-/// Files that are shown at a mountpoint, to be read only.
+/// A read-only file system.
 ///
-/// Whatever is answered the kernel keeps for good, an absent name too, until it is told otherwise
-/// by [`Mount::invalidate_node`](crate::Mount::invalidate_node) and its like, or until it needs the
-/// memory. Calls come from several threads at a time. All but [`FileSystem::read`] answer at once:
-/// they hold one of the few threads, cannot be interrupted, and
-/// [`Mount::close`](crate::Mount::close) waits for them. A call that panics is answered `EIO`.
+/// The kernel caches each reply indefinitely, including negative lookups, until it is invalidated
+/// by [`Mount::invalidate_node`](crate::Mount::invalidate_node) or a related method, or until the
+/// kernel needs the memory. Methods are called by several threads concurrently. All methods except
+/// [`FileSystem::read`] must return without delay: they occupy one of a few threads, cannot be
+/// interrupted, and [`Mount::close`](crate::Mount::close) waits for them. If a method panics, the
+/// reply is `EIO`.
 ///
-/// # What the kernel knows
-/// The kernel knows a file by its number from when it gets an [`Entry`] of it: as an answer to
-/// [`FileSystem::lookup`], or from [`FileSystem::read_directory`]. Count one lookup for each
-/// `Entry` that leaves your code, that is, for each `Ok` of `lookup` and each time that the closure
-/// given to [`DirectoryReply::add`] is called; it is called only for an entry that goes to the
-/// kernel. [`FileSystem::forget`] takes lookups back; as long as any are left, the number must mean
-/// this file and no other. An answer that does not reach the kernel, because the mount has ended or
-/// the listing failed afterwards, is taken back by `forget` like any other. The root is known
-/// always. When the mount ends, nothing more is forgotten: drop what you have counted.
+/// # Lookup counts
+/// The kernel refers to a file by its inode number once it has received an [`Entry`] for it: as a
+/// result of [`FileSystem::lookup`], or from [`FileSystem::read_directory`]. Count one lookup for
+/// each `Ok` of `lookup`, and for each call of the closure given to [`DirectoryReply::add`], which
+/// is called only for an entry that is sent to the kernel. [`FileSystem::forget`] decrements the
+/// count. As long as it is not zero, the number must refer to the same file. If a reply does not
+/// reach the kernel, because the mount has ended or the listing failed afterwards, `forget` is
+/// called for its lookups as well. The root is always known. When the mount ends, `forget` is not
+/// called any more: discard the counts.
 pub trait FileSystem: Send + Sync {
-    /// Finds a name in a directory; `ENOENT` is kept by the kernel as well.
+    /// Looks up a name in a directory. The kernel also caches `ENOENT`.
     ///
     /// # Errors
-    /// What whoever asked gets to see.
+    /// The error for the system call.
     fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Entry>;
 
-    /// The kernel gives back so many of its lookups of a file.
+    /// Decrements the lookup count of a file by this number.
     fn forget(&self, _ino: u64, _lookups: u64) {}
 
-    /// What `stat` tells of a file.
+    /// Returns the attributes of a file.
     ///
     /// # Errors
-    /// What whoever asked gets to see.
+    /// The error for the system call.
     fn attributes(&self, ino: u64) -> Answer<Attributes>;
 
-    /// Where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// What whoever asked gets to see.
+    /// The error for the system call.
     fn read_link(&self, ino: u64) -> Answer<Vec<u8>>;
 
-    /// Reads `len` bytes of a file from `offset` on, now or later and from any thread.
+    /// Reads `len` bytes of a file at `offset`. The reply may be sent later and from any thread.
     ///
-    /// Fewer bytes than asked for say that the file ends there. What is not answered yet is parked:
-    /// it costs some memory, but no thread.
+    /// A reply with fewer bytes means that the file ends there. A read without a reply is
+    /// suspended: it occupies some memory, but no thread.
     fn read(&self, ino: u64, offset: u64, len: u32, reply: ReadReply);
 
-    /// Nobody waits any more for the read whose [`ReadReply::id`] that was: whoever asked was
-    /// interrupted, or the mount is closed. It has been answered; answering it again does nothing.
+    /// Notifies that the read with this [`ReadReply::id`] was cancelled.
+    ///
+    /// The reading process was interrupted, or the mount is closed. The read has been answered
+    /// already; a reply has no effect.
     fn abandon(&self, _ino: u64, _read: u64) {}
 
-    /// Lists a directory from `offset` on: 0 at first, later one of the offsets given to
-    /// [`DirectoryReply::add`]. Adds until that says that no more fits, or until all is listed.
+    /// Lists a directory from `offset`: 0, or an offset that was passed to [`DirectoryReply::add`].
+    ///
+    /// Add names until `add` returns false or the listing is complete.
     ///
     /// # Errors
-    /// What whoever asked gets to see.
+    /// The error for the system call.
     fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()>;
 
-    /// The value of one extended attribute; `ENODATA` where there is none.
+    /// Returns the value of an extended attribute; `ENODATA` if it does not exist.
     ///
     /// # Errors
-    /// What whoever asked gets to see. After `ENOSYS` the kernel does not ask again.
+    /// The error for the system call. After `ENOSYS` the kernel sends no more such requests.
     fn xattr(&self, ino: u64, name: &[u8]) -> Answer<Vec<u8>>;
 
-    /// The names of all extended attributes.
+    /// Returns the names of all extended attributes.
     ///
     /// # Errors
-    /// What whoever asked gets to see. After `ENOSYS` the kernel does not ask again.
+    /// The error for the system call. After `ENOSYS` the kernel sends no more such requests.
     fn xattr_names(&self, ino: u64) -> Answer<Vec<Vec<u8>>>;
 
-    /// The first place from `offset` on where there is data, or a hole; the end of a file counts as
-    /// a hole.
+    /// Returns the first offset from `offset` on that is in data or in a hole.
+    ///
+    /// The end of a file counts as a hole.
     ///
     /// # Errors
-    /// `ENXIO` where there is none. After `ENOSYS` the kernel takes all files as without holes.
+    /// `ENXIO` if no such offset exists. After `ENOSYS` the kernel treats all files as having no
+    /// holes.
     fn seek(&self, ino: u64, offset: u64, whence: Seek) -> Answer<u64>;
 
-    /// What `statfs` tells of all files together.
+    /// Returns the totals for `statfs`.
     fn space(&self) -> Space;
 }
 
-/// A file that the kernel gets to know.
+/// A file whose attributes are sent to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The file's number: at least 2, and its own as long as the kernel knows it.
+    /// Inode number: at least 2, and unique as long as the kernel knows the file.
     pub ino: u64,
-    /// What `stat` tells of it.
+    /// Attributes of the file.
     pub attributes: Attributes,
 }
 
-/// What `stat` tells of a file.
+/// Attributes of a file, as `stat` returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// The file's number.
+    /// Inode number.
     pub ino: u64,
-    /// What it is.
+    /// Type of the file.
     pub kind: Kind,
-    /// Who may do what: the lower twelve bits of the mode.
+    /// Permission bits, including setuid, setgid and sticky (12 bits).
     pub permissions: u16,
-    /// How many names it has.
+    /// Number of hard links.
     pub links: u32,
-    /// Whose it is.
+    /// User id of the owner.
     pub uid: u32,
-    /// Which group's it is.
+    /// Group id of the owner.
     pub gid: u32,
-    /// Which device it stands for, if it is one, as the system numbers them.
+    /// Device number of a device node, as the system encodes it.
     pub device: u64,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub size: u64,
-    /// How many blocks of 512 bytes it takes.
+    /// Number of allocated blocks of 512 bytes.
     pub blocks: u64,
-    /// When it was last changed, in seconds since 1970.
+    /// Modification time in whole seconds since the Unix epoch.
     pub modified_s: i64,
-    /// The nanoseconds beyond those.
+    /// Nanoseconds to add to `modified_s`.
     pub modified_ns: u32,
 }
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It has names of others.
+    /// A directory.
     Directory,
-    /// It has bytes.
+    /// A regular file.
     File,
-    /// It leads elsewhere.
+    /// A symbolic link.
     Symlink,
-    /// A pipe with a name.
+    /// A named pipe.
     Fifo,
-    /// A socket with a name.
+    /// A Unix domain socket.
     Socket,
-    /// A device without blocks.
+    /// A character device.
     CharDevice,
-    /// A device with blocks.
+    /// A block device.
     BlockDevice,
 }
 
 impl Kind {
-    /// The bits of a mode that say so.
+    /// Returns the file type bits of the mode.
     pub fn mode(self) -> u32 {
         match self {
             Self::Fifo => 0o01_0000,
@@ -159,29 +165,29 @@ impl Kind {
     }
 }
 
-/// What is looked for in a file with holes.
+/// What to search for in a file with holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seek {
-    /// Where bytes begin.
+    /// The start of data.
     Data,
-    /// Where there are none.
+    /// The start of a hole.
     Hole,
 }
 
-/// What `statfs` tells of a file system.
+/// Totals of a file system, as `statfs` returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// How many bytes a block has.
+    /// Block size in bytes.
     pub block_len: u32,
-    /// How many blocks there are.
+    /// Number of blocks.
     pub blocks: u64,
-    /// How many of them are free.
+    /// Number of free blocks.
     pub blocks_free: u64,
-    /// How many files there are.
+    /// Number of files.
     pub files: u64,
-    /// How many more there could be.
+    /// Number of files that can still be created.
     pub files_free: u64,
-    /// How long a name may be.
+    /// Maximum length of a name in bytes.
     pub name_len_max: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What is settled with the kernel when a mount begins.
+//! Initialization of a mount: negotiation of version and features with the kernel.
 
 use crate::abi;
 use crate::decode::{Operation, Request, decode};
@@ -8,14 +8,14 @@ use crate::error::MountError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Room for the greeting; the kernel wants as much at least.
+/// Size of the receive buffer; the kernel requires at least this much.
 const ROOM: usize = 8192 + 4096;
-/// How long the kernel may take to greet. It does so while it mounts.
+/// Timeout for the initialization request, which the kernel sends during the mount.
 const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// A read is of so many bytes at most.
+/// Maximum length of a read in bytes.
 const READ_LEN_MAX: usize = 1 << 20;
 
-/// Greets the kernel; gives what features are used.
+/// Negotiates with the kernel; returns the features in use.
 pub(crate) fn greet(device: &Device, read_ahead_len: u32) -> Result<u32, MountError> {
     let system = MountError::system::<Errno>;
     let doing = "the kernel does not greet";
@@ -44,7 +44,7 @@ pub(crate) fn greet(device: &Device, read_ahead_len: u32) -> Result<u32, MountEr
         let mut out = Vec::new();
         encode::greeting(&mut out, offer, read_ahead_len, pages_max as u16);
         device.answer(id, &[&out]).map_err(system(doing))?;
-        // A newer kernel greets again, in our version.
+        // A newer kernel repeats the request with our version.
         if major == abi::MAJOR {
             return Ok(offer.features & abi::feature::WANTED);
         }

@@ -1,4 +1,4 @@
-//! A process that tidies up when this one dies, however that happens.
+//! A process that cleans up when this process dies for any reason.
 
 use crate::error::MountError;
 use crate::spawn::spawn;
@@ -14,16 +14,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 const SHELL: &std::ffi::CStr = c"/bin/sh";
-/// Where programs are besides what `PATH` says.
+/// Directories that are searched in addition to `PATH`.
 const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What is said to it when there is nothing left to do.
+/// Message that the guardian must exit without any action.
 const DISMISSAL: &[u8] = b"closed\n";
 
-/// What it runs for a mount: `$1` is the kind of the mount, `$2` its source.
+/// Shell script of the guardian of a mount: `$1` is the file system type, `$2` the source.
 ///
-/// It reads until the other end of the line is closed. It unmounts what has our source and nothing
-/// mounted over it. The `x` keeps what a path may end with; `printf` reads the octal numbers that
-/// the table has instead of blanks.
+/// It reads until the other end of the line is closed. It then unmounts each mount with this
+/// source, unless something else is mounted over it. The `x` preserves newlines at the end of a
+/// path; `printf` decodes the octal escapes of the mount table.
 pub(crate) const UNMOUNTING: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
@@ -44,21 +44,22 @@ while read -r id _ _ _ point rest; do
 done < /proc/self/mountinfo
 "#;
 
-/// A process that runs a script for the shell when this process dies, or when this is dropped.
+/// A process that runs a shell script when this process dies, or when this value is dropped.
 ///
-/// The script reads a line, which is empty then; it is `closed` when there is nothing to do.
+/// The script reads a line from its standard input. If the line is `closed`, it must exit without
+/// any action; otherwise the line is empty.
 #[derive(Debug)]
 pub struct Guardian {
     pid: Pid,
-    /// It goes to work when this is closed.
+    /// Closing this descriptor triggers the script's action.
     line: OwnedFd,
 }
 
 impl Guardian {
-    /// Starts it, before there is anything to look after; the arguments are `$1` and so on.
+    /// Starts the guardian, before the resource exists. The arguments are `$1` and so on.
     ///
     /// # Errors
-    /// [`MountError::Unguarded`]: it cannot be started.
+    /// [`MountError::Unguarded`]: the process cannot be started.
     pub fn start(script: &str, arguments: &[&OsStr]) -> Result<Self, MountError> {
         Self::try_start(script, arguments)
             .map_err(|error| MountError::Unguarded { source: error.into() })
@@ -77,24 +78,24 @@ impl Guardian {
         Ok(Self { pid, line })
     }
 
-    /// One more end of the line, for whom the guardian is to wait as well.
+    /// Duplicates the line. The guardian does not act before the duplicate is closed too.
     pub(crate) fn line(&self) -> io::Result<OwnedFd> {
         self.line.try_clone()
     }
 
-    /// Has it end without doing anything.
+    /// Ends the guardian without any action.
     pub fn dismiss(self) {
-        // If it has died, it needs not be told.
+        // Ignore errors: the guardian may have died.
         let _ = send(&self.line, DISMISSAL, SendFlags::NOSIGNAL);
     }
 }
 
 impl Drop for Guardian {
-    /// Has it go to work, and end.
+    /// Triggers the script's action, and waits for its end.
     fn drop(&mut self) {
-        // For copies in other processes as well.
+        // Takes effect for duplicates in other processes too.
         let _ = shutdown(&self.line, Shutdown::Both);
-        // Others in this process may have waited for it; then there is nothing to wait for.
+        // Ignore errors: other code in this process may have reaped the child already.
         let _ = rustix::io::retry_on_intr(|| waitpid(Some(self.pid), WaitOptions::empty()));
     }
 }

@@ -1,18 +1,18 @@
-//! The kernel's side of a file system: mounting, and answering what it asks.
+//! A FUSE server: mounting a read-only file system, and serving the kernel's requests.
 //!
-//! Files are shown read-only by way of FUSE, in the kernel's own protocol. What is answered once
-//! the kernel keeps, until it is told that it has changed; bytes may be answered late.
+//! It implements the kernel's protocol directly. The kernel caches replies until they are
+//! invalidated. Replies to reads may be sent later.
 //!
 //! # Layout
-//! - [`FileSystem`] is what others write, with [`ReadReply`] and [`DirectoryReply`] to answer by;
-//! - [`Mount`] shows it, as [`MountOptions`] say, and [`MountError`] says why not: `point` looks at
-//!   the directory, `attach` mounts with our own rights or through a `deputy`, `table` reads what
-//!   is mounted, and a `guardian`, a process of its own, unmounts when we die; `greeting` settles
-//!   with the kernel what is spoken;
-//! - [`Guardian`], [`check_point`] and [`find_mount`] do for those who mount something else, too;
-//! - behind it, `worker` threads receive from a `device`, `decode` and `encode` by the numbers of
-//!   `abi`, and have a `server` answer for the one `session` of all; `parked` are the reads that
-//!   are not answered yet.
+//! - [`FileSystem`] is implemented by users, which reply with [`ReadReply`] and [`DirectoryReply`];
+//! - [`Mount`] mounts it with [`MountOptions`], and reports failures as [`MountError`]: `point`
+//!   checks the directory, `attach` mounts with the privileges of this process or through a
+//!   `deputy`, `table` reads the mount table, and a `guardian` process unmounts when this process
+//!   dies; `greeting` negotiates with the kernel;
+//! - [`Guardian`], [`check_point`] and [`find_mount`] are also used by other kinds of mounts;
+//! - internally, `worker` threads receive requests from a `device`, `decode` and `encode` messages
+//!   with the constants of `abi`, and a `server` replies for the `session`, which all threads
+//!   share; `parked` contains the suspended reads.
 
 mod abi;
 mod attach;
@@ -49,7 +49,7 @@ pub use table::{Mounted, find_mount};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a panic has left half done here is nothing: each lock is held for single steps alone.
+/// Locks a mutex and ignores poisoning: no code panics while the data is inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

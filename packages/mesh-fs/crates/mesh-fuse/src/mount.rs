@@ -1,4 +1,4 @@
-//! Files that are shown at a directory.
+//! A mounted file system.
 
 use crate::abi::{self, notice};
 use crate::attach::{self, Attachment, KIND};
@@ -22,26 +22,25 @@ use std::process;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// More threads than this do not help.
+/// Maximum number of threads; more of them are not faster.
 const THREADS_MAX: usize = 64;
 
-/// Files that are shown at a directory, until this is closed or dropped, or until this process
-/// dies.
+/// A mounted file system, until it is closed or dropped, or this process dies.
 ///
-/// A process forked from this one without running another program has a copy of this that does
-/// nothing; while it lives, it keeps the mount from going when this process is killed.
+/// A forked child process has a copy that does nothing. While such a child exists, the mount is not
+/// removed if this process is killed.
 pub struct Mount {
     point: PathBuf,
     source: String,
     session: Arc<Session>,
-    /// Through what the kernel is told something.
+    /// Device for notifications to the kernel.
     device: Mutex<Option<Arc<Device>>>,
     running: Mutex<Option<Running>>,
-    /// The process that has mounted.
+    /// Process that has mounted it.
     owner: u32,
 }
 
-/// What ends when a mount is closed.
+/// Parts that end when a mount is closed.
 struct Running {
     attachment: Attachment,
     guardian: Guardian,
@@ -49,10 +48,10 @@ struct Running {
 }
 
 impl Mount {
-    /// Shows files at a directory.
+    /// Mounts a file system at a directory.
     ///
     /// # Errors
-    /// See [`MountError`]; where [`MountError::is_forbidden`], no other directory would do.
+    /// See [`MountError`]. If [`MountError::is_forbidden`] is true, no other directory would work.
     pub fn open(
         mountpoint: &Path,
         options: &MountOptions,
@@ -62,7 +61,7 @@ impl Mount {
         let source = unique(&options.name)?;
         let told = [KIND, &source].map(OsStr::new);
         let guardian = Guardian::start(guardian::UNMOUNTING, &told)?;
-        // If anything fails from here on, the guardian is dropped, and takes away what is there.
+        // On an error from here on, the guardian is dropped and unmounts.
         let (device, attachment) = attach::attach(&point, &source, options, &guardian)?;
         let features = greeting::greet(&device, options.read_ahead_bytes)?;
         attachment.read_ahead(options.read_ahead_bytes);
@@ -86,7 +85,7 @@ impl Mount {
 
     fn start(&self, number: usize, device: &Arc<Device>) -> Result<(), MountError> {
         let own = if number == 0 { None } else { device.clone_descriptor().ok() };
-        // Where more descriptors are not allowed, one does for all.
+        // If no more descriptors can be opened, the threads share one.
         let own = own.map_or_else(|| Arc::clone(device), Arc::new);
         let thread = worker::start(number, &self.session, &own)?;
         if let Some(running) = &mut *lock(&self.running) {
@@ -95,34 +94,37 @@ impl Mount {
         Ok(())
     }
 
-    /// Where the files are shown.
+    /// The mountpoint.
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// What the mount table has as the source. No other mount has the same.
+    /// Source in the mount table, which is unique.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether somebody answers the kernel. When others have unmounted, nobody does; but as long as
-    /// files are open that they have unmounted lazily, those are served.
+    /// Returns whether the kernel's requests are served.
+    ///
+    /// This is false after someone else has unmounted it. After a lazy unmount, requests are served
+    /// as long as files are open.
     pub fn is_open(&self) -> bool {
         self.session.is_serving()
     }
 
-    /// Waits until the mount has ended, whoever has ended it.
+    /// Waits until the mount has ended for any reason.
     pub fn wait(&self) {
         self.session.wait();
     }
 
-    /// Takes the files away, even if some are open: whoever uses those gets errors from now on, and
-    /// so does who waits for bytes. Calls of the file system that are under way are waited for.
-    /// Closing again does nothing, and does not wait for who closes at the moment.
+    /// Unmounts the file system, even if its files are open.
+    ///
+    /// Further accesses to open files fail, as do suspended reads. Waits for running calls of the
+    /// file system. Another call does nothing and does not wait for a concurrent one.
     ///
     /// # Errors
-    /// The files cannot be taken away, because something else is mounted over them, or the right to
-    /// unmount was given up. Nobody answers the kernel from now on nevertheless.
+    /// The unmount failed because something else is mounted over it, or because this process has
+    /// dropped the required privileges. The kernel's requests are not served any more even then.
     pub fn close(&self) -> Result<(), MountError> {
         if self.owner != process::id() {
             return Ok(());
@@ -133,66 +135,70 @@ impl Mount {
         self.session.stop();
         lock(&self.device).take();
         let own = thread::current().id();
-        // Closed by a call of the file system, its own thread cannot be waited for.
+        // A file system that closes its mount within a call cannot wait for its own thread.
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
-            // A panic in it has been reported as any other.
+            // Ignore the result: panics have been reported by the hook.
             let _ = thread.join();
         }
         match detached {
             Ok(()) => guardian.dismiss(),
-            // It may have rights that we have not any more.
+            // On drop, the guardian tries to unmount; it may have more privileges.
             Err(_) => drop(guardian),
         }
         detached
     }
 
-    /// Tells the kernel that `len` bytes of a file from `offset` on are not what they were, nor its
-    /// attributes; with a `len` of 0, all bytes from `offset` on. For a directory, whatever the
-    /// range, it is its listing that is not what it was.
+    /// Invalidates a range of a file, and its attributes, in the kernel's cache.
+    ///
+    /// If `len` is 0, the range extends to the end of the file. For a directory, its listing is
+    /// invalidated for any range.
     ///
     /// # Deadlock
-    /// This and the others that tell the kernel something wait for reads of these bytes that are
-    /// parked, and for calls of the file system about these directories: never call them from
-    /// within a [`FileSystem`] call, nor while you hold a lock that such a call or the answer to a
-    /// read needs.
+    /// This method and the other notifications wait for suspended reads of the range and for
+    /// running calls of the file system for the directory. Do not call them from within a
+    /// [`FileSystem`] method, nor while holding a lock that such a method or the reply to a read
+    /// needs.
     ///
     /// # Errors
-    /// `ENOTCONN` or the like when the mount has ended. That the kernel does not know the file is
-    /// no error.
+    /// `ENOTCONN` or a similar error if the mount has ended. It is not an error if the kernel does
+    /// not know the file.
     pub fn invalidate_node(&self, ino: u64, offset: u64, len: u64) -> Answer<()> {
         let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let node = encode::invalid_node(ino, signed(offset), signed(len));
         self.notify(notice::INVALIDATE_NODE, &[&node]).or_else(unless_unknown)
     }
 
-    /// Tells the kernel that a name in a directory does not mean what it did: it is new, is not
-    /// there any more, or is another file. The kernel asks again, for the directory's listing too.
-    /// Who has the old file open keeps it.
+    /// Invalidates a name in a directory that was added or removed, or that refers to another file.
+    ///
+    /// The kernel repeats the lookup, and also the listing of the directory. Processes that have
+    /// the old file open keep it.
     ///
     /// # Deadlock
     /// See [`Mount::invalidate_node`].
     ///
     /// # Errors
-    /// `ENOTCONN` or the like when the mount has ended, `EINVAL` for a name that no file can have.
-    /// That the kernel does not know the name is no error.
+    /// `ENOTCONN` or a similar error if the mount has ended; `EINVAL` for an invalid name. It is
+    /// not an error if the kernel does not know the name.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Answer<()> {
         let entry = encode::invalid_entry(parent, name_len(name)?);
         self.notify(notice::INVALIDATE_ENTRY, &[&entry, name, &[0]]).or_else(unless_unknown)?;
-        // For a name that it does not know, the kernel keeps the listing.
+        // If the kernel does not know the name, it does not invalidate the listing itself.
         self.invalidate_node(parent, 0, 0)
     }
 
-    /// Tells the kernel that a name is not there any more, and that it was this file: unlike after
-    /// [`Mount::invalidate_entry`], who has the file open sees that it has no name any more, and
-    /// who is in the directory that it does not exist. If the name is another file, it is only
-    /// asked for again.
+    /// Notifies the kernel that a name was removed, and that it referred to this file.
+    ///
+    /// In contrast to [`Mount::invalidate_entry`], processes that have the file open observe that
+    /// it has no name any more, and processes whose working directory it is observe that the
+    /// directory does not exist any more. If the name refers to another file, the kernel only
+    /// repeats the lookup.
     ///
     /// # Deadlock
     /// See [`Mount::invalidate_node`].
     ///
     /// # Errors
-    /// As [`Mount::invalidate_entry`]; `ENOTEMPTY` for a directory of which the kernel knows files,
-    /// and `EBUSY` if something is mounted there.
+    /// The same as for [`Mount::invalidate_entry`]; `ENOTEMPTY` for a directory in which the kernel
+    /// knows files, and `EBUSY` if something is mounted there.
     pub fn delete_entry(&self, parent: u64, child: u64, name: &[u8]) -> Answer<()> {
         let entry = encode::deleted(parent, child, name_len(name)?);
         self.notify(notice::DELETE, &[&entry, name, &[0]]).or_else(unless_unknown)?;
@@ -210,10 +216,10 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.owner == process::id() {
-            // Who wants to know closes it.
+            // Call `close` to handle errors.
             let _ = self.close();
         } else if let Some(running) = lock(&self.running).take() {
-            // The guardian and the threads are those of the process that has mounted.
+            // The guardian and the threads belong to the process that has mounted.
             std::mem::forget(running);
         }
     }
@@ -240,7 +246,7 @@ fn name_len(name: &[u8]) -> Answer<u32> {
     u32::try_from(name.len()).map_err(|_| Errno::INVAL)
 }
 
-/// What a mount is known by in the mount table, where it can stand as it is.
+/// Returns a unique source for the mount table that needs no escaping.
 fn unique(name: &str) -> Result<String, MountError> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())

@@ -1,37 +1,41 @@
-//! How files are to be mounted.
+//! Options of mounts.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What is told when a call of a file system panics.
+/// Called when a method of a file system panics.
 pub type PanicHook = Arc<dyn Fn(&Panicked) + Send + Sync>;
 
-/// A call of a file system that panicked, and was answered `EIO`.
+/// A panic in a method of a file system; the reply was `EIO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
-    /// Which method it was.
+    /// Name of the method.
     pub call: &'static str,
-    /// What the panic said.
+    /// Message of the panic.
     pub message: String,
 }
 
-/// How files are to be mounted. They are always mounted so that they can only be read, with neither
-/// devices nor programs that take others' rights, and the kernel checks permissions.
+/// Options of a mount.
+///
+/// A mount is always read-only, without devices and setuid programs (`nodev`, `nosuid`), and the
+/// kernel checks permissions.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// What the source in the mount table begins with; behind it comes what makes it unique.
-    /// Characters beyond letters, digits and `.:/@+_` become `-`.
+    /// Prefix of the source in the mount table; a unique suffix is appended.
+    ///
+    /// Characters other than letters, digits and `.:/@+_` are replaced by `-`.
     pub name: String,
-    /// Mount over a directory that is not empty.
+    /// Whether the mountpoint may be a non-empty directory.
     pub over_full: bool,
-    /// Let other users see the files too.
+    /// Whether other users may access the files.
     pub allow_other: bool,
-    /// How many threads answer; at least 1, at most 64.
+    /// Number of threads that serve requests, clamped to 1 to 64.
     pub threads: usize,
-    /// How far the kernel reads ahead of who reads one byte after the other. Beyond what is usual
-    /// for the machine this has an effect only where we may write below `/sys`.
+    /// Read-ahead of the kernel for sequential reads, in bytes.
+    ///
+    /// A value above the system's default requires write access to `/sys`.
     pub read_ahead_bytes: u32,
-    /// Who is told when a call of the file system panics.
+    /// Called when a method of the file system panics.
     pub on_panic: Option<PanicHook>,
 }
 

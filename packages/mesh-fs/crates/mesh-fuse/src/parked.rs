@@ -1,16 +1,17 @@
-//! Reads that are not answered yet.
+//! Suspended reads.
 
 use crate::device::Device;
 use crate::lock;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// How many interrupts are kept for reads that are not known yet. One thread at most has received
-/// such a read without having parked it, so that one a thread would do.
+/// Maximum number of interrupts that are kept for unknown reads. Each thread has received at most
+/// one read that it has not registered yet, so one per thread would suffice.
 const EARLY_MAX: usize = 256;
 
-/// All reads of one mount that are not answered yet, by the id of the request. Whoever takes one
-/// out answers it, so that each is answered once.
+/// All suspended reads of a mount, by request id.
+///
+/// The code that removes a read replies to it, so each read gets one reply.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     held: Mutex<Held>,
@@ -19,22 +20,23 @@ pub(crate) struct Parked {
 #[derive(Debug, Default)]
 struct Held {
     reads: HashMap<u64, Waiting>,
-    /// What was interrupted before it was parked: another thread may have received the interrupt.
+    /// Ids that were interrupted before the read was registered: another thread may have received
+    /// the interrupt.
     early: VecDeque<u64>,
     is_closed: bool,
 }
 
-/// One of them.
+/// A suspended read.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Where it came from. Kept here alone, so that a mount can end while a file system still has
-    /// reads to answer.
+    /// Device that received the request. Only this value refers to it, so a mount can end while a
+    /// file system still has reads to answer.
     pub(crate) device: Arc<Device>,
     pub(crate) ino: u64,
 }
 
 impl Parked {
-    /// Parks a read, unless nobody waits for it any more.
+    /// Registers a read, unless it was interrupted already or the mount has ended.
     pub(crate) fn park(&self, id: u64, waiting: Waiting) -> Result<(), Waiting> {
         let mut held = lock(&self.held);
         let early = held.early.iter().position(|interrupted| *interrupted == id);
@@ -48,17 +50,17 @@ impl Parked {
         Ok(())
     }
 
-    /// Takes a read, to answer it.
+    /// Removes a read to reply to it.
     pub(crate) fn take(&self, id: u64) -> Option<Waiting> {
         lock(&self.held).reads.remove(&id)
     }
 
-    /// Takes a read that was interrupted, or keeps in mind that it will be.
+    /// Removes a read that was interrupted, or records the interrupt if the read is unknown.
     pub(crate) fn interrupt(&self, id: u64) -> Option<Waiting> {
         let mut held = lock(&self.held);
         let waiting = held.reads.remove(&id);
         if waiting.is_none() {
-            // What is not a read is interrupted too: such ones are pushed out in time.
+            // Interrupts of other requests arrive here too; they are evicted eventually.
             if held.early.len() == EARLY_MAX {
                 held.early.pop_front();
             }
@@ -67,12 +69,12 @@ impl Parked {
         waiting
     }
 
-    /// Whether a read still wants its answer.
+    /// Returns whether a read still has no reply.
     pub(crate) fn holds(&self, id: u64) -> bool {
         lock(&self.held).reads.contains_key(&id)
     }
 
-    /// Takes all, and lets none in from now on.
+    /// Removes all reads, and rejects new ones from now on.
     pub(crate) fn close(&self) -> Vec<(u64, Waiting)> {
         let mut held = lock(&self.held);
         held.is_closed = true;

@@ -1,14 +1,14 @@
-//! The directory where files are to be shown.
+//! Validation of mountpoints.
 
 use crate::error::MountError;
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Looks whether a directory can be mounted on; gives its path from the root on.
+/// Checks whether a directory can be a mountpoint; returns its absolute path.
 ///
 /// # Errors
-/// It is no directory, or is not empty and may not be.
+/// The path is not a directory, or it is not empty and `over_full` is false.
 pub fn check(point: &Path, over_full: bool) -> Result<PathBuf, MountError> {
     let failed = |source| failure(point, source);
     let whole = point.canonicalize().map_err(failed)?;

@@ -1,11 +1,13 @@
-//! The answer to a read, which may come late.
+//! Reply to a read, which may be sent later.
 
 use crate::parked::Parked;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// The answer to one read. It may be given from any thread and at any time; dropped without one,
-/// the read fails with `EIO`. It may outlive the mount, and is without effect then.
+/// Reply to a read, which may be sent from any thread and at any time.
+///
+/// If it is dropped without a reply, the read fails with `EIO`. It may outlive the mount, and has
+/// no effect then.
 #[derive(Debug)]
 #[must_use = "a read that is not answered fails"]
 pub struct ReadReply {
@@ -19,15 +21,15 @@ impl ReadReply {
         Self { parked, id, len }
     }
 
-    /// Answers with bytes of the file, straight from where they are.
+    /// Replies with bytes of the file, without copying them.
     ///
-    /// Fewer than asked for say that the file ends behind them; what is beyond is cut off.
+    /// Fewer bytes than requested mean that the file ends after them; excess bytes are ignored.
     pub fn bytes(self, bytes: &[u8]) {
         let len = bytes.len().min(self.len as usize);
         self.answer(&[&bytes[..len]]);
     }
 
-    /// As [`ReadReply::bytes`], with bytes that lie in several places.
+    /// Replies as [`ReadReply::bytes`] does, with bytes in several slices.
     pub fn slices(self, slices: &[&[u8]]) {
         let mut left = self.len as usize;
         let cut = slices.iter().map(|slice| {
@@ -39,28 +41,27 @@ impl ReadReply {
         self.answer(&cut);
     }
 
-    /// Answers that the bytes cannot be read.
+    /// Replies with an error.
     pub fn error(self, error: Errno) {
         self.refuse(error);
     }
 
-    /// Whether nobody waits for the bytes any more, because whoever did was interrupted or the
-    /// mount is closed. [`FileSystem::abandon`](crate::FileSystem::abandon) tells of that as well.
+    /// Returns whether the read was cancelled: its process was interrupted, or the mount is closed.
     ///
-    /// What the kernel reads ahead of anybody is never interrupted.
+    /// [`FileSystem::abandon`](crate::FileSystem::abandon) is called in this case as well.
+    /// Read-ahead of the kernel is never interrupted.
     pub fn is_interrupted(&self) -> bool {
         !self.parked.holds(self.id)
     }
 
-    /// What this read is known by in [`FileSystem::abandon`](crate::FileSystem::abandon). No other
-    /// of the same mount has the same.
+    /// Id of this read in [`FileSystem::abandon`](crate::FileSystem::abandon), unique in the mount.
     pub fn id(&self) -> u64 {
         self.id
     }
 
     fn answer(&self, parts: &[&[u8]]) {
         if let Some(waiting) = self.parked.take(self.id) {
-            // If the kernel does not wait any more, there is nobody to be told.
+            // Ignore errors: the kernel may not be waiting for the reply any more.
             let _ = waiting.device.answer(self.id, parts);
         }
     }
@@ -74,7 +75,7 @@ impl ReadReply {
 
 impl Drop for ReadReply {
     fn drop(&mut self) {
-        // What was answered is not parked any more, and is left alone.
+        // Has no effect if a reply was sent.
         self.refuse(Errno::IO);
     }
 }

@@ -1,4 +1,4 @@
-//! One request, and its answer.
+//! Serving of a request.
 
 use crate::abi::{self, feature};
 use crate::decode::{Operation, Request, decode};
@@ -12,13 +12,13 @@ use crate::session::Session;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// What answers the requests that one thread receives.
+/// Serves the requests that one thread receives.
 pub(crate) struct Server {
     session: Arc<Session>,
     device: Arc<Device>,
-    /// What is answered with, but for bytes of files; kept for the room that it has.
+    /// Buffer for replies other than content of files; reused to avoid allocations.
     out: Vec<u8>,
-    /// Which files were handed out by the listing under way.
+    /// Inode numbers whose entries are in the current listing.
     handed_out: Vec<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Server {
         Self { session, device, out: Vec::new(), handed_out: Vec::new() }
     }
 
-    /// Answers one request, whatever it is.
+    /// Serves a request.
     pub(crate) fn serve(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             Ok(Request { id, operation, .. }) if self.session.is_stopping() => {
@@ -73,11 +73,11 @@ impl Server {
             Operation::Nothing => Ok(()),
             Operation::Write => Err(Errno::ROFS),
             Operation::Unknown => Err(Errno::NOSYS),
-            // A mount begins once.
+            // A mount is initialized only once.
             Operation::Init(_) => Err(Errno::IO),
         };
         match answer {
-            // If the kernel does not wait any more, there is nobody to be told.
+            // Ignore errors: the kernel may not be waiting for the reply any more.
             Ok(()) => drop(self.device.answer(id, &[&self.out])),
             Err(error) => self.device.refuse(id, error),
         }
@@ -93,7 +93,7 @@ impl Server {
             }
             Err(Errno::NOENT) => {
                 encode::no_entry(&mut self.out);
-                // If the kernel does not wait any more, there is nobody to be told.
+                // Ignore errors: the kernel may not be waiting for the reply any more.
                 let _ = self.device.answer(id, &[&self.out]);
             }
             Err(error) => self.device.refuse(id, error),
@@ -129,7 +129,7 @@ impl Server {
             }
         };
         if answered.is_err() {
-            // A closure that panicked has handed nothing out.
+            // If the closure panicked, its entry is not in this list.
             handed_out.iter().for_each(|ino| session.tell("forget", |files| files.forget(*ino, 1)));
         }
     }
@@ -149,7 +149,7 @@ impl Server {
         Ok(())
     }
 
-    /// Says that nothing needs to be opened, or opens what needs no handle.
+    /// Replies that no open is needed, or opens without a handle.
     fn open(&mut self, without: u32, flags: u32) -> Answer<()> {
         if self.session.features & without != 0 {
             return Err(Errno::NOSYS);
@@ -205,7 +205,7 @@ mod tests {
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
     use std::os::fd::OwnedFd;
 
-    /// Files that have whatever is asked for.
+    /// A file system that succeeds for all requests.
     struct Willing;
 
     fn entry(ino: u64) -> Entry {
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// A server and the kernel's end of its device.
+    /// Returns a server and the kernel's end of its device.
     fn server(features: u32) -> (Server, OwnedFd) {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
         let (device, kernel) =
@@ -301,7 +301,7 @@ mod tests {
         bytes
     }
 
-    /// Serves one request; gives the error and the bytes of each reply.
+    /// Serves a request; returns the error and the bytes of each reply.
     fn serve(server: &mut Server, kernel: &OwnedFd, bytes: &[u8]) -> Vec<(i32, Vec<u8>)> {
         server.serve(bytes);
         let mut replies = Vec::new();
@@ -317,7 +317,7 @@ mod tests {
         replies
     }
 
-    /// Bodies that mean something in several requests.
+    /// Bodies that are valid for several requests.
     fn bodies() -> Vec<Vec<u8>> {
         let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         vec![

@@ -1,4 +1,4 @@
-//! What all threads of one mount share.
+//! State that all threads of a mount share.
 
 use crate::file_system::{Answer, FileSystem};
 use crate::lock;
@@ -13,30 +13,30 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// What all threads of one mount share.
+/// State that all threads of a mount share.
 pub(crate) struct Session {
     files: Arc<dyn FileSystem>,
     on_panic: Option<PanicHook>,
-    /// What the kernel has offered and we have taken.
+    /// Features that were negotiated with the kernel.
     pub(crate) features: u32,
-    /// Shared with the replies, which may outlive the mount.
+    /// Shared with replies, which may outlive the mount.
     pub(crate) parked: Arc<Parked>,
-    /// From when this can be read, the threads are to end.
+    /// Eventfd that is readable when the threads must end.
     pub(crate) stop: OwnedFd,
     is_stopping: AtomicBool,
-    /// How many are telling the kernel something. The kernel may need answers for that, so that the
-    /// threads do not end before.
+    /// Number of threads that are sending notifications. The kernel may send requests while it
+    /// processes one, so the worker threads must not end before.
     notifying: AtomicUsize,
     serving: Mutex<Serving>,
     ended: Condvar,
 }
 
-/// How far a mount is.
+/// Progress of a mount.
 #[derive(Default)]
 struct Serving {
-    /// How many threads there are.
+    /// Number of threads.
     threads: usize,
-    /// Whether the last one has ended, and nobody waits for an answer.
+    /// Whether the last thread has ended and all suspended reads have been answered.
     is_over: bool,
 }
 
@@ -59,7 +59,7 @@ impl Session {
         })
     }
 
-    /// Calls the file system. A panic of its becomes `EIO`.
+    /// Calls the file system. A panic results in `EIO`.
     pub(crate) fn call<T>(
         &self,
         call: &'static str,
@@ -72,7 +72,7 @@ impl Session {
         })
     }
 
-    /// Calls the file system where there is nothing to answer.
+    /// Calls a method of the file system that returns nothing.
     pub(crate) fn tell(&self, call: &'static str, told: impl FnOnce(&dyn FileSystem)) {
         let _ = self.call(call, |files| {
             told(files);
@@ -85,16 +85,16 @@ impl Session {
         let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| cause.downcast_ref::<String>().cloned());
         let message = text.unwrap_or_else(|| "something that is not text".into());
-        // There is nobody left to be told of a panic of the hook.
+        // Ignore a panic of the hook, which cannot be reported.
         let _ = catch_unwind(AssertUnwindSafe(|| hook(&Panicked { call, message })));
     }
 
-    /// One more thread serves.
+    /// Registers a thread.
     pub(crate) fn enter(&self) {
         lock(&self.serving).threads += 1;
     }
 
-    /// One thread has ended; the last one leaves nobody waiting for an answer.
+    /// Unregisters a thread. The last one fails all suspended reads.
     pub(crate) fn leave(&self) {
         let mut serving = lock(&self.serving);
         serving.threads -= 1;
@@ -114,10 +114,10 @@ impl Session {
         }
     }
 
-    /// Has all threads end. What is asked until they have is refused.
+    /// Stops all threads. Requests that arrive until they end are refused.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, SeqCst);
-        // It can only fail if it was written very often, and then it can be read.
+        // This fails only if the counter overflows, and the eventfd is readable then.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
@@ -125,19 +125,19 @@ impl Session {
         self.is_stopping.load(SeqCst)
     }
 
-    /// Whether somebody answers the kernel.
+    /// Returns whether requests are served.
     pub(crate) fn is_serving(&self) -> bool {
         !self.is_stopping() && !lock(&self.serving).is_over
     }
 
-    /// Waits until nobody does.
+    /// Waits until the last thread has ended.
     pub(crate) fn wait(&self) {
         let serving = lock(&self.serving);
         let ended = self.ended.wait_while(serving, |serving| !serving.is_over);
         drop(ended.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs what tells the kernel something, unless the mount ends.
+    /// Runs a function that sends a notification to the kernel, unless the mount ends.
     pub(crate) fn notifying<T>(&self, notify: impl FnOnce() -> Answer<T>) -> Answer<T> {
         self.notifying.fetch_add(1, SeqCst);
         let told = if self.is_stopping() { Err(Errno::NOTCONN) } else { notify() };
@@ -145,7 +145,7 @@ impl Session {
         told
     }
 
-    /// Whether somebody is telling the kernel something.
+    /// Returns whether a notification is being sent.
     pub(crate) fn is_notifying(&self) -> bool {
         self.notifying.load(SeqCst) > 0
     }

@@ -1,4 +1,4 @@
-//! Starting a program that has nothing of ours.
+//! Starting a program that inherits nothing from this process.
 #![allow(unsafe_code)]
 
 use rustix::io::{Errno, FdFlags};
@@ -9,10 +9,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 
-/// Starts a program in a session of its own. It reads from `stdin` and writes to nowhere; it has no
-/// other descriptors, and no signals are blocked.
+/// Starts a program in a separate session.
 ///
-/// The memory of this process is not copied for it, however much that is.
+/// It reads from `stdin`, and its output is discarded. It has no other descriptors, and no signals
+/// are blocked. The memory of this process is not copied, regardless of its size.
 pub(crate) fn spawn(
     program: &CStr,
     arguments: &[CString],
@@ -27,8 +27,9 @@ pub(crate) fn spawn(
     let attributes = Attributes::new()?;
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     let mut pid = 0;
-    // SAFETY: both lists are of strings that end with a zero, end with a null themselves, and live
-    // longer than the call, as do the actions and attributes, which were made by their own calls.
+    // SAFETY: both lists contain zero-terminated strings, end with a null pointer themselves, and
+    // outlive the call, as do the actions and attributes, which were initialized by their own
+    // functions.
     let result = unsafe {
         libc::posix_spawn(
             &raw mut pid,
@@ -43,12 +44,12 @@ pub(crate) fn spawn(
     Pid::from_raw(pid).ok_or(Errno::CHILD)
 }
 
-/// What others in this process have opened without saying that it is not for other programs.
+/// Returns descriptors that other code in this process has opened without close-on-exec.
 fn inherited() -> Vec<RawFd> {
     let Ok(open) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let inherited = numbers.filter(|fd: &RawFd| {
-        // SAFETY: it is only asked for its flags, and that fails if it is closed by now.
+        // SAFETY: only the flags of the descriptor are read, and this fails if it has been closed.
         let flags =
             (*fd > 2).then(|| rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(*fd) }));
         flags.is_some_and(|flags| flags.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)))
@@ -65,64 +66,64 @@ fn check(result: c_int) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
 }
 
-/// What is done to the descriptors before the program runs.
+/// Operations on the descriptors before the program runs.
 struct Actions(libc::posix_spawn_file_actions_t);
 
 impl Actions {
     fn new() -> Result<Self, Errno> {
         let mut actions = MaybeUninit::uninit();
-        // SAFETY: the call fills in what it is given, or fails.
+        // SAFETY: the call initializes its argument, or fails.
         check(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
-        // SAFETY: it has not failed.
+        // SAFETY: the call has not failed.
         Ok(Self(unsafe { actions.assume_init() }))
     }
 
     fn take(&mut self, from: RawFd, to: RawFd) -> Result<(), Errno> {
-        // SAFETY: the actions were made by `new`; numbers alone are noted.
+        // SAFETY: the actions were initialized by `new`; only the numbers are recorded.
         check(unsafe { libc::posix_spawn_file_actions_adddup2(&raw mut self.0, from, to) })
     }
 
     fn open_null(&mut self, to: RawFd) -> Result<(), Errno> {
         let (path, flags) = (c"/dev/null", libc::O_WRONLY);
-        // SAFETY: the actions were made by `new`; the path is copied.
+        // SAFETY: the actions were initialized by `new`; the path is copied.
         check(unsafe {
             libc::posix_spawn_file_actions_addopen(&raw mut self.0, to, path.as_ptr(), flags, 0)
         })
     }
 
     fn close(&mut self, fd: RawFd) -> Result<(), Errno> {
-        // SAFETY: the actions were made by `new`; the number alone is noted.
+        // SAFETY: the actions were initialized by `new`; only the number is recorded.
         check(unsafe { libc::posix_spawn_file_actions_addclose(&raw mut self.0, fd) })
     }
 }
 
 impl Drop for Actions {
     fn drop(&mut self) {
-        // SAFETY: they were made by `new`, and nobody has them any more.
+        // SAFETY: the actions were initialized by `new`, and no other reference to them exists.
         unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
     }
 }
 
-/// What the program begins as.
+/// Attributes of the new process.
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
     fn new() -> Result<Self, Errno> {
         let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the call fills in what it is given, or fails.
+        // SAFETY: the call initializes its argument, or fails.
         check(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
-        // SAFETY: it has not failed.
+        // SAFETY: the call has not failed.
         let mut attributes = Self(unsafe { attributes.assume_init() });
         let mut signals = MaybeUninit::uninit();
-        // SAFETY: the call fills in what it is given; it cannot fail with memory of ours.
+        // SAFETY: the call initializes its argument; it cannot fail with valid memory.
         let none = unsafe {
             libc::sigemptyset(signals.as_mut_ptr());
             signals.assume_init()
         };
-        // SAFETY: the attributes were made above; the set is copied.
+        // SAFETY: the attributes were initialized above; the set is copied.
         check(unsafe { libc::posix_spawnattr_setsigmask(&raw mut attributes.0, &raw const none) })?;
         let flags = libc::POSIX_SPAWN_SETSID | libc::POSIX_SPAWN_SETSIGMASK as c_short;
-        // SAFETY: the attributes were made above.
+        // SAFETY: the attributes were initialized above.
         check(unsafe { libc::posix_spawnattr_setflags(&raw mut attributes.0, flags) })?;
         Ok(attributes)
     }
@@ -130,7 +131,7 @@ impl Attributes {
 
 impl Drop for Attributes {
     fn drop(&mut self) {
-        // SAFETY: they were made by `new`, and nobody has them any more.
+        // SAFETY: the attributes were initialized by `new`, and no other reference to them exists.
         unsafe { libc::posix_spawnattr_destroy(&raw mut self.0) };
     }
 }

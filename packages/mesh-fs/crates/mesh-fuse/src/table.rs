@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it.
+//! The mount table of the kernel.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,33 +8,33 @@ use std::path::PathBuf;
 
 const PATH: &str = "/proc/self/mountinfo";
 
-/// One of our mounts, where it is now.
+/// A mount and its current location.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The device's two numbers, with a colon between them.
+    /// Major and minor number of the device, separated by a colon.
     pub device: String,
-    /// Where it is: directories above it may have been renamed.
+    /// Current path; directories above it may have been renamed.
     pub point: PathBuf,
-    /// Whether something else is mounted over it, which an unmount would meet first.
+    /// Whether something else is mounted over it, which an unmount would affect instead.
     pub is_covered: bool,
 }
 
-/// Finds what has that source, and that type.
+/// Finds the mounts with this file system type and source.
 pub(crate) fn find(kind: &str, source: &str) -> io::Result<Vec<Mounted>> {
     let table = fs::read(PATH)?;
     Ok(find_in(&table, |line| line.kind == kind.as_bytes() && line.source == source.as_bytes()))
 }
 
-/// Finds the mount of a number, as `statx` tells it; none if it is not mounted any more.
+/// Finds a mount by its id, as returned by `statx`; `None` if it is not mounted any more.
 ///
 /// # Errors
-/// The table cannot be read.
+/// The mount table cannot be read.
 pub fn find_mount(number: u64) -> io::Result<Option<Mounted>> {
     let table = fs::read(PATH)?;
     Ok(find_in(&table, |line| line.id == number.to_string().as_bytes()).pop())
 }
 
-/// One line: `36 35 98:0 /root /point options [fields] - type source options`.
+/// A line of the table: `36 35 98:0 /root /point options [fields] - type source options`.
 struct Line<'a> {
     id: &'a [u8],
     parent: &'a [u8],
@@ -66,7 +66,7 @@ fn find_in(table: &[u8], is_ours: impl Fn(&Line<'_>) -> bool) -> Vec<Mounted> {
     mounted.collect()
 }
 
-/// Blanks and the like are told as a backslash and three octal digits.
+/// Decodes escapes: whitespace and backslashes appear as a backslash and three octal digits.
 fn unescape(mut escaped: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(escaped.len());
     while let Some((first, rest)) = escaped.split_first() {

@@ -1,4 +1,4 @@
-//! A thread that receives requests and has them answered.
+//! Worker threads that receive and serve requests.
 
 use crate::device::Device;
 use crate::error::MountError;
@@ -12,20 +12,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// Room for one request: the kernel wants 8 KiB at least; with more it forgets more at once.
+/// Size of the receive buffer. The kernel requires at least 8 KiB; with more, it can forget more
+/// inodes in one request.
 const ROOM: usize = 64 * 1024;
-/// How long to wait for a request when only those are left that keep others from ending.
+/// Poll interval for requests while a stopping thread waits for notifications to complete.
 const LAST_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// A thread that receives requests and has them answered.
+/// A worker thread that receives and serves requests.
 struct Worker {
     session: Arc<Session>,
     device: Arc<Device>,
-    /// Wakes this thread alone for a request, and all threads for the end.
+    /// Epoll instance that wakes a single thread for a request, and all threads for the end.
     bell: OwnedFd,
 }
 
-/// Starts one thread.
+/// Starts a worker thread.
 pub(crate) fn start(
     number: usize,
     session: &Arc<Session>,
@@ -58,7 +59,7 @@ impl Worker {
                         break;
                     }
                 }
-                // The one who asked was interrupted, or we were.
+                // The requesting process or this thread was interrupted.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 // The mount has ended.
                 Err(_) => break,
@@ -70,7 +71,7 @@ impl Worker {
         session.leave();
     }
 
-    /// Waits for the next request; tells whether there will be any.
+    /// Waits for the next request; returns false when the thread must end.
     fn wait(&self) -> bool {
         if self.session.is_stopping() {
             return self.wait_last();
@@ -80,7 +81,7 @@ impl Worker {
         matches!(rung, Ok(_) | Err(Errno::INTR))
     }
 
-    /// As long as somebody tells the kernel something, it may need answers to be done with that.
+    /// While notifications are being sent, the kernel may send requests that they depend on.
     fn wait_last(&self) -> bool {
         if !self.session.is_notifying() {
             return false;

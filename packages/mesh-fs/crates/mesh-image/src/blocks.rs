@@ -1,4 +1,4 @@
-//! The blocks of files: in one file that only grows, which all images of a mount use.
+//! Data blocks of files, in an append-only file that all images of a mount share.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -10,30 +10,30 @@ use mesh_chunks::ChunkId;
 use crate::error::ImageError;
 use crate::format::BLOCK;
 
-/// So many blocks that no image uses any more are not worth copying the others.
+/// Minimum number of unused blocks that justifies copying the used ones into a new file.
 const WASTE_MIN: u32 = (64 << 20) / BLOCK as u32;
 
-/// Blocks of files on disk, and where those of each file are.
+/// Data blocks of files on disk, and the location of each file.
 ///
-/// What was kept is never written again: somebody may be reading it in an older image.
+/// Completed blocks are never overwritten: a process may be reading them through an older image.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     path: PathBuf,
     file: File,
-    /// Blocks of files by their content: the first one.
+    /// First block of each content that has been written.
     kept: HashMap<ChunkId, u32>,
-    /// Blocks that are in use by what is kept, and will be by what is being written.
+    /// Number of blocks of completed content, and number including reserved blocks.
     kept_len: u32,
     len: u32,
-    /// What was given out since the last [`Blocks::keep`], and how many blocks of it.
+    /// First block of each content that was reserved since the last [`Blocks::keep`].
     fresh: HashMap<ChunkId, u32>,
-    /// Which of what was kept is used by the image that is being planned.
+    /// Number of blocks that the image being planned uses, and their contents.
     used_len: u64,
     used: HashMap<ChunkId, ()>,
 }
 
 impl Blocks {
-    /// Makes the file.
+    /// Creates the file.
     pub(crate) fn make(path: PathBuf) -> Result<Self, ImageError> {
         let failed = ImageError::system("make a file", &path);
         let options =
@@ -43,7 +43,7 @@ impl Blocks {
         Ok(Self { path, file, kept, kept_len: 0, len: 0, fresh, used_len: 0, used })
     }
 
-    /// How many there are.
+    /// Number of blocks.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
@@ -56,7 +56,7 @@ impl Blocks {
         &self.file
     }
 
-    /// Gives the first block of some content, and whether it has to be written there.
+    /// Returns the first block for some content, and whether the content must be written there.
     pub(crate) fn take(&mut self, content: ChunkId, count: u64) -> Result<(u32, bool), ImageError> {
         if count == 0 {
             return Ok((0, false));
@@ -74,9 +74,9 @@ impl Blocks {
         Ok((start, true))
     }
 
-    /// Notes that all that was given out has been written.
+    /// Marks all reserved blocks as written.
     pub(crate) fn keep(&mut self) -> Result<(), ImageError> {
-        // The last block of a file ends where the file does, and the kernel reads whole ones.
+        // A file may end within its last block, but the kernel reads whole blocks.
         let failed = ImageError::system("write a file", &self.path);
         self.file.set_len(u64::from(self.len) * BLOCK).map_err(failed)?;
         self.kept.extend(self.fresh.drain());
@@ -85,11 +85,11 @@ impl Blocks {
         Ok(())
     }
 
-    /// Takes back what was given out.
+    /// Releases all reserved blocks.
     pub(crate) fn give_up(&mut self) {
         self.fresh.clear();
         self.len = self.kept_len;
-        // If this fails, there is less room and nothing else is wrong.
+        // If this fails, disk space is wasted, but nothing else is wrong.
         let _ = self.file.set_len(u64::from(self.len) * BLOCK);
         self.begin();
     }
@@ -99,7 +99,7 @@ impl Blocks {
         self.used_len = 0;
     }
 
-    /// Whether more than half of them are of no use to the image that was planned.
+    /// Returns whether the planned image uses less than half of the blocks.
     pub(crate) fn is_wasteful(&self) -> bool {
         let unused = u64::from(self.len).saturating_sub(self.used_len);
         unused > u64::from(WASTE_MIN) && unused * 2 > u64::from(self.len)

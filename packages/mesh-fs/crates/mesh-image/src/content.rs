@@ -1,4 +1,4 @@
-//! The bytes of files, from the chunks of a store to their places, by several threads.
+//! Copying the content of files from a store into an image by several threads.
 
 use std::fs::File;
 use std::io;
@@ -16,35 +16,35 @@ use crate::error::ImageError;
 use crate::format::{BLOCK, Layout};
 use crate::plan::{Place, Plan, nodes, pieces};
 
-/// More threads than this do not help.
+/// Maximum number of threads; more of them are not faster.
 const THREADS_MAX: usize = 8;
-/// Long files are divided into parts of so many pieces, so that several threads may write one.
+/// Number of extents in a part of a file. Several threads can write parts of a long file.
 const PART_LEN: usize = 256;
 
-/// Where bytes are written.
+/// Files that are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Targets<'a> {
     pub(crate) image: &'a File,
     pub(crate) blocks: &'a Blocks,
-    /// The image, for errors.
+    /// Path of the image for errors.
     pub(crate) path: &'a Path,
 }
 
-/// Some extents of a file.
+/// A range of the extents of a file.
 struct Part {
     node: NodeId,
     first: usize,
     end: usize,
 }
 
-/// What was not as it should be.
+/// Missing chunks, and the first error.
 #[derive(Default)]
 struct Failures {
     missing: Vec<ChunkId>,
     error: Option<ImageError>,
 }
 
-/// Writes what the blocks of files do not have yet, and the tails behind inodes.
+/// Writes file content that the blocks do not contain yet, and the inline tails of files.
 pub(crate) fn write(
     tree: &Tree,
     store: &Store,
@@ -61,7 +61,7 @@ pub(crate) fn write(
             let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.missing.append(&mut missing);
             if let Err(error) = written {
-                // The others need not go on.
+                // Stop the other threads.
                 next.store(parts.len(), Ordering::Relaxed);
                 failures.error.get_or_insert(error);
             }
@@ -70,7 +70,7 @@ pub(crate) fn write(
     let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     thread::scope(|scope| {
         (1..threads.min(parts.len())).for_each(|_| {
-            // Where no more threads can be had, this one does it all.
+            // If no thread can be created, this one does all the work.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         });
         work();
@@ -98,7 +98,7 @@ fn parts(tree: &Tree, plan: &Plan) -> Vec<Part> {
     parts
 }
 
-/// From which byte of a file on it has to be written.
+/// Returns the offset in a file from which its content must be written.
 fn first_needed(place: &Place) -> u64 {
     match place.layout {
         _ if place.is_new => 0,
@@ -133,11 +133,11 @@ fn write_part(
     Ok(())
 }
 
-/// Where the bytes of one file go.
+/// Locations of the content of one file.
 struct Destination<'a> {
     place: &'a Place,
     targets: Targets<'a>,
-    /// Of a file with holes: where each piece is in the blocks of files.
+    /// For a file with holes, the offset of each piece in the blocks.
     starts: Vec<u64>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Destination<'a> {
         Self { place, targets, starts: starts.collect() }
     }
 
-    /// Writes bytes that lie in the file from `start` on.
+    /// Writes bytes that are at offset `start` of the file.
     fn write(&self, bytes: &[u8], start: u64) -> io::Result<()> {
         let blocks = self.targets.blocks.file();
         let first = u64::from(self.place.start) * BLOCK;

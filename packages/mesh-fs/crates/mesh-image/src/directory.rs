@@ -1,10 +1,10 @@
-//! Names in a directory: in blocks, each with its entries before their names.
+//! Directory blocks. Each block contains its entries, followed by their names.
 
 use mesh_snapshot::{NodeId, Tree};
 
 use crate::format::{BLOCK, ENTRY_LEN, entry_type};
 
-/// The names of a directory with those of itself and of the one it is in, sorted by their bytes.
+/// Returns the names of a directory including `.` and `..`, sorted by their bytes.
 fn names(tree: &Tree, directory: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
     let mut own =
         [(&b"."[..], directory), (&b".."[..], tree.parent(directory))].into_iter().peekable();
@@ -16,7 +16,7 @@ fn names(tree: &Tree, directory: NodeId) -> impl Iterator<Item = (&[u8], NodeId)
     })
 }
 
-/// How long its blocks are: all but the last take a whole one, whatever is said of them.
+/// Returns the length of the directory; all blocks except the last count as full.
 pub(crate) fn size(tree: &Tree, directory: NodeId) -> u64 {
     let (mut before, mut len) = (0, 0);
     for (name, _) in names(tree, directory) {
@@ -30,7 +30,7 @@ pub(crate) fn size(tree: &Tree, directory: NodeId) -> u64 {
     before + len
 }
 
-/// Writes the blocks; `number` gives what a node is known by in the image.
+/// Encodes the blocks. `number` returns the inode number of a node in the image.
 pub(crate) fn encode(tree: &Tree, directory: NodeId, number: impl Fn(NodeId) -> u64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut block = Vec::new();
@@ -59,7 +59,7 @@ fn put_block(
     let mut name_at = block.len() * ENTRY_LEN;
     for (name, node) in block {
         out.extend(number(*node).to_le_bytes());
-        // A block has 4096 bytes.
+        // The cast is lossless: a block has 4096 bytes.
         out.extend((name_at as u16).to_le_bytes());
         out.extend([entry_type(tree.attributes(*node).kind), 0]);
         name_at += name.len();

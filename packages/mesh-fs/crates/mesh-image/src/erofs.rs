@@ -1,4 +1,4 @@
-//! Mounting images: as files where the kernel does that, else as block devices.
+//! Mounting of images, from files if the kernel supports it, and otherwise from loop devices.
 
 use std::fs;
 use std::io;
@@ -22,12 +22,12 @@ const WHAT: &str = "mounting an erofs image";
 const REMEDY: &str = "run as root, on a kernel with erofs (modprobe erofs) and, before Linux 6.12, \
                       loop devices; or take way=\"fuse\"";
 
-/// Makes a mount of an image that is nowhere in the tree.
+/// Creates a detached mount of an image.
 pub(crate) fn mount(image: &Image) -> Result<OwnedFd, ImageError> {
     let forbidden = |said| ImageError::Forbidden { what: WHAT, said, remedy: REMEDY };
     match mount_files(&image.path, image.blocks.as_deref()) {
         Ok(mount) => Ok(mount),
-        // A kernel that mounts no files asks for a device, or takes our words for others.
+        // ENOTBLK: this kernel mounts block devices only.
         Err(Refusal { errno: Errno::NOTBLK, .. }) => {
             let open = |path: &Path| {
                 LoopDevice::open(path).map_err(|error| forbidden(format!("a loop device: {error}")))
@@ -47,17 +47,17 @@ fn mount_files(image: &Path, blocks: Option<&Path>) -> Result<OwnedFd, Refusal> 
     make(KIND, &options, false)
 }
 
-/// Sees whether images can be mounted here, with one that has nothing in it.
+/// Checks whether images can be mounted on this machine, by mounting an empty one.
 pub(crate) fn try_out(folder: &Folder) -> Result<(), ImageError> {
     let path = folder.path().join("empty");
     fs::write(&path, empty()).map_err(ImageError::system("write an image", &path))?;
     let tried = mount(&Image { path: path.clone(), blocks: None });
-    // It goes with the folder, if not now.
+    // If the file cannot be removed now, it is removed with the folder.
     let _: io::Result<()> = fs::remove_file(&path);
     tried.map(drop)
 }
 
-/// An image of an empty directory.
+/// Returns an image of an empty directory.
 fn empty() -> Vec<u8> {
     let root = (INODES_AT / INODE_ALIGNMENT) as u16;
     let mut out =

@@ -1,4 +1,4 @@
-//! Why a tree is not shown: one variant for each thing that a caller does differently.
+//! Errors of images. Each variant is a case that a caller handles differently.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,63 +7,63 @@ use mesh_chunks::{ChunkId, StoreError};
 use mesh_fuse::MountError;
 use rustix::io::Errno;
 
-/// Why an image is not shown, or nothing can be written over a tree.
+/// Reason why an image or an overlay cannot be shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// This machine does not do it, whatever the tree: take another way.
+    /// This machine does not support it for any tree. Use another backend.
     #[error("{what} is not possible here: {said}: {remedy}")]
     Forbidden {
-        /// What was tried.
+        /// Operation that is not supported.
         what: &'static str,
-        /// What the system said.
+        /// Message of the system.
         said: String,
-        /// What to do.
+        /// Suggested remedy.
         remedy: &'static str,
     },
-    /// Chunks are not in the store, or are damaged there: fetch them, and try again.
+    /// Chunks are missing or damaged in the store. Fetch them and try again.
     #[error("{} chunks are missing, one of them {}: fetch them again", .0.len(), .0[0])]
     Missing(Vec<ChunkId>),
-    /// The disk has no room for the image.
+    /// The disk has no space for the image.
     #[error(
         "no room for the image in {}: free some, or name another folder for what the host keeps",
         folder.display()
     )]
     Full {
-        /// Where it was to be.
+        /// Folder of the image.
         folder: PathBuf,
     },
-    /// The image would take more than may be kept.
+    /// The image would exceed the budget.
     #[error("the image takes {bytes} bytes, and {budget} may be kept: allow more of them")]
     OverBudget {
-        /// How many it has.
+        /// Size of the image in bytes.
         bytes: u64,
-        /// How many it may have.
+        /// Maximum size in bytes.
         budget: u64,
     },
-    /// An image has 16 TiB at most.
+    /// The tree exceeds the maximum of 16 TiB for an image.
     #[error("there are more than 16 TiB of files: show them in another way")]
     TooLarge,
-    /// The directory is not one where something may be shown, or nothing would tidy up.
+    /// The mountpoint is not suitable, or the guardian process cannot be started.
     #[error(transparent)]
     Point(#[from] MountError),
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The system failed in something that it should be able to do.
+    /// A system call failed that is expected to work.
     #[error("cannot {doing} at {}: {source}", path.display())]
     System {
-        /// What was tried.
+        /// Operation that failed.
         doing: &'static str,
-        /// With what.
+        /// Path of the operation.
         path: PathBuf,
-        /// What it said.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl ImageError {
-    /// Whether this machine does not do it, whatever the tree.
+    /// Returns whether this machine does not support it for any tree.
     pub fn is_forbidden(&self) -> bool {
         match self {
             Self::Forbidden { .. } => true,
@@ -72,7 +72,7 @@ impl ImageError {
         }
     }
 
-    /// A failure of the system; one for want of room is told apart.
+    /// Converts a system error; a lack of disk space becomes `Full`.
     pub(crate) fn system<E: Into<io::Error>>(
         doing: &'static str,
         path: &Path,

@@ -1,4 +1,4 @@
-//! A folder for one mount, of which nothing stays behind.
+//! A folder with the files of one mount, which is always removed in the end.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,18 +17,19 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::ImageError;
 
-/// Where such folders are, in the folder of what the host keeps.
+/// Directory of these folders in the host's cache folder.
 const SHELF: &str = "shown";
-/// What the lock of a folder is called, behind its name.
+/// Suffix of the name of a folder's lock file.
 const LOCK: &str = ".lock";
-/// The kernel takes sources of mounts up to 255 bytes, and files in the folder are such.
+/// Maximum length of the path of a folder in bytes. The kernel limits the source of a mount, which
+/// is a file in the folder, to 255 bytes.
 const PATH_LEN_MAX: usize = 220;
 
-/// What is done when this process has died: `$1` is the folder.
+/// Shell script that cleans up after this process has died; `$1` is the folder.
 ///
-/// What is mounted from files in it is unmounted, and what is mounted in it; files with `deleted`
-/// behind their names are those of devices whose file was removed. It begins anew after each, as
-/// the table is another then.
+/// It unmounts everything that is mounted from files in the folder or inside it. The kernel appends
+/// `deleted` to the name of a loop device's backing file that was removed. The script reads the
+/// mount table again after each unmount, because the table has changed.
 const TIDYING: &str = r#"
 trap '' HUP INT QUIT TERM PIPE TSTP TTIN TTOU
 cd /
@@ -69,23 +70,24 @@ rm -rf -- "$1"
 rm -f -- "$1.lock"
 "#;
 
-/// A folder of a mount's own, until this is closed or dropped, or until this process dies.
+/// A dedicated folder for a mount. It is removed by `close`, on drop, or when this process dies.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Held as long as the folder is in use.
+    /// Locked as long as the folder is in use.
     lock: File,
     guardian: Mutex<Option<Guardian>>,
-    /// The process that has made it.
+    /// Process that created the folder.
     owner: u32,
 }
 
 impl Folder {
-    /// Makes one in the folder of what the host keeps, and removes those whose owners are gone and
-    /// could not be tidied up after.
+    /// Creates a folder in the host's cache folder `kept`.
+    ///
+    /// It also removes folders whose owners and guardians have died.
     ///
     /// # Errors
-    /// [`ImageError::Full`] and [`ImageError::System`]: it cannot be made.
+    /// [`ImageError::Full`] and [`ImageError::System`]: the folder cannot be created.
     pub fn make(kept: &Path) -> Result<Self, ImageError> {
         let shelf = kept.join(SHELF);
         own_folder(&shelf)?;
@@ -111,19 +113,19 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it is: a path from the root on.
+    /// Absolute path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes a directory in it.
+    /// Creates a directory in it.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf, ImageError> {
         let path = self.path.join(name);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map(|()| path.clone()).map_err(ImageError::system("make a folder", &path))
     }
 
-    /// Removes it with all that is in it. What was mounted from it must not be any more.
+    /// Removes the folder with everything in it. Mounts from it must be unmounted already.
     pub fn close(&self) {
         if self.owner != process::id() {
             return;
@@ -132,7 +134,7 @@ impl Folder {
         let Some(guardian) = guardian else { return };
         match remove(&self.path, &self.lock) {
             Ok(()) => guardian.dismiss(),
-            // It tries it in its way.
+            // On drop, the guardian cleans up by running the script.
             Err(_) => drop(guardian),
         }
     }
@@ -143,7 +145,7 @@ impl Drop for Folder {
         if self.owner == process::id() {
             self.close();
         } else {
-            // The guardian is that of the process that has made the folder.
+            // The guardian belongs to the process that created the folder.
             std::mem::forget(self.guardian.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
@@ -155,21 +157,21 @@ fn lock_path(path: &Path) -> PathBuf {
     OsString::from_vec(name).into()
 }
 
-/// Makes the lock of a folder that is not there yet.
+/// Creates and locks the lock file of a folder that does not exist yet.
 fn lock_new(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);
     loop {
         let lock = options.open(lock_path(path))?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
-        // Who removes what others left may have taken it for such.
+        // Another process may have removed the lock file as stale before it was locked.
         if lock.metadata()?.nlink() > 0 {
             return Ok(lock);
         }
     }
 }
 
-/// Removes a folder, and then its lock, which this process holds.
+/// Removes a folder, and then its lock file, which this process has locked.
 fn remove(path: &Path, _held: &File) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if Errno::from_io_error(&error) != Some(Errno::NOENT) => Err(error),
@@ -177,8 +179,9 @@ fn remove(path: &Path, _held: &File) -> io::Result<()> {
     }
 }
 
-/// Unmounts and removes what processes of this user have left in the folder of what the host keeps:
-/// processes that were killed together with their guardians.
+/// Unmounts and removes what killed processes of this user have left in the host's cache folder.
+///
+/// This is only necessary if a process was killed together with its guardian.
 pub fn remove_left(kept: &Path) {
     let shelf = kept.join(SHELF);
     if shelf.is_dir()
@@ -189,7 +192,7 @@ pub fn remove_left(kept: &Path) {
     }
 }
 
-/// Removes what nobody holds any more, as far as that can be done.
+/// Removes folders that are not locked, and ignores errors.
 fn sweep(shelf: &Path) {
     for entry in fs::read_dir(shelf).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -197,9 +200,9 @@ fn sweep(shelf: &Path) {
         let path = shelf.join(OsString::from_vec(name.to_vec()));
         let Ok(lock) = File::open(entry.path()) else { continue };
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // A guardian goes to work when it is dropped: it unmounts, and removes the folder.
+            // On drop, the guardian runs the script, which unmounts and removes the folder.
             drop(Guardian::start(TIDYING, &[path.as_os_str()]));
-            // What is still mounted in it stays.
+            // If something in the folder is still mounted, the folder is kept.
             let _ = remove(&path, &lock);
         }
     }

@@ -1,26 +1,26 @@
-//! The numbers and records of erofs, as the kernel reads them from the image.
+//! Constants and on-disk structures of erofs.
 //!
-//! All is little-endian. An inode is known by where it is: its byte in the image, divided by 32.
+//! All numbers are little-endian. The number of an inode is its offset in the image divided by 32.
 
 use mesh_snapshot::{Attributes, Kind};
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub(crate) const BLOCK: u64 = 4096;
-/// Where the superblock is.
+/// Offset of the superblock.
 pub(crate) const SUPERBLOCK_AT: usize = 1024;
-/// Where the one slot of the table of further devices is: behind the superblock.
+/// Offset of the only slot of the device table, after the superblock.
 const DEVICE_SLOT_AT: usize = SUPERBLOCK_AT + 128;
-/// Where the inodes begin: behind that slot.
+/// Offset of the first inode, after that slot.
 pub(crate) const INODES_AT: u64 = DEVICE_SLOT_AT as u64 + DEVICE_SLOT_LEN as u64;
-/// Inodes lie at multiples of this.
+/// Alignment of inodes in bytes.
 pub(crate) const INODE_ALIGNMENT: u64 = 32;
-/// Bytes of an inode with times to the nanosecond.
+/// Length of an extended inode in bytes, which has timestamps in nanoseconds.
 pub(crate) const INODE_LEN: u64 = 64;
-/// Bytes of an entry of a directory, without its name.
+/// Length of a directory entry without its name, in bytes.
 pub(crate) const ENTRY_LEN: usize = 12;
-/// Bytes of an entry in the map of a file with holes.
+/// Length of an entry in the map of a file with holes, in bytes.
 pub(crate) const MAP_ENTRY_LEN: u64 = 4;
-/// What the map of such a file has for a hole.
+/// Map entry of a hole.
 pub(crate) const HOLE: u32 = u32::MAX;
 
 const MAGIC: u32 = 0xe0f5_e1e2;
@@ -28,32 +28,32 @@ const DEVICE_SLOT_LEN: usize = 128;
 const CHUNKED_FILES: u32 = 0x4;
 const DEVICE_TABLE: u32 = 0x8;
 
-/// Where the bytes of an inode are.
+/// Location of the data of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layout {
-    /// In blocks one behind the other.
+    /// In contiguous blocks.
     Plain {
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
-    /// In such blocks, and the rest behind the inode, in the same block as that.
+    /// In contiguous blocks, with the tail after the inode in the same block as the inode.
     Inline {
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
-        /// Bytes of the rest.
+        /// Length of the tail in bytes.
         tail: u16,
     },
-    /// In pieces, whose first blocks are in a map behind the inode.
+    /// In pieces, whose first blocks are listed in a map after the inode.
     Mapped {
-        /// How many pieces there are.
+        /// Number of pieces.
         pieces: u32,
-        /// Each has two to the power of this blocks.
+        /// Binary logarithm of the number of blocks in a piece.
         piece_bits: u8,
     },
 }
 
 impl Layout {
-    /// Bytes behind the inode and its extended attributes.
+    /// Number of bytes after the inode and its extended attributes.
     pub(crate) fn behind_len(self) -> u64 {
         match self {
             Self::Plain { .. } => 0,
@@ -71,23 +71,23 @@ impl Layout {
     }
 }
 
-/// What an inode says besides the attributes of its node.
+/// Fields of an inode that are not attributes of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inode {
     pub(crate) layout: Layout,
-    /// The first of its blocks.
+    /// First block.
     pub(crate) start: u32,
-    /// Of a directory its own, else that of the node.
+    /// Encoded length for a directory, otherwise the size of the node.
     pub(crate) size: u64,
-    /// Bytes of its extended attributes with their header.
+    /// Length of the extended attributes with their header, in bytes.
     pub(crate) xattrs_len: u32,
-    /// For systems whose numbers of inodes have 32 bits.
+    /// Inode number for systems with 32-bit inode numbers.
     pub(crate) number: u32,
 }
 
-/// Writes an inode.
+/// Encodes an inode.
 pub(crate) fn inode(out: &mut Vec<u8>, inode: &Inode, given: &Attributes) {
-    // Bit 0: with 64 bytes; then where the bytes are.
+    // Bit 0 marks an extended inode of 64 bytes; the layout follows.
     put16(out, 1 | inode.layout.number() << 1);
     put16(out, xattr_count(inode.xattrs_len));
     put16(out, file_type(given.kind) | given.permissions);
@@ -111,13 +111,12 @@ pub(crate) fn inode(out: &mut Vec<u8>, inode: &Inode, given: &Attributes) {
     out.extend([0; 16]);
 }
 
-/// What an inode says of the length of its extended attributes: nothing, or the header and so many
-/// words, less one.
+/// Encodes the length of extended attributes: 0, or the number of words after the header plus 1.
 fn xattr_count(len: u32) -> u16 {
     if len == 0 { 0 } else { ((len - 12) / 4 + 1) as u16 }
 }
 
-/// The longest extended attributes that an inode can have, header included.
+/// Maximum length of the extended attributes of an inode in bytes, including the header.
 pub(crate) const XATTRS_LEN_MAX: usize = 12 + 4 * (u16::MAX as usize - 1);
 
 fn file_type(kind: Kind) -> u16 {
@@ -132,7 +131,7 @@ fn file_type(kind: Kind) -> u16 {
     }
 }
 
-/// What an entry of a directory has for a kind.
+/// Encodes the kind in a directory entry.
 pub(crate) fn entry_type(kind: Kind) -> u8 {
     match kind {
         Kind::File => 1,
@@ -145,42 +144,42 @@ pub(crate) fn entry_type(kind: Kind) -> u8 {
     }
 }
 
-/// The number of a device, in the kernel's 32 bits.
+/// Encodes a device number in the kernel's 32 bits.
 fn device(number: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     (minor & 0xff) | major << 8 | (minor & !0xff) << 12
 }
 
-/// What the superblock says.
+/// Fields of the superblock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Superblock {
     pub(crate) root: u16,
     pub(crate) inodes: u64,
-    /// Blocks of the image itself; those of files come behind them.
+    /// Number of blocks of the image itself. The data blocks of files follow them.
     pub(crate) blocks: u32,
-    /// Blocks of files, in a second file; without any, there is no such file.
+    /// Number of data blocks in the second file, which does not exist if the number is 0.
     pub(crate) file_blocks: u32,
     pub(crate) has_maps: bool,
 }
 
-/// Writes the image up to the first inode.
+/// Encodes the image up to the first inode.
 pub(crate) fn head(superblock: &Superblock) -> Vec<u8> {
     let mut out = vec![0; SUPERBLOCK_AT];
     let has_device = superblock.file_blocks > 0;
     put32(&mut out, MAGIC);
-    // Neither a checksum of it nor any feature that old kernels may leave out.
+    // No checksum and no compatible features.
     out.extend([0; 8]);
     out.push(BLOCK.trailing_zeros() as u8);
     out.push(0);
     put16(&mut out, superblock.root);
     out.extend(superblock.inodes.to_le_bytes());
-    // The time of inodes without a time of their own, of which there are none.
+    // Timestamp of compact inodes, which the image does not contain.
     out.extend([0; 12]);
     put32(&mut out, superblock.blocks);
-    // Inodes and shared attributes are counted from the beginning of the image.
+    // Inodes and shared attributes are addressed from the start of the image.
     out.extend([0; 8]);
-    // Without a name of its own: an overlay over one with a name goes by its numbers of inodes,
-    // which are others in the next image.
+    // No UUID: overlayfs would otherwise rely on the inode numbers of this file system, which
+    // differ in the next image.
     out.extend([0; 16]);
     out.extend(*b"mesh\0\0\0\0\0\0\0\0\0\0\0\0");
     let chunked = if superblock.has_maps { CHUNKED_FILES } else { 0 };
@@ -202,7 +201,7 @@ fn put16(out: &mut Vec<u8>, number: u16) {
     out.extend(number.to_le_bytes());
 }
 
-/// Writes a number of 32 bits.
+/// Appends a 32-bit number.
 pub(crate) fn put32(out: &mut Vec<u8>, number: u32) {
     out.extend(number.to_le_bytes());
 }

@@ -1,4 +1,4 @@
-//! The image but for the bytes of files: superblock, inodes, names, links.
+//! The image without the content of files: superblock, inodes, directories, links.
 
 use std::fs::File;
 use std::io;
@@ -11,13 +11,13 @@ use crate::format::{self, BLOCK, HOLE, INODE_ALIGNMENT, Inode, Layout, Superbloc
 use crate::plan::{Place, Plan, nodes, pieces};
 use crate::xattrs;
 
-/// So much is written at once.
+/// Number of bytes that are written at once.
 const PORTION: usize = 1 << 20;
 
-/// Writes it; the tails of files behind their inodes are left zero.
+/// Writes the image. The inline tails of files are left zero.
 pub(crate) fn write(image: &File, tree: &Tree, plan: &Plan, file_blocks: u32) -> io::Result<()> {
     let superblock = Superblock {
-        // The root is the first of all.
+        // The root is the first inode, so its number fits into 16 bits.
         root: number(&plan.places[0]) as u16,
         inodes: tree.len() as u64,
         blocks: plan.blocks,
@@ -31,7 +31,7 @@ pub(crate) fn write(image: &File, tree: &Tree, plan: &Plan, file_blocks: u32) ->
     }
     for (node, place) in nodes(tree).zip(&plan.places) {
         let bytes = own_bytes(tree, plan, node);
-        // Of a file even the tail is not its own.
+        // The tail of a file is also file content and is written elsewhere.
         let end = bytes.len().saturating_sub(tail_len(place));
         if end > 0 {
             out.advance(u64::from(place.start) * BLOCK)?;
@@ -42,7 +42,7 @@ pub(crate) fn write(image: &File, tree: &Tree, plan: &Plan, file_blocks: u32) ->
     out.flush()
 }
 
-/// What a node is known by in the image.
+/// Returns the inode number of a node in the image.
 fn number(place: &Place) -> u64 {
     place.at / INODE_ALIGNMENT
 }
@@ -54,7 +54,7 @@ fn tail_len(place: &Place) -> usize {
 fn put_inode(out: &mut Vec<u8>, tree: &Tree, plan: &Plan, node: NodeId) {
     let place = &plan.places[node.0 as usize];
     let given = tree.attributes(node);
-    // Blocks of files come behind those of the image.
+    // Data blocks of files follow the blocks of the image.
     let before = if given.kind == Kind::File { plan.blocks } else { 0 };
     let inode = Inode {
         layout: place.layout,
@@ -68,14 +68,14 @@ fn put_inode(out: &mut Vec<u8>, tree: &Tree, plan: &Plan, node: NodeId) {
     let mut next = inode.start;
     for piece in pieces(tree.extents(node), place.size, place.layout) {
         format::put32(out, if piece.has_bytes { next } else { HOLE });
-        // It was seen that all of them can be counted so.
+        // The plan has verified that block numbers fit into 32 bits.
         next += if piece.has_bytes { piece.blocks as u32 } else { 0 };
     }
     let bytes = own_bytes(tree, plan, node);
     out.extend(&bytes[bytes.len() - tail_len(place).min(bytes.len())..]);
 }
 
-/// The bytes of a node that are in the description of the tree itself.
+/// Returns the data of a node that is contained in the description of the tree.
 fn own_bytes(tree: &Tree, plan: &Plan, node: NodeId) -> Vec<u8> {
     match tree.attributes(node).kind {
         Kind::Directory => {
@@ -86,7 +86,7 @@ fn own_bytes(tree: &Tree, plan: &Plan, node: NodeId) -> Vec<u8> {
     }
 }
 
-/// Bytes that are written one behind the other.
+/// Buffered sequential output.
 struct Sequel<'a> {
     image: &'a File,
     written: u64,
@@ -94,7 +94,7 @@ struct Sequel<'a> {
 }
 
 impl Sequel<'_> {
-    /// Goes on to a byte of the image, with zeros up to there.
+    /// Advances to an offset of the image, and fills the gap with zeros.
     fn advance(&mut self, to: u64) -> io::Result<()> {
         let gap = to - (self.written + self.pending.len() as u64);
         self.pending.resize(self.pending.len() + gap as usize, 0);

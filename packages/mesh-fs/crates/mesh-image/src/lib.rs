@@ -1,13 +1,13 @@
-//! A snapshot as an erofs image that is mounted, and what a host writes over it.
+//! Snapshots as mounted erofs images, and overlays for writes of a host.
 //!
 //! # Layout
-//! - [`Writer`] writes images of trees: a `plan` says where everything lies, in the numbers of
-//!   `format`; `inodes` are written with `directory` and `xattrs`, and `content` goes to the
-//!   [`blocks`](Image::blocks) of files, which all images of a writer share;
-//! - [`Shown`] mounts them at a directory, through `erofs`, and `mounting` puts one in the place of
-//!   the other; a `loop_device` does for kernels that mount no files;
-//! - [`Overlay`] lets programs of the host write over a tree, whoever shows that;
-//! - all files are in a [`Folder`] of the mount's own, of which nothing stays behind.
+//! - [`Writer`] writes images of trees: a `plan` assigns locations to everything, with the
+//!   constants of `format`. `inodes` are written with `directory` and `xattrs`, and `content` goes
+//!   to the data [`blocks`](Image::blocks) of files, which all images of a writer share;
+//! - [`Shown`] mounts images at a directory through `erofs`, and `mounting` replaces one mount by
+//!   the next. Kernels that cannot mount files use a `loop_device`;
+//! - [`Overlay`] lets programs of the host write over a tree, regardless of how the tree is shown;
+//! - all files are in a [`Folder`] dedicated to the mount, which is always removed in the end.
 
 mod blocks;
 mod content;

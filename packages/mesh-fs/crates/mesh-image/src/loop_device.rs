@@ -1,4 +1,4 @@
-//! Files as block devices, for kernels that mount no files.
+//! Files as block devices, for kernels that cannot mount files.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// How often another process may be faster in taking a device.
+/// Maximum number of attempts if other processes take the same free device first.
 const TRIES_MAX: usize = 32;
 const GET_FREE: libc::Ioctl = 0x4c82;
 const CONFIGURE: libc::Ioctl = 0x4c0a;
 const READ_ONLY: u32 = 1;
-/// The device is free again when nobody uses it any more.
+/// The kernel releases the device after its last use.
 const AUTOCLEAR: u32 = 4;
 
-/// What the kernel calls `loop_config`.
+/// `loop_config` of the kernel.
 #[repr(C)]
 struct Config {
     fd: u32,
@@ -26,7 +26,7 @@ struct Config {
     reserved: [u64; 8],
 }
 
-/// What the kernel calls `loop_info64`.
+/// `loop_info64` of the kernel.
 #[repr(C)]
 struct Settings {
     before: [u64; 5],
@@ -37,8 +37,9 @@ struct Settings {
     after: [u64; 2],
 }
 
-/// A file as a block device that can be read; it goes when this is dropped and nothing is mounted
-/// from it.
+/// A file as a read-only block device.
+///
+/// The device is released when this is dropped and nothing is mounted from it.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     path: PathBuf,
@@ -46,12 +47,12 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Takes a free device for a file.
+    /// Attaches a file to a free device.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
         for _ in 0..TRIES_MAX {
-            // SAFETY: the call takes no memory of ours.
+            // SAFETY: this ioctl does not access memory of this process.
             let number = check(unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) })?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = OpenOptions::new().read(true).open(&path)?;
@@ -71,7 +72,7 @@ impl LoopDevice {
 
 fn configure(device: &File, file: &File) -> Result<(), Errno> {
     let config = Config {
-        // A descriptor is not negative.
+        // The cast is lossless: a file descriptor is not negative.
         fd: file.as_raw_fd() as u32,
         block_size: 0,
         settings: Settings {
@@ -84,7 +85,7 @@ fn configure(device: &File, file: &File) -> Result<(), Errno> {
         },
         reserved: [0; 8],
     };
-    // SAFETY: the kernel reads a structure of this form, which lives longer than the call.
+    // SAFETY: the kernel reads a structure of this layout, which outlives the call.
     check(unsafe { libc::ioctl(device.as_raw_fd(), CONFIGURE, &raw const config) }).map(drop)
 }
 
@@ -96,5 +97,5 @@ fn check(result: libc::c_int) -> Result<libc::c_int, Errno> {
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-// As the kernel has them.
+// The sizes in the kernel.
 const _: () = assert!(mem::size_of::<Settings>() == 232 && mem::size_of::<Config>() == 304);

@@ -1,4 +1,4 @@
-//! File systems put into the tree of the system, one in the place of another, and taken away.
+//! Mounting, replacing and unmounting file systems.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,16 +13,16 @@ use rustix::mount::{
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
 };
 
-/// Puts a mount below the one that is there. Linux has it since 6.5.
+/// `MOVE_MOUNT_BENEATH`: mounts below the existing mount. Available since Linux 6.5.
 const BENEATH: MoveMountFlags = MoveMountFlags::from_bits_retain(0x200);
-/// What the kernel says of why it does not mount is as long as this at most.
+/// Size of the buffer for a message of the kernel about a failed mount, in bytes.
 const REASON_LEN: usize = 4096;
 
-/// Why the kernel does not mount.
+/// Reason why the kernel did not mount a file system.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) errno: Errno,
-    /// In its own words, or in those of the number.
+    /// Message of the kernel, or the description of `errno`.
     pub(crate) said: String,
 }
 
@@ -32,7 +32,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// Makes a mount that is nowhere in the tree.
+/// Creates a detached mount.
 pub(crate) fn make(
     kind: &str,
     options: &[(&str, &OsStr)],
@@ -56,45 +56,46 @@ pub(crate) fn make(
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
 }
 
-/// The last thing that the kernel has said of why it does not mount.
+/// Returns the last message of the kernel about a failed mount.
 fn reason(context: &OwnedFd, errno: Errno) -> String {
     let mut last = io::Error::from(errno).to_string();
     let mut line = [0; REASON_LEN];
     while let Ok(len) = rustix::io::read(context, &mut line) {
         let said = String::from_utf8_lossy(&line[..len]);
-        // Each has a letter before it that says how bad it is.
+        // Each message starts with a letter for its severity and a space.
         last = format!("{} ({})", said.get(2..).unwrap_or(&said).trim(), io::Error::from(errno));
     }
     last
 }
 
-/// A path by which the kernel finds what is open, whatever letters are in its name.
+/// Returns a path to an open file that needs no escaping.
 pub(crate) fn by_number(fd: BorrowedFd<'_>) -> OsString {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// Opens a directory so that others may be told of it by its number.
+/// Opens a directory so that its path can be passed by its descriptor.
 pub(crate) fn directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
-/// A directory where one file system after another is shown.
+/// A directory at which one file system after another is mounted.
 #[derive(Debug)]
 pub(crate) struct Place {
     point: PathBuf,
-    /// The numbers of our mounts there, the one that is seen last.
+    /// Ids of our mounts there; the visible one is last.
     mounts: Vec<u64>,
 }
 
 impl Place {
-    /// Takes a directory, where nothing is shown yet.
+    /// Creates the place for a directory at which nothing is mounted yet.
     pub(crate) fn new(point: PathBuf) -> Self {
         Self { point, mounts: Vec::new() }
     }
 
-    /// Shows a file system, in the place of the one before if there is one: who opens something
-    /// sees the one or the other, and who has it open goes on in the one before.
+    /// Mounts a file system, and replaces the previous one atomically, if there is one.
+    ///
+    /// An open sees either the old or the new file system. Files that are open stay in the old one.
     pub(crate) fn show(&mut self, mount: &OwnedFd) -> io::Result<()> {
         let number = number(mount)?;
         let Some(before) = self.mounts.last().copied() else {
@@ -102,7 +103,7 @@ impl Place {
             self.mounts.push(number);
             return Ok(());
         };
-        // What somebody else has mounted over it stays over the new one.
+        // If someone else has mounted over the previous mount, that mount must stay on top.
         let is_ours = find_mount(before)?.is_some_and(|found| !found.is_covered);
         let beneath = if is_ours { self.put(mount, BENEATH) } else { Err(Errno::INVAL) };
         match beneath {
@@ -111,7 +112,8 @@ impl Place {
                 self.mounts.insert(last, number);
                 self.take_away(before)?;
             }
-            // Then the one before stays behind it until all are taken away.
+            // The kernel does not support it. Mount on top; the previous mount stays below until
+            // `clear`.
             Err(Errno::INVAL) => {
                 self.put(mount, MoveMountFlags::empty())?;
                 self.mounts.push(number);
@@ -129,11 +131,11 @@ impl Place {
     fn take_away(&mut self, number: u64) -> io::Result<()> {
         if let Some(found) = find_mount(number)? {
             if found.is_covered {
-                // What would be taken away is not ours.
+                // The unmount would affect a mount that is not ours.
                 return Err(Errno::BUSY.into());
             }
             match unmount(&found.point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-                // Somebody else was faster.
+                // Someone else has unmounted it.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -142,7 +144,7 @@ impl Place {
         Ok(())
     }
 
-    /// Takes away all that is shown, even if files of it are open.
+    /// Unmounts all our mounts, even if their files are open.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         while let Some(last) = self.mounts.last() {
             self.take_away(*last)?;
@@ -150,19 +152,19 @@ impl Place {
         Ok(())
     }
 
-    /// Whether something of ours is shown.
+    /// Returns whether one of our mounts is visible.
     pub(crate) fn is_open(&self) -> bool {
         let shown = self.mounts.last().map(|last| find_mount(*last));
         shown.is_some_and(|found| found.is_ok_and(|found| found.is_some()))
     }
 
-    /// Where that is.
+    /// The mountpoint.
     pub(crate) fn point(&self) -> &Path {
         &self.point
     }
 }
 
-/// The number that the mount table has for a mount.
+/// Returns the id of a mount in the mount table.
 fn number(mount: &OwnedFd) -> io::Result<u64> {
     let told = statx(mount, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     if told.stx_mask & StatxFlags::MNT_ID.bits() == 0 {

@@ -1,4 +1,4 @@
-//! What the programs of one host write over a tree, for that host alone.
+//! Writes of one host over a tree, visible on that host only.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,46 +21,48 @@ const WHAT: &str = "writing over files of the client";
 const REMEDY: &str = "run as root, on a kernel with overlayfs, and with a folder for what the host \
                       keeps that is on a disk of the host or a tmpfs; or take way=\"unpack\"";
 
-/// A tree with what is written over it, at a directory.
+/// A mount that combines a tree with the writes of this host.
 #[derive(Debug)]
 pub struct Overlay {
     folder: Arc<Folder>,
     place: Place,
     lower: PathBuf,
     upper: PathBuf,
-    /// How many were made; each has a directory of its own to work in.
+    /// Number of mounts created; each has a separate work directory.
     made: u64,
-    /// When the directory of what is written was changed last by us, and not by the host.
+    /// Change time of the upper directory after we last set its attributes.
     adopted: Option<(i64, i64)>,
 }
 
 impl Overlay {
-    /// Takes an empty directory to show it at; keeps what is written in the folder, and sees
-    /// whether that can be done.
+    /// Prepares an overlay at an empty directory, and checks that it can be mounted.
+    ///
+    /// The folder contains the files that are written.
     ///
     /// # Errors
-    /// [`ImageError::Forbidden`]: not on this machine, or not in this folder;
-    /// [`ImageError::Point`]: not at this directory.
+    /// [`ImageError::Forbidden`]: not supported on this machine or in this folder;
+    /// [`ImageError::Point`]: the directory is not suitable.
     pub fn new(folder: Arc<Folder>, point: &Path) -> Result<Self, ImageError> {
         let place = Place::new(check_point(point, false)?);
         let (lower, upper) = (folder.directory("lower")?, folder.directory("upper")?);
         let mut overlay = Self { folder, place, lower, upper, made: 0, adopted: None };
-        // Over nothing, and nowhere in the tree.
+        // Test with an empty tree and a detached mount.
         drop(overlay.make()?);
         Ok(overlay)
     }
 
-    /// Where the tree is to be mounted that is shown.
+    /// The directory at which the tree must be mounted.
     pub fn lower(&self) -> &Path {
         &self.lower
     }
 
-    /// Shows what is mounted there now, with what was written: in the place of what was shown
-    /// before, in one step. Who has a file open goes on in it.
+    /// Mounts the overlay over what is mounted at `lower` now, and replaces the previous overlay.
+    ///
+    /// The replacement is atomic. Files that are open stay in the previous overlay.
     ///
     /// # Errors
-    /// [`ImageError::Forbidden`]: overlayfs does not take it; [`ImageError::System`]: it cannot be
-    /// put there.
+    /// [`ImageError::Forbidden`]: overlayfs rejects the configuration; [`ImageError::System`]: the
+    /// overlay cannot be mounted at the directory.
     pub fn show(&mut self) -> Result<(), ImageError> {
         let upper = self.upper.clone();
         self.adopt_root().map_err(ImageError::system("set the attributes of a folder", &upper))?;
@@ -80,8 +82,8 @@ impl Overlay {
             ("lowerdir", &paths[0]),
             ("upperdir", &paths[1]),
             ("workdir", &paths[2]),
-            // Only without all of these the tree below may be another one the next time; and two
-            // overlays share what is written while somebody has files open in the older one.
+            // With these options the lower tree may differ in the next mount, and two overlays may
+            // share the upper directory while files are open in the older one.
             ("redirect_dir", OsStr::new("nofollow")),
             ("index", OsStr::new("off")),
             ("metacopy", OsStr::new("off")),
@@ -95,8 +97,10 @@ impl Overlay {
         })
     }
 
-    /// The directory itself is that of what is written: it is as the one of the tree, until the
-    /// host writes there.
+    /// Copies the attributes of the tree's root to the upper directory.
+    ///
+    /// The upper directory provides the root of the overlay. The attributes are not copied any more
+    /// once a program of the host has changed it.
     fn adopt_root(&mut self) -> io::Result<()> {
         let (told, own) = (fs::metadata(&self.lower)?, fs::metadata(&self.upper)?);
         if self.adopted.is_some_and(|adopted| adopted != (own.ctime(), own.ctime_nsec())) {
@@ -112,12 +116,13 @@ impl Overlay {
         Ok(())
     }
 
-    /// Whether nobody else has taken it away.
+    /// Returns whether the overlay is mounted; false if someone else has unmounted it.
     pub fn is_open(&self) -> bool {
         self.place.is_open()
     }
 
-    /// Takes it away, even if files of it are open; what was written goes with the folder.
+    /// Unmounts the overlay, even if its files are open. The written files are removed with the
+    /// folder.
     ///
     /// # Errors
     /// Something else is mounted over it.

@@ -1,4 +1,4 @@
-//! Where everything of a tree lies in its image.
+//! Locations of everything of a tree in its image.
 
 use mesh_snapshot::{Attributes, ChunkId, Extent, Kind, NodeId, Tree};
 
@@ -8,42 +8,42 @@ use crate::error::ImageError;
 use crate::format::{BLOCK, INODE_ALIGNMENT, INODE_LEN, INODES_AT, Layout, MAP_ENTRY_LEN};
 use crate::xattrs;
 
-/// How many pieces a file with holes has at most, so that its map stays short: longer files have
-/// longer pieces.
+/// Maximum number of pieces of a file with holes, which limits its map. Longer files have longer
+/// pieces.
 const PIECES_MAX: u64 = 1 << 16;
 
-/// Where one node lies.
+/// Location of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The byte of its inode in the image.
+    /// Offset of the inode in the image.
     pub(crate) at: u64,
     pub(crate) xattrs_len: u32,
     pub(crate) layout: Layout,
-    /// The first of its blocks: among those of files for a file, else in the image.
+    /// First block: in the data blocks for a file, otherwise in the image.
     pub(crate) start: u32,
     pub(crate) size: u64,
-    /// Whether the blocks of files do not have its bytes yet.
+    /// Whether the content must still be written to the data blocks.
     pub(crate) is_new: bool,
 }
 
 impl Place {
-    /// Where that is which lies behind its inode and extended attributes.
+    /// Offset of the data after the inode and its extended attributes.
     pub(crate) fn behind(&self) -> u64 {
         self.at + INODE_LEN + u64::from(self.xattrs_len)
     }
 }
 
-/// Where all of a tree lies.
+/// Locations of all nodes of a tree.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// By node.
+    /// Indexed by node.
     pub(crate) places: Vec<Place>,
-    /// Blocks of the image itself.
+    /// Number of blocks of the image itself.
     pub(crate) blocks: u32,
     pub(crate) has_maps: bool,
 }
 
-/// Finds a place for everything; what files need is taken from their blocks.
+/// Plans the image of a tree, and reserves data blocks for its files.
 pub(crate) fn plan(tree: &Tree, files: &mut Blocks) -> Result<Plan, ImageError> {
     let mut plan = Plan { places: Vec::with_capacity(tree.len()), blocks: 0, has_maps: false };
     let mut end = INODES_AT;
@@ -75,9 +75,9 @@ pub(crate) fn plan(tree: &Tree, files: &mut Blocks) -> Result<Plan, ImageError> 
     all.filter(|all| *all < u32::MAX).map(|_| plan).ok_or(ImageError::TooLarge)
 }
 
-/// All nodes of a tree, in the order in which they lie in the image.
+/// Returns all nodes of a tree in the order of their inodes in the image.
 pub(crate) fn nodes(tree: &Tree) -> impl Iterator<Item = NodeId> + use<> {
-    // A tree has fewer nodes than that.
+    // The cast is lossless: node ids have 32 bits.
     (0..tree.len() as u32).map(NodeId)
 }
 
@@ -92,7 +92,7 @@ fn blocks_of(layout: Layout) -> u32 {
     }
 }
 
-/// How the bytes of a node are laid out.
+/// Returns the layout of the data of a node.
 fn layout(
     extents: &[Extent],
     given: &Attributes,
@@ -113,7 +113,7 @@ fn layout(
     let blocks = u32::try_from(size / BLOCK).map_err(|_| ImageError::TooLarge)?;
     let tail = size % BLOCK;
     let is_fitting = INODE_LEN + u64::from(xattrs_len) + tail <= BLOCK;
-    // A link is read in one go, from behind its inode or from a block of its own.
+    // The kernel reads the target of a link from one place: inline, or from a separate block.
     Ok(match tail {
         0 => Layout::Plain { blocks },
         _ if is_fitting => Layout::Inline { blocks, tail: tail as u16 },
@@ -121,8 +121,9 @@ fn layout(
     })
 }
 
-/// The first place from `end` on where an inode may be: its beginning is in one block, and so is
-/// all of it where bytes lie behind it.
+/// Returns the first valid offset from `end` on for an inode.
+///
+/// The inode itself must not cross a block boundary, nor must an inode with its inline tail.
 fn fitting(end: u64, xattrs_len: u32, layout: Layout) -> u64 {
     let len = match layout {
         Layout::Inline { tail, .. } => INODE_LEN + u64::from(xattrs_len) + u64::from(tail),
@@ -131,7 +132,7 @@ fn fitting(end: u64, xattrs_len: u32, layout: Layout) -> u64 {
     if end % BLOCK + len > BLOCK { end.next_multiple_of(BLOCK) } else { end }
 }
 
-/// How many blocks of files a file takes.
+/// Returns the number of data blocks of a file.
 fn count(tree: &Tree, file: NodeId, layout: Layout) -> u64 {
     let Layout::Mapped { .. } = layout else { return u64::from(blocks_of(layout)) };
     let size = tree.attributes(file).size;
@@ -139,15 +140,15 @@ fn count(tree: &Tree, file: NodeId, layout: Layout) -> u64 {
     pieces.into_iter().filter(|piece| piece.has_bytes).map(|piece| piece.blocks).sum()
 }
 
-/// A part of a file with holes.
+/// A piece of a file with holes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
-    /// Whether any of it is not in a hole.
+    /// Whether any part of it is not in a hole.
     pub(crate) has_bytes: bool,
     pub(crate) blocks: u64,
 }
 
-/// The pieces of a file with holes; none for others.
+/// Returns the pieces of a file with holes; empty for other files.
 pub(crate) fn pieces(extents: &[Extent], size: u64, layout: Layout) -> Vec<Piece> {
     let Layout::Mapped { pieces, piece_bits } = layout else { return Vec::new() };
     let len = BLOCK << piece_bits;
@@ -167,7 +168,7 @@ pub(crate) fn pieces(extents: &[Extent], size: u64, layout: Layout) -> Vec<Piece
     found
 }
 
-/// What the blocks of a file are known by: its bytes, and how they are laid out.
+/// Returns the key of a file's data blocks, a hash of its content and layout.
 fn key(extents: &[Extent], layout: Layout) -> ChunkId {
     let (kind, count) = match layout {
         Layout::Plain { blocks } | Layout::Inline { blocks, .. } => (0_u8, blocks),
@@ -182,5 +183,5 @@ fn key(extents: &[Extent], layout: Layout) -> ChunkId {
     ChunkId::of(&bytes)
 }
 
-// What lies behind an inode is a whole number of these, so that a map is where it is looked for.
+// The map starts directly after the extended attributes, so this offset must be aligned.
 const _: () = assert!(INODE_LEN.is_multiple_of(MAP_ENTRY_LEN));

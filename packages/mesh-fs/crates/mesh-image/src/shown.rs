@@ -1,4 +1,4 @@
-//! One tree after another at a directory, each by an image.
+//! A directory that shows one tree after another by images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,7 @@ use crate::mounting::Place;
 use crate::overlay::Overlay;
 use crate::writer::Writer;
 
-/// A directory that shows trees by images, until this is closed or dropped, or until this process
-/// dies.
+/// A directory that shows trees by images, until it is closed or dropped, or this process dies.
 #[derive(Debug)]
 pub struct Shown {
     folder: Arc<Folder>,
@@ -25,22 +24,23 @@ pub struct Shown {
     overlay: Option<Overlay>,
 }
 
-/// How trees are shown.
+/// Options for showing trees.
 #[derive(Clone, Debug)]
 pub struct ShownOptions {
-    /// The folder of what the host keeps.
+    /// The host's cache folder.
     pub kept: PathBuf,
-    /// How many bytes an image may take.
+    /// Maximum size of an image in bytes.
     pub budget_bytes: u64,
     /// Whether programs of the host may write over the tree.
     pub is_writable: bool,
 }
 
 impl Shown {
-    /// Takes an empty directory, and sees whether images can be mounted on this machine.
+    /// Opens an empty directory, and checks that images can be mounted on this machine.
     ///
     /// # Errors
-    /// [`ImageError::is_forbidden`]: take another way; others: take another directory.
+    /// If [`ImageError::is_forbidden`] is true, use another backend; otherwise use another
+    /// directory.
     pub fn open(point: &Path, options: &ShownOptions) -> Result<Self, ImageError> {
         let folder = Arc::new(Folder::make(&options.kept)?);
         erofs::try_out(&folder)?;
@@ -56,15 +56,17 @@ impl Shown {
         Ok(Self { folder, writer, place: Place::new(point), overlay })
     }
 
-    /// Shows a tree, whose chunks are in a store, in the place of the one before: who opens
-    /// something sees the one or the other, and who has it open goes on in the one before.
+    /// Shows a tree, whose chunks must be in the store, and replaces the previous one atomically.
+    ///
+    /// An open sees either the old or the new tree. Files that are open stay in the old one.
     ///
     /// # Errors
-    /// See [`Writer::write`]; and the kernel may refuse to mount it. The tree before is shown then.
+    /// See [`Writer::write`]. The kernel may also refuse the mount. The previous tree stays
+    /// visible.
     pub fn show(&mut self, tree: &Tree, store: &Store) -> Result<(), ImageError> {
         let image = self.writer.write(tree, store)?;
         let mounted = erofs::mount(&image);
-        // The kernel holds on to what it has mounted.
+        // The mount keeps the file alive.
         let _ = fs::remove_file(&image.path);
         let mount = mounted?;
         let failed = ImageError::system("mount an image", self.place.point());
@@ -72,12 +74,12 @@ impl Shown {
         self.overlay.as_mut().map_or(Ok(()), Overlay::show)
     }
 
-    /// Whether nobody else has taken it away.
+    /// Returns whether it is mounted; false if someone else has unmounted it.
     pub fn is_open(&self) -> bool {
         self.overlay.as_ref().map_or_else(|| self.place.is_open(), Overlay::is_open)
     }
 
-    /// Takes it away, even if files of it are open.
+    /// Unmounts it, even if its files are open.
     ///
     /// # Errors
     /// Something else is mounted over it.
@@ -92,7 +94,7 @@ impl Shown {
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        // Who wants to know closes it.
+        // Call `close` to handle errors.
         let _ = self.close();
     }
 }

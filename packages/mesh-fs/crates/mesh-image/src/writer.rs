@@ -1,4 +1,4 @@
-//! Images of one tree after another, in a folder; they share the blocks of files.
+//! Writing images of one tree after another into a folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,37 +17,38 @@ use crate::plan::{Plan, plan};
 /// An image on disk.
 #[derive(Debug)]
 pub struct Image {
-    /// The image: all but the blocks of files.
+    /// The image without the data blocks of files.
     pub path: PathBuf,
-    /// Those blocks, which the image names as a further device; none if there are none.
+    /// The data blocks, to which the image refers as an additional device; `None` if it has none.
     pub blocks: Option<PathBuf>,
 }
 
 /// Writes images of one tree after another.
 ///
-/// What a file has is written once, however many images and files have it. When most of what was
-/// written is in no use any more, the next image begins with blocks of its own.
+/// The content of a file is written once for all files and images that contain it. When most of the
+/// data blocks are unused, the next image starts a new file of blocks.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
     budget: u64,
     blocks: Option<Blocks>,
-    /// How many files were made, of any kind.
+    /// Number of files created, of any kind.
     made: u64,
 }
 
 impl Writer {
-    /// Writes into a folder of its own; each image takes at most so many bytes, with its blocks.
+    /// Creates a writer for a dedicated folder. `budget` is the maximum size in bytes of an image
+    /// with its blocks.
     pub fn new(folder: &Path, budget: u64) -> Self {
         Self { folder: folder.to_owned(), budget, blocks: None, made: 0 }
     }
 
-    /// Writes the image of a tree, whose chunks are in a store.
+    /// Writes the image of a tree, whose chunks must be in the store.
     ///
     /// # Errors
-    /// [`ImageError::Missing`]: the store has not all chunks; [`ImageError::Full`] and
-    /// [`ImageError::OverBudget`]: there is no room. Nothing is left then, and images before are as
-    /// they were.
+    /// [`ImageError::Missing`]: the store does not contain all chunks; [`ImageError::Full`] and
+    /// [`ImageError::OverBudget`]: no space is left. On an error, partial files are removed and
+    /// earlier images are unchanged.
     pub fn write(&mut self, tree: &Tree, store: &Store) -> Result<Image, ImageError> {
         let mut blocks = match self.blocks.take() {
             Some(blocks) => blocks,
@@ -55,7 +56,7 @@ impl Writer {
         };
         let mut planned = plan(tree, &mut blocks);
         if planned.is_ok() && blocks.is_wasteful() {
-            // The old ones go when nobody reads an older image any more.
+            // The old blocks are freed when no older image is in use any more.
             let _ = fs::remove_file(blocks.path());
             blocks = Blocks::make(self.next_path("blocks"))?;
             planned = plan(tree, &mut blocks);

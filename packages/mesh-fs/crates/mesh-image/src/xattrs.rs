@@ -1,10 +1,10 @@
-//! Extended attributes, as they lie behind an inode.
+//! Extended attributes as they are stored after an inode.
 
 use crate::format::XATTRS_LEN_MAX;
 
-/// Bytes before the attributes: no filter, and none that are shared between inodes.
+/// Length of the header, which contains no name filter and no shared attributes.
 const HEADER_LEN: usize = 12;
-/// Beginnings of names that are written as a number.
+/// Prefixes of names that are encoded as a number.
 const PREFIXES: [(&[u8], u8); 5] = [
     (b"user.", 1),
     (b"system.posix_acl_access", 2),
@@ -13,8 +13,10 @@ const PREFIXES: [(&[u8], u8); 5] = [
     (b"security.", 6),
 ];
 
-/// Gives the bytes of some attributes, a multiple of four; none if there are no attributes, or
-/// only such as the format has no place for.
+/// Encodes extended attributes; the length is a multiple of four.
+///
+/// The result is empty if no attribute can be encoded. Attributes that the format cannot represent
+/// are left out.
 pub(crate) fn encode<'a>(xattrs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in xattrs {
@@ -40,7 +42,7 @@ pub(crate) fn encode<'a>(xattrs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> 
     out
 }
 
-/// The number of the beginning of a name, and the rest of the name.
+/// Returns the number of the prefix of a name, and the rest of the name.
 fn split(name: &[u8]) -> Option<(u8, &[u8])> {
     PREFIXES.iter().find_map(|(prefix, number)| Some((*number, name.strip_prefix(*prefix)?)))
 }

@@ -1,4 +1,4 @@
-//! Listings and contents, put together in the order of the tree.
+//! Combines listings and contents in the order of the tree.
 
 use crate::content::file_reader::Content;
 use crate::error::SnapshotError;
@@ -10,27 +10,27 @@ use crate::walk::file_stat::Look;
 use crate::walk::listing::{Listed, Listing, What, join};
 use std::collections::HashMap;
 
-/// A file of a snapshot, where it was found first.
+/// A file of a snapshot, under the name at which it was found first.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) look: Look,
     pub(crate) xattrs: Xattrs,
-    /// Its first extent among all; it has those up to the next file's.
+    /// Index of its first extent. Its extents end where those of the next file begin.
     pub(crate) first: u32,
     pub(crate) is_whole: bool,
-    /// By the number of its path.
+    /// Index in `Assembly::directories`.
     directory: u32,
     name: Box<[u8]>,
 }
 
-/// What a tree is described by, and where its files are.
+/// The description of a tree, and the locations of its files.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     pub(crate) stream: Vec<u8>,
     /// In the order of the tree.
     pub(crate) files: Vec<File>,
     pub(crate) extents: Vec<Extent>,
-    /// Paths of directories with files.
+    /// Paths of the directories.
     directories: Vec<Box<[u8]>>,
 }
 
@@ -39,7 +39,7 @@ impl Assembly {
         join(&self.directories[file.directory as usize], &file.name)
     }
 
-    /// The extents of a file, by the number of it.
+    /// Returns the extents of a file by its index.
     pub(crate) fn extents(&self, file: usize) -> &[Extent] {
         let end = self.files.get(file + 1).map_or(self.extents.len(), |next| next.first as usize);
         &self.extents[self.files[file].first as usize..end]
@@ -51,16 +51,16 @@ struct Assembler {
     assembly: Assembly,
     listings: Listings,
     contents: Vec<Option<Content>>,
-    /// The first names of files that may have others, by their numbers.
+    /// First names of files that may have more, by the number of the file.
     first_names: HashMap<u32, Vec<u8>>,
-    /// The directories around, from the root on, each with the names that are still to come.
+    /// Stack of open directories, from the root, with the names that are still to be added.
     open: Vec<(u32, std::vec::IntoIter<Listed>)>,
 }
 
-/// Puts a tree together.
+/// Assembles a tree.
 ///
 /// # Errors
-/// The description gets too long.
+/// The description exceeds its maximum length.
 pub(crate) fn assemble(
     root: Listing,
     listings: Listings,
@@ -101,7 +101,7 @@ pub(crate) fn assemble(
 }
 
 impl Assembler {
-    /// Goes into a directory, whose node has been written.
+    /// Descends into a directory, whose node has been written.
     fn open(&mut self, listing: Listing) {
         let number = self.assembly.directories.len() as u32;
         self.assembly.directories.push(listing.path);
@@ -118,7 +118,7 @@ impl Assembler {
                 self.writer.close();
             }
             What::Directory(Some(inside)) => {
-                // If it was not there to be listed, it is gone.
+                // A directory without a listing vanished before it was listed.
                 let Some(listing) = self.listings[inside as usize].take() else { return };
                 self.writer.name(&name);
                 let metadata = listing.look.metadata();

@@ -1,4 +1,4 @@
-//! The content of files, read in chunks by a pool of threads.
+//! Contents of files, read and split into chunks by a pool of threads.
 
 pub(crate) mod chunker;
 pub(crate) mod file_reader;

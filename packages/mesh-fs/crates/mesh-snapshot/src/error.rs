@@ -1,107 +1,107 @@
-//! What can go wrong, by what can be done about it.
+//! Errors of snapshots. Each variant is a case that a caller handles differently.
 
 use mesh_chunks::ChunkId;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a tree could not be taken.
+/// Reason why a snapshot could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The directory to be taken is not there, or it is no directory.
+    /// The directory does not exist or is not a directory.
     #[error("cannot take {}: give a directory that can be listed", path.display())]
     Root {
-        /// That directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// Something inside cannot be read.
+    /// A file or directory inside cannot be read.
     #[error(
         "cannot read {}: make it readable, ignore it, or skip what is unreadable",
         path.display()
     )]
     Unreadable {
-        /// What cannot be read.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A file was never the same before and after its reading.
+    /// A file changed during each attempt to read it.
     #[error(
         "{} changes while it is read: ignore it, or wait until nobody writes it",
         path.display()
     )]
     Changing {
-        /// That file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A pattern of what is to be ignored has no meaning.
+    /// An ignore pattern is invalid.
     #[error("bad pattern {pattern:?} in {place}: {why}: correct it")]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// The options, or the path of a file.
+        /// Where the pattern is defined: the options, or the path of an ignore file.
         place: String,
-        /// What is wrong with it.
+        /// Why the pattern is invalid.
         why: String,
     },
-    /// Directories are nested more than [`DEPTH_MAX`](crate::DEPTH_MAX) times.
+    /// Directories are nested more than [`DEPTH_MAX`](crate::DEPTH_MAX) levels deep.
     #[error("{} is nested too deeply: ignore it", path.display())]
     TooDeep {
-        /// The directory that is too deep.
+        /// Path of the directory that is too deep.
         path: PathBuf,
     },
-    /// What describes the tree would be larger than [`STREAM_LEN_MAX`](crate::STREAM_LEN_MAX).
+    /// The description would be longer than [`STREAM_LEN_MAX`](crate::STREAM_LEN_MAX).
     #[error("the tree has too many files: ignore some, or take a directory inside it")]
     TooLarge,
 }
 
-/// Why a chunk could not be had from the files it was found in.
+/// Reason why a chunk could not be read from the files that contained it.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No file of the snapshot has such a chunk.
+    /// No file of the snapshot contains this chunk.
     #[error("chunk {0:?} is not of this snapshot: ask for chunks of its tree")]
     Unknown(ChunkId),
-    /// The file is not as it was: take the tree again.
+    /// The file has changed since the snapshot. Take another snapshot.
     #[error("{} has changed since the snapshot: take another one", path.display())]
     Changed {
-        /// That file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// There are more bytes than there is room for.
+    /// The chunk is longer than the buffer.
     #[error("the chunk is longer than the room for it: give more room")]
     NoRoom,
-    /// The system does not give the bytes.
+    /// The file cannot be opened or read.
     #[error("cannot read {} again: make it readable", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
-/// Why bytes do not describe a tree.
+/// Reason why bytes are not a valid description of a tree.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// They are of another version of the format, or of something else.
+    /// The bytes have a different format version, or are not a description at all.
     #[error("not of this version's format: use one version of Mesh everywhere")]
     Version,
-    /// They say something that cannot be.
+    /// The bytes violate the format.
     #[error("malformed at byte {at}: {what}: take the tree again")]
     Malformed {
-        /// Where.
+        /// Offset of the error.
         at: usize,
-        /// What cannot be.
+        /// What is wrong at this offset.
         what: &'static str,
     },
-    /// They say more than a limit allows.
+    /// The description exceeds a limit.
     #[error("too large: take fewer files")]
     TooLarge,
-    /// A chunk of the description is not there yet.
+    /// A chunk of the description has not been fetched yet.
     #[error("chunk {0:?} is missing: fetch it first")]
     Missing(ChunkId),
-    /// A chunk of the description has other bytes than its name says.
+    /// The bytes of a chunk do not match its id.
     #[error("chunk {0:?} has wrong bytes: fetch it again")]
     Wrong(ChunkId),
 }

@@ -1,4 +1,4 @@
-//! The description of a tree as bytes: written, checked and cut into chunks.
+//! Serialized description of a tree: encoding, validation, and splitting into chunks.
 
 pub(crate) mod cursor;
 pub(crate) mod decode;

@@ -1,4 +1,4 @@
-//! What is known of the files of a directory, for the programs that take it later.
+//! Records of the files of a directory, for programs that take a snapshot of it later.
 //!
 //! ```text
 //! ledger = "meshkept" version(1) check(32) rest
@@ -6,12 +6,12 @@
 //! rest   = count fence* stream
 //! fence  = 0 | 1 device inode changed_s changed_ns
 //! ```
-//! There is a fence for each file of the stream, in its order: what the system said of it besides
-//! what is in the stream. It is 0 for a file that may have changed unseen since it was read.
-//! Numbers are as in the stream.
+//! The ledger contains one fence for each file of the stream, in the same order: the metadata of
+//! the file that the stream does not contain. It is 0 if the file may have changed undetected since
+//! it was read. Numbers are encoded as in the stream.
 //!
-//! Whatever changes how files are cut, or how chunks are named, makes another version of this, so
-//! that no two versions of Mesh have different names for the same bytes.
+//! A change to how files are split or how chunks are named requires a new version of this format,
+//! so that two versions of Mesh never use different names for the same bytes.
 
 pub(crate) mod place;
 
@@ -29,7 +29,7 @@ const MAGIC: &[u8; 8] = b"meshkept";
 const VERSION: u8 = 1;
 const HEAD_LEN: usize = MAGIC.len() + 1 + 32;
 
-/// What was in the files of a directory when a program before has read them.
+/// Contents of the files of a directory, as an earlier program read them.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,14 +47,14 @@ const HEAD_LEN: usize = MAGIC.len() + 1 + 32;
 /// ```
 pub struct Ledger {
     tree: Tree,
-    /// By their keys. One that was moved during the walk may be there twice.
+    /// Sorted by key. A file that was moved during the walk may occur twice.
     files: Vec<Known>,
 }
 
-/// A file's identity, and when it was last changed.
+/// Device and inode of a file, and the time of its last change.
 type Key = ((u64, u64), Moment);
 
-/// A file, by what is not in the tree.
+/// Data of a file that the tree does not contain.
 struct Known {
     identity: (u64, u64),
     changed: Moment,
@@ -68,10 +68,10 @@ impl Known {
 }
 
 impl Ledger {
-    /// Understands the bytes of [`Snapshot::ledger`](crate::Snapshot::ledger).
+    /// Decodes the bytes of [`Snapshot::ledger`](crate::Snapshot::ledger).
     ///
     /// # Errors
-    /// They are of another version, damaged, or something else.
+    /// The bytes have a different format version, are damaged, or are not a ledger.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let magic: [u8; 8] = cursor.array().map_err(|_| DecodeError::Version)?;
@@ -84,7 +84,7 @@ impl Ledger {
             return Err(DecodeError::Wrong(check));
         }
         let count = cursor.number()?;
-        // Each takes a byte at least, so that a wrong count ends there.
+        // Do not allocate for `count`, which is untrusted: each fence takes at least one byte.
         let mut fences = Vec::new();
         for _ in 0..count {
             fences.push(fence(&mut cursor)?);
@@ -106,17 +106,17 @@ impl Ledger {
         Ok(Self { tree, files })
     }
 
-    /// How many files are known.
+    /// Number of known files.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no file is known.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// What is in a file, if it is known and has not been changed since.
+    /// Returns the content of a file if it is known and the file has not changed since.
     pub(crate) fn content(&self, look: &Look) -> Option<Content> {
         let key = (look.fence.identity(), look.fence.changed);
         let nth = self.files.binary_search_by_key(&key, Known::key).ok()?;
@@ -140,7 +140,7 @@ impl fmt::Debug for Ledger {
     }
 }
 
-/// Writes what is known of the files of a stream; none of one that may change unseen.
+/// Encodes a ledger. The fence of a file that may have changed undetected is `None`.
 pub(crate) fn encode<'a>(
     fences: impl ExactSizeIterator<Item = Option<&'a Fence>>,
     stream: &[u8],
@@ -164,7 +164,7 @@ pub(crate) fn encode<'a>(
     bytes
 }
 
-/// What tells a file and its content, if it is to be trusted.
+/// Decodes the fence of a file; `None` if its content must not be trusted.
 fn fence(cursor: &mut Cursor<'_>) -> Result<Option<Key>, DecodeError> {
     match cursor.byte()? {
         0 => return Ok(None),

@@ -1,15 +1,16 @@
-//! What a tree of files was at one moment: metadata, and chunks by their hash.
+//! Snapshots of directory trees: metadata, and file contents as chunks that are named by their
+//! hash.
 //!
 //! # Layout
-//! - Where the files are: [`Snapshot`] is taken in a `walk` that makes a `listing` of each
-//!   directory, without what `ignores` leave out, and then reads all `content` with a
-//!   `reader_pool`. A `file_reader` gets the content of one `source`, which may change meanwhile,
-//!   cut into chunks by a `chunker`; an `assembly` puts all in order.
-//!   A [`Ledger`] keeps what was in them for the programs to come, in a [`LedgerPlace`].
-//! - Where they are shown: [`Recipe`] says which chunks the description of a tree has, and [`Tree`]
-//!   is that description in memory. [`compare`] says what is different in a later one.
-//! - Between both: the `format` is written by `encode` and checked by `decode`, within `limits`;
-//!   `privilege` says what of it no host gives to files of its own.
+//! - On the client: [`Snapshot`] is taken by a `walk`, which makes a `listing` of each directory
+//!   without the files that `ignores` exclude. A `reader_pool` then reads the `content` of all
+//!   files: a `file_reader` reads one `source`, which may change during the read, and a `chunker`
+//!   splits it. An `assembly` puts the results into the order of the tree. A [`Ledger`] records the
+//!   results for later programs in a file that a [`LedgerPlace`] locates.
+//! - On the hosts: [`Recipe`] lists the chunks of the description of a tree, and [`Tree`] is the
+//!   description in memory. [`compare`] lists the differences between two trees.
+//! - Shared: the `format` of descriptions is written by `encode` and validated by `decode`, within
+//!   `limits`; `privilege` defines which metadata hosts do not apply to files that they write.
 
 mod assembly;
 mod content;
@@ -21,7 +22,7 @@ mod snapshot;
 mod tree;
 mod walk;
 
-/// The name of a chunk.
+/// Identifier of a chunk.
 pub use mesh_chunks::ChunkId;
 
 pub use error::{DecodeError, ReadError, SnapshotError};

@@ -1,26 +1,31 @@
-//! What is taken, and how.
+//! Options of snapshots.
 
-/// What to leave out of a snapshot, and how much of the machine to use for it.
+/// Which files a snapshot excludes, and how many threads take it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Patterns of what is left out, in gitignore's language, as if each stood in a file of the
-    /// root directory; they have the last word.
+    /// Patterns of excluded files, in the syntax of `.gitignore`.
+    ///
+    /// They are relative to the root directory and take precedence over the patterns of
+    /// `ignore_files`.
     pub ignore: Vec<String>,
-    /// Names of files with such patterns, which are read in each directory. In a directory with
-    /// several, the later ones here have the last word.
+    /// Names of ignore files, which may be in any directory.
+    ///
+    /// If a directory has several of them, files that come later in this list take precedence.
     pub ignore_files: Vec<String>,
-    /// Whether to look into other file systems that are mounted inside; else they are empty
-    /// directories.
+    /// Whether to descend into other file systems that are mounted inside the directory.
+    ///
+    /// If false, they appear as empty directories.
     pub cross_file_systems: bool,
-    /// Whether to leave out what cannot be read, and name it in
-    /// [`Snapshot::skipped`](crate::Snapshot::skipped); else it is an error.
+    /// Whether to leave out files that cannot be read. If false, such a file is an error.
+    ///
+    /// [`Snapshot::skipped`](crate::Snapshot::skipped) lists the files that were left out.
     pub skip_unreadable: bool,
-    /// How many threads walk and read.
+    /// Number of threads that list directories and read files.
     pub threads: usize,
 }
 
 impl Default for Options {
-    /// Patterns in files named `.meshignore`, and a thread for each processor.
+    /// Ignore files named `.meshignore`, and one thread for each processor.
     fn default() -> Self {
         Self {
             ignore: Vec::new(),

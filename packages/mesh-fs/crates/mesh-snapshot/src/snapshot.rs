@@ -1,4 +1,4 @@
-//! A tree as it was taken, on the side that has its files.
+//! A snapshot, on the machine that has the files.
 
 use crate::assembly::{Assembly, File, assemble};
 use crate::content::file_reader::Content;
@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// What a directory was at one moment, and where the bytes of its chunks are.
+/// State of a directory at one time, with access to the bytes of its chunks.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,35 +44,35 @@ pub struct Snapshot {
     assembly: Assembly,
     description: Description,
     id: ChunkId,
-    /// When it began to be taken: files that changed since then may have changed again unseen.
+    /// Start time of the snapshot. Files that changed later may have changed again undetected.
     begun: Moment,
-    /// Files by device and inode.
+    /// Indices of files, sorted by device and inode.
     by_identity: Vec<u32>,
-    /// Extents by the front of their chunk's name.
+    /// Indices of extents, sorted by the prefix of their chunk's id.
     by_chunk: Vec<(u64, u32)>,
     skipped: Vec<PathBuf>,
     reused: u64,
-    /// Files that were read, and their bytes.
+    /// Number of files that were read, and their total size in bytes.
     read: (u64, u64),
     open_files: OpenFiles,
 }
 
-/// Why a place does not have a chunk.
+/// Reason why an extent does not contain the expected chunk.
 enum Miss {
     Changed,
     Failed(io::Error),
 }
 
 impl Snapshot {
-    /// Takes a directory with all that is in it. Files that are as they were in `previous`, by what
-    /// the system says of them, are not read.
+    /// Takes a snapshot of a directory.
     ///
-    /// Each file is as it was at some moment, or, when it never stops growing, the beginning of it;
-    /// the moments of different files differ.
+    /// Files whose metadata is the same as in `previous` are not read. Each file is captured as it
+    /// was at one moment; of a file that grows continuously, the beginning is captured. Different
+    /// files may be captured at different moments.
     ///
     /// # Errors
-    /// There is no such directory, something in it cannot be read and is not skipped, a file does
-    /// not stay as it is while it is read, or a pattern of what is to be left out is bad.
+    /// The directory does not exist, a file in it cannot be read and is not skipped, a file changes
+    /// during each attempt to read it, or an ignore pattern is invalid.
     pub fn take(
         root: &Path,
         options: &Options,
@@ -81,11 +81,12 @@ impl Snapshot {
         Self::take_with(root, options, &|look| previous?.content(look))
     }
 
-    /// Takes a directory, as [`take`](Self::take). Files that are as a [`Ledger`] says, by what the
-    /// system says of them, are not read.
+    /// Takes a snapshot as [`take`](Self::take) does, with a [`Ledger`] of an earlier program.
+    ///
+    /// Files whose metadata is the same as in the ledger are not read.
     ///
     /// # Errors
-    /// As those of `take`.
+    /// The same as for `take`.
     pub fn resume(root: &Path, options: &Options, ledger: &Ledger) -> Result<Self, SnapshotError> {
         Self::take_with(root, options, &|look| ledger.content(look))
     }
@@ -124,55 +125,56 @@ impl Snapshot {
         })
     }
 
-    /// The name of the whole: it is equal only for trees that are equal in everything.
+    /// Id of the whole snapshot. Equal ids mean that the trees are equal in all respects.
     pub fn id(&self) -> ChunkId {
         self.id
     }
 
-    /// The description of the tree, for [`Tree::decode`](crate::Tree::decode).
+    /// Description of the tree, for [`Tree::decode`](crate::Tree::decode).
     pub fn stream(&self) -> &[u8] {
         self.description.stream()
     }
 
-    /// How to get the description in chunks, for [`Recipe::parse`](crate::Recipe::parse).
+    /// List of the chunks of the description, for [`Recipe::parse`](crate::Recipe::parse).
     pub fn recipe(&self) -> &[u8] {
         self.description.recipe()
     }
 
-    /// What was left out because it could not be read, sorted. A directory among these is there,
-    /// but empty.
+    /// Paths that were left out because they could not be read, sorted.
+    ///
+    /// A directory among them is part of the snapshot, but empty.
     pub fn skipped(&self) -> &[PathBuf] {
         &self.skipped
     }
 
-    /// How many files were not read because they were as in the snapshot before, or in a ledger.
+    /// Number of files that were not read because they match a previous snapshot or a ledger.
     pub fn reused(&self) -> u64 {
         self.reused
     }
 
-    /// How many files were read.
+    /// Number of files that were read.
     pub fn files_read(&self) -> u64 {
         self.read.0
     }
 
-    /// How many bytes these have, holes included.
+    /// Total size in bytes of the files that were read, including holes.
     pub fn bytes_read(&self) -> u64 {
         self.read.1
     }
 
-    /// What is known of its files, for [`Ledger::decode`] in a later program.
+    /// Returns the records of its files, for [`Ledger::decode`] in a later program.
     pub fn ledger(&self) -> Vec<u8> {
         let files = self.assembly.files.iter();
         let fences = files.map(|file| self.is_sure(file).then_some(&file.look.fence));
         ledger::encode(fences, self.stream())
     }
 
-    /// Gets the bytes of a chunk of a file, of the description or of a recipe, instead of what was
-    /// in `into`. They are read again, and are what the chunk's name says. Any number of threads
-    /// may ask at a time.
+    /// Replaces `into` with the bytes of a chunk of a file, of the description or of a recipe.
+    ///
+    /// The bytes are read from the file again, and verified. Thread-safe.
     ///
     /// # Errors
-    /// There is no such chunk, or none of the files with it is as it was.
+    /// The snapshot does not contain this chunk, or all files that contained it have changed.
     pub fn read(&self, chunk: &ChunkId, into: &mut Vec<u8>) -> Result<(), ReadError> {
         into.resize(CHUNK_LEN_MAX as usize, 0);
         let read = self.read_to(chunk, into);
@@ -180,11 +182,10 @@ impl Snapshot {
         read.map(drop)
     }
 
-    /// Gets the bytes of a chunk, as [`read`](Self::read), to the beginning of `room`; gives how
-    /// many they are.
+    /// Reads a chunk as [`read`](Self::read) does, into the start of `room`; returns its length.
     ///
     /// # Errors
-    /// As those of `read`; and [`ReadError::NoRoom`] when they are more than there is room for.
+    /// The same as for `read`, and [`ReadError::NoRoom`] if the chunk is longer than `room`.
     pub fn read_to(&self, chunk: &ChunkId, room: &mut [u8]) -> Result<usize, ReadError> {
         if let Some(bytes) = self.description.chunk(chunk) {
             let room = room.get_mut(..bytes.len()).ok_or(ReadError::NoRoom)?;
@@ -225,7 +226,7 @@ impl Snapshot {
         let was = &self.assembly.files[file];
         let path = self.assembly.path(was);
         let open = || self.root.file(&path);
-        // What is sure to be as it was need not be compared: who gets it does that.
+        // Bytes of an unchanged file need not be verified here: the receiver verifies them.
         let is_sure = self.is_sure(was);
         let read = |file: &OwnedFd| {
             read_exactly(file, start, into)?;
@@ -242,12 +243,12 @@ impl Snapshot {
         })
     }
 
-    /// Whether a file with the same fence is sure to have the same content.
+    /// Returns whether equal metadata guarantees that the file has the same content.
     fn is_sure(&self, file: &File) -> bool {
         file.is_whole && file.look.fence.is_settled(self.begun)
     }
 
-    /// What was in a file, if it is there and sure to have the same content still.
+    /// Returns the content of a file, if it is known and guaranteed to be unchanged.
     pub(crate) fn content(&self, look: &Look) -> Option<Content> {
         let files = &self.assembly.files;
         let identity_of = |file: &u32| files[*file as usize].look.fence.identity();
@@ -305,13 +306,13 @@ fn sorted_chunks(extents: &[Extent]) -> Vec<(u64, u32)> {
     chunks
 }
 
-/// A part of a chunk's name that is nearly as good as all of it.
+/// Returns a prefix of a chunk's id, which is nearly unique.
 fn front(chunk: &ChunkId) -> u64 {
     let (front, _) = chunk.0.split_first_chunk().expect("a name is longer than that");
     u64::from_be_bytes(*front)
 }
 
-/// What the file system would say is the time of a change that is made now.
+/// Returns the timestamp that the file system would assign to a change at this moment.
 fn now() -> Moment {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     Moment { s: now.tv_sec, ns: now.tv_nsec.clamp(0, 999_999_999) as u32 }

@@ -1,4 +1,4 @@
-//! A tree in memory: small, and quick to ask.
+//! A compact in-memory representation of a directory tree.
 
 pub(crate) mod attributes;
 pub(crate) mod compare;
@@ -11,29 +11,29 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-/// What the kernel and others expect to be the size of a directory.
+/// Size that directories report, as programs expect it.
 const DIRECTORY_SIZE: u64 = 4096;
-/// Files of this size and more come behind all others in [`Tree::chunks`].
+/// Files of at least this size come after all others in [`Tree::chunks`].
 const BIG: u64 = 1 << 20;
 
-/// Directories, files and the rest, as they were at one moment.
+/// Directories, files and other nodes, as they were when the snapshot was taken.
 ///
-/// Numbers of nodes follow the order of a walk that looks at names by their bytes and into each
-/// directory at once. A file with several names is one node. What is asked about a node of another
-/// tree has no meaning, and may panic.
+/// Nodes are numbered in depth-first order, with the names of a directory sorted by their bytes. A
+/// file with several hard links is one node. Passing a node of another tree to a method returns
+/// meaningless results and may panic.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,
-    /// Names of each directory side by side, sorted.
+    /// Entries of all directories. The entries of one directory are contiguous and sorted.
     pub(crate) entries: Vec<Entry>,
-    /// Names behind a byte with their length, targets, and extended attributes.
+    /// Names, each preceded by its length; targets of symbolic links; extended attributes.
     pub(crate) text: Vec<u8>,
     pub(crate) extents: Vec<Extent>,
-    /// By node.
+    /// Sorted by node.
     pub(crate) xattrs: Vec<Xattr>,
 }
 
-/// A node, without its names.
+/// A node without its names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) body: Body,
@@ -45,25 +45,25 @@ pub(crate) struct Node {
     pub(crate) modified_ns: u32,
     pub(crate) modified_s: i64,
     pub(crate) size: u64,
-    /// Bytes in chunks of a file; the number of a device.
+    /// For a file, the number of bytes in chunks; for a device, its number.
     pub(crate) stored_or_device: u64,
 }
 
-/// What a node leads to.
+/// Data of a node that depends on its kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Some of the entries, and the directory that has this one.
+    /// Range of `entries`, and the parent directory.
     Directory {
         start: u32,
         end: u32,
         parent: u32,
     },
-    /// Some of the extents.
+    /// Range of `extents`.
     File {
         start: u32,
         end: u32,
     },
-    /// A part of the text.
+    /// Range of `text` that contains the target.
     Symlink {
         start: u32,
         end: u32,
@@ -74,12 +74,12 @@ pub(crate) enum Body {
 /// A name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Where the name is in the text.
+    /// Offset of the name in `text`.
     pub(crate) name: u32,
     pub(crate) node: u32,
 }
 
-/// An extended attribute: its name is in the text, and its value behind that.
+/// An extended attribute. `text` contains its name, followed by its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Xattr {
     pub(crate) node: u32,
@@ -108,16 +108,16 @@ impl Node {
 }
 
 impl Tree {
-    /// The directory that was taken.
+    /// The root directory.
     pub const ROOT: NodeId = NodeId(0);
 
-    /// How many nodes there are: they are numbered from 0 to this.
+    /// Number of nodes. Their ids are 0 to `len() - 1`.
     #[expect(clippy::len_without_is_empty, reason = "there is always a root")]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// What the file system says of a node.
+    /// Returns the attributes of a node.
     pub fn attributes(&self, node: NodeId) -> Attributes {
         let node = self.node(node);
         let is_file = node.kind == Kind::File;
@@ -135,14 +135,14 @@ impl Tree {
         }
     }
 
-    /// The node of a name in a directory; none for what is no directory.
+    /// Looks up a name in a directory. Returns `None` if `directory` is not a directory.
     pub fn lookup(&self, directory: NodeId, name: &[u8]) -> Option<NodeId> {
         let entries = self.entries(directory);
         let found = entries.binary_search_by(|entry| self.name(entry.name).cmp(name));
         found.ok().map(|nth| NodeId(entries[nth].node))
     }
 
-    /// The names in a directory and their nodes, sorted by the bytes of the names.
+    /// Returns the names in a directory and their nodes, sorted by the bytes of the names.
     pub fn children(
         &self,
         directory: NodeId,
@@ -150,13 +150,14 @@ impl Tree {
         self.entries(directory).iter().map(|entry| (self.name(entry.name), NodeId(entry.node)))
     }
 
-    /// One of these, counted from 0.
+    /// Returns the entry at index `nth` of [`children`](Self::children).
     pub fn child(&self, directory: NodeId, nth: usize) -> Option<(&[u8], NodeId)> {
         let entry = self.entries(directory).get(nth)?;
         Some((self.name(entry.name), NodeId(entry.node)))
     }
 
-    /// The directory that a directory is in. The root is in itself, as is what is no directory.
+    /// Returns the parent of a directory. For the root and for other kinds, returns the node
+    /// itself.
     pub fn parent(&self, directory: NodeId) -> NodeId {
         match self.node(directory).body {
             Body::Directory { parent, .. } => NodeId(parent),
@@ -164,12 +165,12 @@ impl Tree {
         }
     }
 
-    /// The pieces of a file, in their order, without gaps; the last ends at its size.
+    /// Returns the extents of a file in order, without gaps. The last one ends at the file's size.
     pub fn extents(&self, file: NodeId) -> &[Extent] {
         self.extents_of(self.node(file))
     }
 
-    /// Where a symbolic link leads; nothing for others.
+    /// Returns the target of a symbolic link; empty for other kinds.
     pub fn target(&self, link: NodeId) -> &[u8] {
         match self.node(link).body {
             Body::Symlink { start, end } => &self.text[range(start, end)],
@@ -177,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// The extended attributes of a node and their values, sorted by name.
+    /// Returns the extended attributes of a node and their values, sorted by name.
     pub fn xattrs(&self, node: NodeId) -> impl Iterator<Item = (&[u8], &[u8])> {
         let first = self.xattrs.partition_point(|xattr| xattr.node < node.0);
         let of_node = self.xattrs[first..].iter().take_while(move |xattr| xattr.node == node.0);
@@ -188,8 +189,10 @@ impl Tree {
         })
     }
 
-    /// All chunks of all files and their lengths, each once: first those of files below 1 MiB, in
-    /// the order of the tree, then those of the others.
+    /// Returns the chunks of all files and their lengths, without duplicates.
+    ///
+    /// The chunks of files below 1 MiB come first, in the order of the tree, followed by those of
+    /// larger files.
     pub fn chunks(&self) -> impl Iterator<Item = (ChunkId, u32)> {
         let mut seen = HashSet::new();
         let of_files = |is_big: bool| {
@@ -199,7 +202,7 @@ impl Tree {
         of_files(false).chain(of_files(true)).filter(move |(chunk, _)| seen.insert(*chunk))
     }
 
-    /// How much there is.
+    /// Returns the totals of the tree.
     pub fn totals(&self) -> Totals {
         let files = self.nodes.iter().filter(|node| node.kind == Kind::File);
         let (files, bytes) =
@@ -230,13 +233,13 @@ impl Tree {
         }
     }
 
-    /// A name in the text.
+    /// Returns the name at an offset of `text`.
     pub(crate) fn name(&self, at: u32) -> &[u8] {
         let at = at as usize;
         &self.text[at + 1..][..usize::from(self.text[at])]
     }
 
-    /// Bytes of memory that the tree takes.
+    /// Returns the memory that the tree occupies, in bytes.
     pub fn memory(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
             + self.entries.capacity() * size_of::<Entry>()
@@ -252,11 +255,11 @@ impl fmt::Debug for Tree {
     }
 }
 
-/// The chunks among some extents and their lengths.
+/// Returns the chunks of some extents with their lengths, without holes.
 pub(crate) fn lengths(extents: &[Extent]) -> impl Iterator<Item = (ChunkId, u32)> {
     let starts = std::iter::once(0).chain(extents.iter().map(|extent| extent.end));
     let pieces = extents.iter().zip(starts);
-    // Longer ones than that are refused when a tree is decoded.
+    // The cast is lossless: decoding rejects longer chunks.
     pieces.filter_map(|(extent, start)| Some((extent.chunk?, (extent.end - start) as u32)))
 }
 

@@ -1,4 +1,4 @@
-//! All directories of a tree, listed by several threads.
+//! Listing of all directories of a tree by several threads.
 
 pub(crate) mod file_stat;
 pub(crate) mod ignores;
@@ -14,21 +14,21 @@ use crate::walk::listing::{Found, Listed, Listing, Unlisted, What, join, list};
 use crate::walk::root::{Glance, Root};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The directories that were found, by their numbers; 0 is the root. Some are gone again.
+/// Listings by the number of their directory; 0 is the root. Vanished directories have none.
 pub(crate) type Listings = Vec<Option<Listing>>;
 
 struct Walk<'a> {
     root: &'a Root,
     options: &'a Options,
     state: Mutex<State>,
-    /// Rung when there may be something to do, or nothing ever again.
+    /// Notified when a directory may be waiting, or when all work is done.
     bell: Condvar,
 }
 
 struct State {
-    /// What is to be listed, and its number; the last one is next, which keeps this short.
+    /// Stack of directories to be listed, with their numbers. Depth-first order keeps it short.
     waiting: Vec<(u32, Unlisted)>,
-    /// How many directories are being listed.
+    /// Number of directories that are being listed.
     busy: usize,
     listings: Listings,
     failure: Option<SnapshotError>,
@@ -37,7 +37,8 @@ struct State {
 /// Lists a directory and all directories inside.
 ///
 /// # Errors
-/// Something cannot be read and is not skipped, or a pattern is bad, or the tree is too deep.
+/// A file or directory cannot be read and is not skipped, a pattern is invalid, or the tree is too
+/// deep.
 pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotError> {
     let ignores = Arc::new(Ignores::new(&options.ignore)?);
     let unreadable = |source| SnapshotError::Root { path: root.full(b""), source };
@@ -59,7 +60,7 @@ pub(crate) fn walk(root: &Root, options: &Options) -> Result<Listings, SnapshotE
 }
 
 impl State {
-    /// A name that led to a directory leads to something else.
+    /// Corrects the entry of a directory that has been replaced by something else.
     fn correct(&mut self, place: Option<(u32, u32)>, glance: Glance) {
         let Some((number, nth)) = place else { return };
         let Some(listing) = &mut self.listings[number as usize] else { return };
@@ -69,7 +70,7 @@ impl State {
 }
 
 impl Walk<'_> {
-    /// Lists directories until there are none.
+    /// Lists directories until none is left.
     fn run(&self, device: u64) {
         while let Some((number, unlisted)) = self.next() {
             let listed = list(self.root, self.options, &unlisted);
@@ -105,7 +106,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Has the directories of a listing listed, too.
+    /// Adds a listing, and queues its subdirectories.
     fn add(&self, state: &mut State, number: u32, mut listing: Listing, device: u64) {
         let is_root = listing.path.is_empty();
         let slashes = listing.path.iter().filter(|byte| **byte == b'/').count();

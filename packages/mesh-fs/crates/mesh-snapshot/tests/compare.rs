@@ -1,4 +1,4 @@
-//! What is different between two trees, for who has one of them in a cache.
+//! Differences between two trees, as a cache of one of them needs them.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -8,7 +8,7 @@ use mesh_snapshot::{Change, NodeId, Tree, compare};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-/// Changes by words, without those of the times of directories.
+/// Describes changes as text, without changes of the times of directories.
 fn words(old: &Tree, new: &Tree) -> Vec<String> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let is_directory = |node: NodeId| old.children(node).len() > 0;

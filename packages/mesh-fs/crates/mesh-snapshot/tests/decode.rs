@@ -1,4 +1,4 @@
-//! Bytes that say anything are a tree, or they are refused.
+//! Arbitrary bytes are either decoded to a valid tree or rejected.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -20,12 +20,12 @@ fn named(name: &[u8]) -> Vec<u8> {
     [&[name.len() as u8], name].concat()
 }
 
-/// A root directory with these bytes as its names.
+/// Decodes a root directory with these bytes as its entries.
 fn with(parts: &[&[u8]]) -> Result<Tree, DecodeError> {
     Tree::decode(&[ROOT, &parts.concat(), b"\0"].concat())
 }
 
-/// Uses everything there is to use.
+/// Accesses all parts of a tree.
 fn visit(tree: &Tree) {
     let mut entries = 0;
     for node in (0..tree.len() as u32).map(NodeId) {
@@ -52,7 +52,7 @@ fn visit(tree: &Tree) {
     assert!(comparison.matches.iter().all(Option::is_some));
 }
 
-/// A description with all kinds of things.
+/// A description with nodes of several kinds.
 fn sample() -> Vec<u8> {
     let forest = Forest::new();
     for nth in 0..20 {
@@ -111,7 +111,7 @@ fn another_name_leads_to_a_file_before_it() {
     for path in [&b"b"[..], b"", b"c", b"/a", b"a/", b"./a", b"a/a"] {
         assert!(one(path).is_err(), "{path:?}");
     }
-    // To what comes later, to a directory, and to another name.
+    // Links to a later name, to a directory, and to another link.
     assert!(with(&[&named(b"a"), &link(b"b"), &named(b"b"), EMPTY]).is_err());
     assert!(with(&[&named(b"a"), DIRECTORY, b"\0", &named(b"b"), &link(b"a")]).is_err());
     let chain = [&named(b"a"), EMPTY, &named(b"b"), &link(b"a"), &named(b"c"), &link(b"b")];

@@ -1,4 +1,4 @@
-//! What is taken again: little is new, and what is as it was is not read.
+//! Repeated snapshots: few chunks are new, and unchanged files are not read.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -13,7 +13,7 @@ fn take_again(forest: &Forest, previous: &Snapshot) -> Snapshot {
     Snapshot::take(forest.root(), &Options::default(), Some(previous)).unwrap()
 }
 
-/// Files of a few hundred bytes, in directories of a hundred.
+/// Creates small files in directories of a hundred.
 fn many(forest: &Forest, count: usize) {
     for nth in 0..count {
         let name = format!("directory-{:03}/file-{nth:06}", nth / 100);
@@ -71,7 +71,7 @@ fn what_is_as_it_was_is_not_read_again() {
     fs::rename(forest.path("directory-000/file-000000"), forest.path("moved")).unwrap();
     forest.write("new", b"file");
     let after = take_again(&forest, &before);
-    // A new name is a change for the system, so that the one that moved is read, too.
+    // A rename changes the ctime, so the file that moved is read too.
     assert_eq!(after.reused(), 198);
     assert_eq!(after.stream(), take(&forest).stream());
     let tree = tree(&after);
@@ -85,7 +85,7 @@ fn a_change_in_the_same_moment_is_not_overlooked() {
     for nth in 0..50_u8 {
         forest.write("file", &[nth; 10]);
         let before = take(&forest);
-        // Of the same size, and at the same time as far as the system's clock goes.
+        // The same size, and the same time within the resolution of the system's clock.
         forest.write("file", &[nth ^ 0xff; 10]);
         let after = take_again(&forest, &before);
         let tree = tree(&after);
@@ -132,7 +132,7 @@ fn any_number_of_threads_take_the_same() {
 fn a_file_that_grows_all_the_time_is_a_part_of_what_was_written() {
     let forest = Forest::new();
     let all = random(32 << 20, 6);
-    // So large that several threads read it.
+    // Large enough to be read by several threads.
     let begun = 17 << 20;
     forest.write("log", &all[..begun]);
     many(&forest, 20);

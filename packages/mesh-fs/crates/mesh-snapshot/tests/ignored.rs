@@ -1,4 +1,4 @@
-//! What is left out of a snapshot.
+//! Files that are excluded from a snapshot.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -9,7 +9,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// All paths of a tree, with a slash behind directories.
+/// Returns all paths of a tree, with a slash after directories.
 fn paths(tree: &Tree) -> Vec<String> {
     fn walk(tree: &Tree, directory: NodeId, prefix: &str, paths: &mut Vec<String>) {
         for (name, node) in tree.children(directory) {
@@ -127,7 +127,7 @@ fn what_cannot_be_read_is_an_error_or_skipped() {
     };
     std::thread::scope(|scope| {
         let tested = scope.spawn(|| {
-            // Of this thread alone: who may read everything finds nothing unreadable.
+            // Drop the capabilities of this thread only: root can read everything.
             let mut sets = capabilities(None).unwrap();
             let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
             sets.effective.remove(all);

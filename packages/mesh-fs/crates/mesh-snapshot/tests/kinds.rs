@@ -1,4 +1,4 @@
-//! Everything that a directory may have is in its snapshot as it was.
+//! A snapshot preserves all kinds of files and their attributes.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -130,7 +130,7 @@ fn extended_attributes_are_kept_where_there_are_some() {
     let set =
         |name: &str, value: &[u8]| rustix::fs::setxattr(&path, name, value, XattrFlags::empty());
     if set("user.b", b"second").is_err() {
-        // The file system of temporary files does not know them.
+        // The file system of temporary files does not support extended attributes.
         return;
     }
     set("user.a", b"").unwrap();
@@ -143,7 +143,7 @@ fn extended_attributes_are_kept_where_there_are_some() {
 #[test]
 fn five_hundred_directories_may_be_inside_each_other() {
     let forest = Forest::new();
-    // Longer together than a path may be for the kernel.
+    // The whole path is longer than the kernel accepts.
     let mut directory = fs::File::open(forest.root()).unwrap();
     for level in 0..500 {
         let name = format!("level-{level:03}");

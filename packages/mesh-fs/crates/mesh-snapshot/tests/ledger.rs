@@ -1,4 +1,4 @@
-//! What one program has read, the next one need not read again.
+//! A program does not read again what an earlier program has recorded.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -16,7 +16,7 @@ fn resume(forest: &Forest, ledger: &[u8]) -> Snapshot {
     Snapshot::resume(forest.root(), &Options::default(), &ledger).unwrap()
 }
 
-/// Files of all kinds, which have not been changed for a while.
+/// Files of several kinds that have been unchanged for a while.
 fn calm() -> Forest {
     let forest = Forest::new();
     forest.random("large", 20_000_000, 1);
@@ -48,7 +48,7 @@ fn what_is_known_is_not_read() {
     let after = resume(&forest, &before.ledger());
     assert_eq!((after.files_read(), after.bytes_read(), after.reused()), (0, 0, 53));
     assert_eq!(after.id(), before.id());
-    // What it knows of files goes on to the next one.
+    // The records carry over to the next ledger.
     assert_eq!(after.ledger(), before.ledger());
     let tree = tree(&after);
     assert!(content(&after, &tree, find(&tree, "large")) == random(20_000_000, 1));
@@ -104,7 +104,7 @@ fn new_names_for_the_same_bytes_make_another_version() {
     forest.random("file", 3_000_000, 7);
     let names: Vec<u8> = tree(&take(&forest)).chunks().flat_map(|(chunk, _)| chunk.0).collect();
     let sum = ChunkId::of(&names).to_string();
-    // Whoever cuts or names in another way raises the version of ledgers, and writes the sum here.
+    // A change of chunking or naming must raise the version of ledgers, and update this checksum.
     assert_eq!((&sum[..16], take(&forest).ledger()[8]), ("ce01da916ae19d37", 1));
 }
 
@@ -158,7 +158,7 @@ fn what_is_no_ledger_is_as_good_as_nothing() {
         fs::write(file, bad).unwrap();
         assert!(here.load().is_none());
     }
-    // A symlink, a directory, a pipe that nobody writes to.
+    // A symbolic link, a directory, and a pipe without a writer.
     fs::remove_file(file).unwrap();
     fs::write(folder.path().join("elsewhere"), &good).unwrap();
     symlink("elsewhere", file).unwrap();
@@ -225,7 +225,7 @@ fn programs_that_keep_at_the_same_time_leave_one_whole_ledger() {
             scope.spawn(|| {
                 let here = place(folder.path(), forest.root());
                 for _ in 0..50 {
-                    // Another one may have taken what was not locked yet for left behind.
+                    // Another thread may have removed the temporary file before it was locked.
                     let _ = here.keep(&ledger);
                     let found = here.load();
                     assert!(found.is_none_or(|found| found.len() == 53));

@@ -1,4 +1,4 @@
-//! Chunks are read again from the files they are in, as long as these are as they were.
+//! Chunks are read again from the files that contain them while these are unchanged.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod forest;
@@ -34,7 +34,7 @@ fn a_file_that_was_replaced_is_opened_again() {
     let chunk = ChunkId::of(&bytes);
     let mut into = Vec::new();
     snapshot.read(&chunk, &mut into).unwrap();
-    // The file that is open still is another one, and empty.
+    // The cached descriptor refers to the replaced file, which is empty now.
     let open = fs::File::options().write(true).open(forest.path("one")).unwrap();
     fs::write(forest.path("new"), &bytes).unwrap();
     fs::rename(forest.path("new"), forest.path("one")).unwrap();

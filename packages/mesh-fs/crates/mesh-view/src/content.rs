@@ -1,4 +1,4 @@
-//! The content of one file of a tree, written out.
+//! Writing the content of a file of a tree.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -9,7 +9,7 @@ use mesh_snapshot::{NodeId, Tree};
 
 use crate::unpack::{Outcome, UnpackError, at};
 
-/// Writes a file, with its holes; `name` is what errors call it.
+/// Writes the content of a file, with its holes. Errors contain `name`.
 pub(crate) fn write_content(
     tree: &Tree,
     node: NodeId,

@@ -1,4 +1,4 @@
-//! An end to each wait.
+//! Timeout of reads that wait for chunks.
 
 use std::sync::Arc;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::parked::Parked;
 
-/// Starts what fails the reads that have waited too long; it ends when everything is over.
+/// Starts a thread that fails reads which have waited too long. It exits when `parked` ends.
 pub(crate) fn watch(parked: &Arc<Parked>, limit: Duration) -> std::io::Result<()> {
     let parked = Arc::clone(parked);
     let watch = move || while parked.expire(limit) {};

@@ -1,8 +1,8 @@
-//! Directories by their descriptors, so that nothing outside of them is written.
+//! Directories accessed through descriptors, so that nothing outside them is written.
 //!
-//! Other users may be able to write into a directory that a tree is written to. All operations
-//! here take one name in an open directory, follow no symbolic link and open no file that they
-//! have not created.
+//! Other users may have write permission for a directory into which a tree is written. All
+//! operations here take a single name in an open directory, follow no symbolic link, and open no
+//! file that they have not created.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -29,11 +29,11 @@ impl Directory {
         Self(descriptor)
     }
 
-    /// Opens the directory at a relative path beneath this one; this one again if it is empty.
+    /// Opens the directory at a relative path beneath this one. An empty path is this directory.
     ///
     /// # Errors
     ///
-    /// There is no such directory, or a symbolic link is on the way.
+    /// The directory does not exist, or the path contains a symbolic link.
     pub(crate) fn beneath(&self, path: &[u8]) -> io::Result<Self> {
         if path.is_empty() {
             return Ok(Self(self.0.try_clone()?));
@@ -45,14 +45,14 @@ impl Directory {
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let name = OsStr::from_bytes(path);
         match rustix::fs::openat2(&self.0, name, DIRECTORY, Mode::empty(), resolve) {
-            // Kernels before 5.6 and some sandboxes have no such call, a path may be too long for
-            // it, and it gives up when directories on the way are moved.
+            // Kernels before 5.6 and some sandboxes lack this system call, the path may be too long
+            // for it, and it fails if directories on the path are moved during the call.
             Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG | Errno::AGAIN) => self.walk(path),
             opened => Ok(Self(opened?)),
         }
     }
 
-    /// Opens one directory after another.
+    /// Opens the directories of a path one by one.
     fn walk(&self, path: &[u8]) -> io::Result<Self> {
         let mut here = self.beneath(b"")?;
         for name in path.split(|byte| *byte == b'/') {
@@ -61,24 +61,24 @@ impl Directory {
         Ok(here)
     }
 
-    /// Opens a directory in this one.
+    /// Opens a subdirectory.
     pub(crate) fn child(&self, name: &[u8]) -> io::Result<Self> {
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         Ok(Self(rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, Mode::empty())?))
     }
 
-    /// Opens the directory that a relative path is in; returns it with the last name.
+    /// Opens the parent directory of a relative path; returns it with the last name.
     ///
     /// # Errors
     ///
-    /// There is no such directory, or a symbolic link is on the way.
+    /// The directory does not exist, or the path contains a symbolic link.
     pub(crate) fn parent_of<'a>(&self, path: &'a [u8]) -> io::Result<(Self, &'a [u8])> {
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (above, name) = slash.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
         Ok((self.beneath(above)?, name))
     }
 
-    /// Returns the attributes of an entry; None if there is none, or if it cannot be seen.
+    /// Returns the attributes of an entry, or `None` if it does not exist or is not accessible.
     pub(crate) fn stat(&self, name: &[u8]) -> Option<Stat> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::statat(&self.0, OsStr::from_bytes(name), flags).ok()
@@ -105,18 +105,18 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// There is an entry of this name, or the system refused.
+    /// An entry with this name exists, or the system call failed.
     pub(crate) fn create_file(&self, name: &[u8]) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, mode)?.into())
     }
 
-    /// Opens a regular file that this user or root owns.
+    /// Opens a regular file that belongs to this user or to root.
     ///
     /// # Errors
     ///
-    /// It is something else, or the system refused.
+    /// The entry is not such a file, or the system call failed.
     pub(crate) fn trusted_file(&self, name: &[u8], flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -131,7 +131,7 @@ impl Directory {
         Ok(file.into())
     }
 
-    /// Creates a directory that only this user can enter.
+    /// Creates a directory that only this user can access.
     pub(crate) fn create_directory(&self, name: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(&self.0, OsStr::from_bytes(name), Mode::RWXU)?)
     }
@@ -147,13 +147,13 @@ impl Directory {
         Ok(rustix::fs::mknodat(&self.0, OsStr::from_bytes(name), kind, mode, 0)?)
     }
 
-    /// Gives an entry of another directory a further name in this one.
+    /// Creates a hard link `name` in this directory to an entry of another directory.
     pub(crate) fn link(&self, name: &[u8], other: &Self, first: &[u8]) -> io::Result<()> {
         let (name, first) = (OsStr::from_bytes(name), OsStr::from_bytes(first));
         Ok(rustix::fs::linkat(&other.0, first, &self.0, name, AtFlags::empty())?)
     }
 
-    /// Renames an entry; replaces the one that has the new name.
+    /// Renames an entry, and replaces an existing entry with the new name.
     pub(crate) fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         let (from, to) = (OsStr::from_bytes(from), OsStr::from_bytes(to));
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
@@ -167,7 +167,7 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&self.0, OsStr::from_bytes(name), AtFlags::REMOVEDIR)?)
     }
 
-    /// Removes an entry with everything in it, as far as the system allows.
+    /// Removes an entry with everything in it, and ignores errors.
     pub(crate) fn remove_all(&self, name: &[u8]) {
         if !self.stat(name).is_some_and(|stat| is_directory(&stat)) {
             let _ = self.remove_file(name);
@@ -179,9 +179,9 @@ impl Directory {
         let _ = self.remove_directory(name);
     }
 
-    /// Removes all entries, as far as the system allows.
+    /// Removes all entries, and ignores errors.
     pub(crate) fn clear(&self) {
-        // Without these rights of its user, entries can be neither listed nor removed.
+        // The owner needs these permissions to list and remove entries.
         let permissions = self.own_stat().map_or(0, |stat| stat.st_mode & 0o7777);
         if permissions & 0o700 != 0o700 {
             let _ = self.set_permissions(permissions | 0o700);
@@ -191,11 +191,11 @@ impl Directory {
         }
     }
 
-    /// Opens an entry that was created as this kind, to set its attributes.
+    /// Opens an entry that was created with this kind, to set its attributes.
     ///
     /// # Errors
     ///
-    /// Another user has replaced it by an entry of another kind or by a further name of a file.
+    /// Another user has replaced it by an entry of another kind or by a hard link to a file.
     pub(crate) fn created(&self, name: &[u8], kind: FileType) -> io::Result<Created> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = rustix::fs::openat(&self.0, OsStr::from_bytes(name), flags, Mode::empty())?;
@@ -208,7 +208,7 @@ impl Directory {
         set_permissions(&self.0, permissions)
     }
 
-    /// Returns what sets the attributes of this directory.
+    /// Returns a handle that sets the attributes of this directory.
     pub(crate) fn into_created(self) -> Created {
         Created(self.0)
     }
@@ -238,7 +238,7 @@ impl Created {
         set_permissions(&self.0, permissions)
     }
 
-    /// Sets the time of the last modification to that of an entry of a tree.
+    /// Sets the modification and access times to the modification time of an entry of a tree.
     pub(crate) fn set_times(&self, given: &Attributes) -> io::Result<()> {
         let time = Timespec { tv_sec: given.modified_s, tv_nsec: given.modified_ns.into() };
         let times = Timestamps { last_access: time, last_modification: time };
@@ -254,8 +254,10 @@ fn set_permissions(descriptor: &OwnedFd, permissions: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(by_number(descriptor), Mode::from_raw_mode(permissions))?)
 }
 
-/// A path to an open file. Descriptors that were opened with `O_PATH` take no other way to change
-/// attributes; a symbolic link that is open itself is not followed.
+/// Returns a path to an open file.
+///
+/// Attributes of a file that was opened with `O_PATH` can only be changed through such a path. If
+/// the file is a symbolic link itself, the link is not followed.
 fn by_number(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }

@@ -1,27 +1,27 @@
-//! Chunks of which a read has needed a part: the next read of the file mostly needs the rest.
+//! Cache of partially read chunks. The next read of a file usually needs the rest of the chunk.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mesh_chunks::ChunkId;
 
-/// A few for each reader, with many readers.
+/// Enough for a few chunks per reader, with many readers.
 const KEPT_MAX: usize = 32;
 
-/// The chunks that were last needed in part.
+/// The chunks that were most recently read in part.
 #[derive(Default)]
 pub(crate) struct Edges {
     kept: Mutex<VecDeque<(ChunkId, Arc<[u8]>)>>,
 }
 
 impl Edges {
-    /// Gives a chunk, if it is one of them.
+    /// Returns a chunk, if it is cached.
     pub(crate) fn get(&self, id: &ChunkId) -> Option<Arc<[u8]>> {
         let kept = self.kept();
         kept.iter().find(|(other, _)| other == id).map(|(_, bytes)| Arc::clone(bytes))
     }
 
-    /// Keeps a chunk, and forgets the one that was kept for longest.
+    /// Adds a chunk, and removes the oldest one if the cache is full.
     pub(crate) fn keep(&self, id: ChunkId, bytes: Arc<[u8]>) {
         let mut kept = self.kept();
         if kept.len() == KEPT_MAX {

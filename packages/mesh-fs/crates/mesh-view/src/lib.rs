@@ -1,8 +1,8 @@
-//! A snapshot as a file system, of chunks that may still have to come.
+//! A snapshot as a file system whose chunks may still be missing.
 //!
-//! A [`View`] shows one tree at a time and reads its files from the store of the host. What the
-//! store has not is *wanted*: the read is parked, whoever delivers chunks is told, and the read is
-//! answered when they are there, or with an error when nobody brings them.
+//! A [`View`] shows one tree at a time and reads its files from the store of the host. A chunk that
+//! is not in the store is *wanted*: the read is suspended, the fetcher is notified, and the read
+//! completes when the chunk has arrived, or fails if the chunk cannot be fetched.
 
 mod content;
 mod deadline;

@@ -1,4 +1,4 @@
-//! What was written into a directory, as it is remembered there.
+//! Manifest of the files that were written into a directory, which is stored in that directory.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -9,28 +9,28 @@ use rustix::fs::{OFlags, Stat};
 
 use crate::directory::Directory;
 
-/// The file, and its name while it is written.
+/// The manifest file, and its name while it is being written.
 const FILE: &[u8] = b"names";
 const UNFINISHED: &[u8] = b"names.unfinished";
-/// A directory of the host, in which Mesh keeps the manifest.
+/// Directory on the host that contains the manifest.
 pub(crate) const OWN: &[u8] = b".mesh-workspace";
 
-/// Bytes before the entries: whose file it is, and in which form.
+/// File type and format version.
 const MAGIC: &[u8] = b"mesh-workspace 1\n";
-/// Bytes of an entry behind its name.
+/// Length of an entry after its name, in bytes.
 const ENTRY_LEN: usize = 1 + 32 + 6 * 8;
 
-/// What one name in the directory was made to be.
+/// An entry that was written into the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Written {
     pub(crate) is_directory: bool,
-    /// The hash of all that was asked for.
+    /// Hash of all properties that the entry was to have.
     pub(crate) id: ChunkId,
-    /// How it looked then; `inode` is 0 while it is not certain that it was written.
+    /// Metadata after the write. `inode` is 0 until the write has completed.
     pub(crate) look: Look,
 }
 
-/// How a file looks without being read: what changes when somebody writes it.
+/// Metadata that changes if the file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) inode: u64,
@@ -50,18 +50,19 @@ impl Look {
         }
     }
 
-    /// Whether what is there now can be what was meant: then it is ours.
+    /// Returns whether the file with metadata `now` may be the one that was written.
     pub(crate) fn admits(&self, now: &Self) -> bool {
         let is_alike = self.size == now.size && self.modified == now.modified;
         is_alike && (self.inode == 0 || self == now)
     }
 }
 
-/// Names below the directory, as bytes with slashes, and what they were made to be.
+/// Paths relative to the directory, as bytes with slashes, and the entries that were written.
 pub(crate) type Manifest = BTreeMap<Vec<u8>, Written>;
 
-/// Reads the manifest in a directory. One that is damaged, or that another user has written, is as
-/// if nothing had been written.
+/// Reads the manifest in a directory.
+///
+/// A manifest that is damaged or belongs to another user is treated as empty.
 pub(crate) fn read(own: &Directory) -> Manifest {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -72,7 +73,7 @@ pub(crate) fn read(own: &Directory) -> Manifest {
     read().ok().and_then(|bytes| decode(&bytes)).unwrap_or_default()
 }
 
-/// Returns the names in a manifest; None if it is damaged or has a name that leads elsewhere.
+/// Returns the names in a manifest, or `None` if it is damaged or has an unsafe name.
 pub fn names(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     decode(bytes).map(|manifest| manifest.into_keys().collect())
 }
@@ -84,7 +85,7 @@ pub(crate) fn write(own: &Directory, manifest: &Manifest) -> io::Result<()> {
     own.rename(UNFINISHED, FILE)
 }
 
-/// Whether a name of a manifest is a path beneath the root that a tree can have.
+/// Returns whether a name is a path beneath the root that a tree can contain.
 fn is_path(name: &[u8]) -> bool {
     let mut names = name.split(|byte| *byte == b'/');
     let depth = names.clone().count();

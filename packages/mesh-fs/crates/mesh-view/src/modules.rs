@@ -8,9 +8,10 @@ use std::path::Path;
 use crate::directory::Directory;
 use crate::unpack::joined;
 
-/// Python modules whose compiled forms are not to be used any more.
+/// Python modules whose compiled files are stale.
 ///
-/// Python itself tells them by whole seconds and by size, and so takes an old one for a new one.
+/// Python compares compiled files with their source by whole seconds and size only, and would
+/// therefore use a stale one.
 #[derive(Default)]
 pub(crate) struct Modules(BTreeMap<Vec<u8>, HashSet<Vec<u8>>>);
 
@@ -26,13 +27,13 @@ impl Modules {
         }
     }
 
-    /// Removes the compiled forms.
+    /// Removes the compiled files.
     pub(crate) fn forget(self, root: &Directory) {
         for (path, stems) in self.0 {
             let Ok(directory) = root.beneath(&path) else { continue };
             for name in directory.names().unwrap_or_default() {
                 let name = name.to_bytes();
-                // As in `module.cpython-312.opt-1.pyc`; the name of a module has no dots.
+                // Example: `module.cpython-312.opt-1.pyc`. Module names contain no dots.
                 let end = name.iter().position(|byte| *byte == b'.').unwrap_or(0);
                 if name.ends_with(b".pyc") && stems.contains(&name[..end]) {
                     let _ = directory.remove_file(name);

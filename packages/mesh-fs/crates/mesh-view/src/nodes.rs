@@ -1,4 +1,4 @@
-//! What the kernel calls the nodes of the tree that is shown.
+//! Inode numbers of the nodes of the current tree.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use mesh_snapshot::{NodeId, Tree};
 
 const GONE: u32 = u32::MAX;
 
-/// The tree that is shown, and the number that the kernel has for each of its nodes.
+/// The current tree, and the inode numbers of its nodes.
 ///
-/// Numbers are given once: what the kernel has cached under one stays that file for ever. In the
-/// first tree that is shown they follow the order of the nodes.
+/// A number is never reused: what the kernel has cached for it always belongs to the same file. In
+/// the first tree, numbers follow the order of the nodes.
 pub(crate) struct Nodes {
     tree: Arc<Tree>,
-    /// The number of each node; empty while they follow the order.
+    /// Inode number of each node; empty while the numbers follow the order.
     numbers: Vec<u64>,
-    /// The node of each number, less one; empty while they follow the order.
+    /// Node of each inode number, starting with number 1; empty while the numbers follow the order.
     nodes: Vec<u32>,
-    /// How often the kernel was handed each number, less one, and has not forgotten it.
+    /// Lookup count of each inode number, starting with number 1.
     lookups: Vec<AtomicU64>,
-    /// What is in no tree any more, and somebody may have open.
+    /// Nodes of previous trees that the kernel may still use, for example as open files.
     gone: HashMap<u64, (Arc<Tree>, NodeId)>,
 }
 
@@ -34,12 +34,12 @@ impl Nodes {
         &self.tree
     }
 
-    /// Gives the number of a node of the tree.
+    /// Returns the inode number of a node of the tree.
     pub(crate) fn number(&self, node: NodeId) -> u64 {
         self.numbers.get(node.0 as usize).copied().unwrap_or(u64::from(node.0) + 1)
     }
 
-    /// Gives what has a number: a node, and the tree it is of.
+    /// Returns the node of an inode number, and the tree that contains it.
     pub(crate) fn find(&self, number: u64) -> Option<(&Arc<Tree>, NodeId)> {
         let place = usize::try_from(number.checked_sub(1)?).ok()?;
         let node = if self.nodes.is_empty() {
@@ -53,21 +53,22 @@ impl Nodes {
         }
     }
 
-    /// Notes that the kernel was handed a number.
+    /// Increments the lookup count of an inode number.
     pub(crate) fn hand_out(&self, number: u64) {
         if let Some(count) = self.count(number) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the kernel has forgotten a number; says whether nothing needs it any more.
+    /// Decrements a lookup count. Returns true if the number belongs to a previous tree and is
+    /// unused.
     pub(crate) fn forget(&self, number: u64, lookups: u64) -> bool {
         let Some(count) = self.count(number) else { return false };
         let before = count.fetch_sub(lookups, Ordering::Relaxed);
         before == lookups && self.gone.contains_key(&number)
     }
 
-    /// Gives up what is in no tree any more, unless the kernel was handed it again.
+    /// Removes a node of a previous tree, unless the kernel has looked it up again.
     pub(crate) fn drop_gone(&mut self, number: u64) {
         if self.count(number).is_some_and(|count| count.load(Ordering::Relaxed) == 0) {
             self.gone.remove(&number);
@@ -78,10 +79,10 @@ impl Nodes {
         self.lookups.get(usize::try_from(number.checked_sub(1)?).ok()?)
     }
 
-    /// Shows another tree.
+    /// Replaces the current tree.
     ///
-    /// `before` has, for each node of the new tree, the node of the old one that it goes on from;
-    /// no two go on from the same one.
+    /// `before` contains, for each node of the new tree, the matching node of the old tree. Each
+    /// old node occurs at most once.
     pub(crate) fn show(&mut self, tree: Arc<Tree>, before: &[Option<NodeId>]) {
         assert_eq!(before.len(), tree.len(), "each node of the new tree was or was not there");
         let mut next = self.lookups.len() as u64 + 1;

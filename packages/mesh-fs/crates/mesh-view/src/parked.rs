@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use mesh_chunks::ChunkId;
 use mesh_fuse::ReadReply;
 
-/// One read of a file.
+/// A read of a file.
 pub(crate) struct Request {
-    /// What the kernel calls the file.
+    /// Inode number of the file.
     pub number: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u32,
-    /// Who gets them; dropped, the read fails.
+    /// Reply to the kernel. If it is dropped, the read fails.
     pub reply: ReadReply,
-    /// When it was asked.
+    /// When the read was requested.
     pub since: Instant,
-    /// How often it was parked: what has come may be gone again before it is read.
+    /// How often the read was suspended: a chunk may be evicted again before it is read.
     pub rounds: u32,
 }
 
-/// The reads that wait, and for which chunks.
+/// Suspended reads, and the chunks for which they wait.
 #[derive(Default)]
 pub(crate) struct Parked {
     state: Mutex<State>,
@@ -44,7 +44,7 @@ struct Waiting {
 }
 
 impl Parked {
-    /// Has a read wait for chunks; when everything is over, it fails at once.
+    /// Suspends a read until the chunks arrive. After `end`, the read fails at once.
     pub(crate) fn park(&self, request: Request, missing: Vec<ChunkId>) {
         let mut state = self.state();
         if state.is_over {
@@ -60,7 +60,7 @@ impl Parked {
         self.changed.notify_all();
     }
 
-    /// Gives the reads that wait for nothing any more now that these are there.
+    /// Returns the reads for which no chunk is missing any more after these have arrived.
     pub(crate) fn arrived(&self, chunks: &[ChunkId]) -> Vec<Request> {
         let mut state = self.state();
         let mut ready = Vec::new();
@@ -76,7 +76,7 @@ impl Parked {
         ready
     }
 
-    /// Gives up the reads that wait for any of these.
+    /// Removes and returns the reads that wait for any of these chunks.
     pub(crate) fn refuse(&self, chunks: &[ChunkId]) -> Vec<Request> {
         let mut state = self.state();
         let tokens: Vec<u64> = chunks
@@ -86,7 +86,7 @@ impl Parked {
         tokens.into_iter().filter_map(|token| state.remove(token)).collect()
     }
 
-    /// Drops a read that nobody waits for any more.
+    /// Drops a read that the kernel has cancelled.
     pub(crate) fn abandon(&self, read: u64) {
         let mut state = self.state();
         let found = state.reads.iter().find(|(_, waiting)| waiting.request.reply.id() == read);
@@ -96,7 +96,7 @@ impl Parked {
         drop(dropped);
     }
 
-    /// Gives up all that wait; those that come later fail at once.
+    /// Fails all suspended reads; later ones fail at once.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.is_over = true;
@@ -107,9 +107,9 @@ impl Parked {
         drop(reads);
     }
 
-    /// Waits until a read has waited since `since(now)` or longer, and gives those up.
+    /// Waits until at least one read has been suspended for `limit`, and fails all such reads.
     ///
-    /// Returns false when everything is over.
+    /// Returns false after `end`.
     pub(crate) fn expire(&self, limit: Duration) -> bool {
         let mut state = self.state();
         loop {

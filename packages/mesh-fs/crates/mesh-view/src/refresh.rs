@@ -1,41 +1,41 @@
-//! What the kernel must not keep of a tree when another one takes its place.
+//! Kernel caches to invalidate when one tree replaces another.
 
 use mesh_snapshot::Change;
 
 use crate::nodes::Nodes;
 
-/// What was different in the tree that is shown now.
+/// Result of replacing the current tree.
 #[derive(Debug, Default)]
 pub struct Refresh {
-    /// What the kernel may have kept, and is no longer so.
+    /// Items that the kernel may have cached and that are not valid any more.
     pub stale: Vec<Stale>,
 }
 
-/// One thing that the kernel may have kept.
+/// An item to invalidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stale {
-    /// Attributes and contents.
+    /// Attributes and content of a node.
     Node {
-        /// What the kernel calls the node.
+        /// Inode number of the node.
         number: u64,
     },
-    /// What a name stands for, or that there is none.
+    /// The entry of a name, including a cached negative lookup.
     Name {
-        /// What the kernel calls the directory.
+        /// Inode number of the directory.
         directory: u64,
-        /// The name in it.
+        /// The name.
         name: Vec<u8>,
     },
 }
 
-/// Says what of the old tree is stale; `nodes` has its numbers still.
+/// Lists the stale items of the old tree. `nodes` must still contain its numbers.
 pub(crate) fn stale(nodes: &Nodes, changes: &[Change<'_>]) -> Refresh {
     let mut stale = Vec::new();
     for change in changes {
         match *change {
             Change::Added { parent, name, .. } | Change::Removed { parent, name, .. } => {
                 let directory = nodes.number(parent);
-                // Its modification time, and what it lists.
+                // The modification time and the listing of the directory.
                 stale.push(Stale::Node { number: directory });
                 stale.push(Stale::Name { directory, name: name.to_vec() });
             }

@@ -1,4 +1,4 @@
-//! A tree written into a directory, where nothing can be mounted.
+//! Writing a tree into a directory, on hosts on which nothing can be mounted.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,19 +14,19 @@ use rustix::fs::{FileType, Mode};
 use crate::content::write_content;
 use crate::directory::{Created, Directory};
 
-/// What a file is called while it is written; it takes its own name when it is whole.
+/// Name of a file until it is complete.
 const UNFINISHED: &[u8] = b".mesh-unfinished";
 
-/// Why a tree could not be written, or not be removed.
+/// Reason why a tree could not be written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// There is something in the directory that is not ours.
+    /// The directory contains files that Mesh has not written.
     #[error("{0:?} is not empty: name a directory that is, or does not exist")]
     NotEmpty(PathBuf),
-    /// There is a directory of somebody else where a file has to go.
+    /// A directory with files of other programs has the name of a file to be written.
     #[error("{0:?} is a directory that holds files of others: move it away, or sync elsewhere")]
     InTheWay(PathBuf),
-    /// Another user could exchange what is written there.
+    /// The directory belongs to another user and is therefore not safe from modification.
     #[error(
         "{0:?} belongs to user {1}, and this process runs as user {2}: \
          name a directory that user {2} or root owns"
@@ -35,18 +35,19 @@ pub enum UnpackError {
     /// A chunk is not in the store.
     #[error("chunk {1:?} of {0:?} is missing: fetch it again")]
     Missing(PathBuf, ChunkId),
-    /// The system refused.
+    /// A system call failed.
     #[error("{0:?} cannot be written: {1}")]
     System(PathBuf, #[source] io::Error),
 }
 
 pub(crate) type Outcome<T> = Result<T, UnpackError>;
 
-/// Opens a directory to write a tree into it, or makes it.
+/// Opens a directory into which a tree is written, or creates it.
 ///
 /// # Errors
 ///
-/// It belongs to another user, a symbolic link of another user leads to it, or the system refused.
+/// The directory belongs to another user, the path contains a symbolic link of another user, or a
+/// system call failed.
 pub(crate) fn open_root(root: &Path) -> Outcome<Directory> {
     let mode = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     let directory = Directory::new(at(root, open_trusted(root, mode))?);
@@ -59,7 +60,7 @@ pub(crate) fn open_root(root: &Path) -> Outcome<Directory> {
     }
 }
 
-/// A directory that holds a tree.
+/// A directory that contains a tree.
 pub struct Unpacked {
     path: PathBuf,
     root: Directory,
@@ -69,11 +70,11 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Takes a directory that is empty, or makes it.
+    /// Opens an empty directory, or creates it.
     ///
     /// # Errors
     ///
-    /// It is not empty, belongs to another user, or cannot be made.
+    /// The directory is not empty, belongs to another user, or cannot be created.
     pub fn begin(path: &Path) -> Outcome<Self> {
         let is_made = !path.exists();
         let root = open_root(path)?;
@@ -84,14 +85,15 @@ impl Unpacked {
         Ok(Self { path: path.to_owned(), root, is_made, is_root, tree: None })
     }
 
-    /// Writes a tree, or what is different from the one before.
+    /// Writes a tree, or its differences from the previous one.
     ///
-    /// A file that is different is replaced by another one: who has it open reads on in the old.
+    /// A changed file is replaced by a new file: a process that has the old one open keeps reading
+    /// it.
     ///
     /// # Errors
     ///
-    /// A chunk is missing, or the system refused, as where the disk is full. Nothing is left in the
-    /// directory then, and another call begins anew.
+    /// A chunk is missing, or a system call failed, for example because the disk is full. The
+    /// directory is then empty, and the next call writes the whole tree.
     pub fn show(&mut self, tree: Arc<Tree>, store: &Store) -> Outcome<()> {
         let old = self.tree.take();
         let writer = Writer {
@@ -106,17 +108,17 @@ impl Unpacked {
         if written.is_ok() {
             self.tree = Some(tree);
         } else {
-            // What is there may be of either tree.
+            // The directory may contain a mixture of both trees.
             self.root.clear();
         }
         written
     }
 
-    /// Removes what was written.
+    /// Removes everything that was written.
     ///
     /// # Errors
     ///
-    /// The system refused.
+    /// A system call failed.
     pub fn close(self) -> Outcome<()> {
         self.root.clear();
         if self.is_made { at(&self.path, fs::remove_dir(&self.path)) } else { Ok(()) }
@@ -124,7 +126,7 @@ impl Unpacked {
 }
 
 struct Writer<'a> {
-    /// What errors call the root.
+    /// Path of the root for errors.
     path: &'a Path,
     root: &'a Directory,
     new: &'a Tree,
@@ -133,16 +135,17 @@ struct Writer<'a> {
     is_root: bool,
 }
 
-/// What has been done so far about files with several names.
+/// State of hard links.
 struct Links {
-    /// Under which name each node of the new tree is there already, and the node of the old tree
-    /// that was kept for it.
+    /// For each node of the new tree that exists already, its path.
+    ///
+    /// If the file of an old node was kept for it, this node is the second element.
     first: Vec<Option<(Vec<u8>, Option<NodeId>)>>,
-    /// Which nodes of the old tree were kept.
+    /// Whether the file of a node of the old tree was kept.
     is_kept: Vec<bool>,
 }
 
-/// A directory that is written: here, in the tree, and in the tree before.
+/// A directory to be written: its path, its node, and its node in the previous tree.
 struct Place {
     /// Relative to the root.
     path: Vec<u8>,
@@ -150,11 +153,11 @@ struct Place {
     old: Option<NodeId>,
 }
 
-/// An entry that is written.
+/// An entry to be written.
 struct Target<'a> {
     directory: &'a Directory,
     name: &'a [u8],
-    /// Its name until it is whole; no entry of either tree has it.
+    /// Temporary name, which no entry of either tree has.
     unfinished: &'a [u8],
     /// Relative to the root.
     path: &'a [u8],
@@ -171,7 +174,8 @@ impl Writer<'_> {
             self.write_directory(&place, &mut todo, &mut links)?;
             done.push(place);
         }
-        // Last, as each entry changes the time of its directory; and it may not be writable then.
+        // Finish directories last: each entry changes the modification time of its directory, and
+        // the final permissions may prevent writes.
         done.iter().rev().try_for_each(|place| {
             let directory = self.at(&place.path, self.root.beneath(&place.path))?;
             self.finish(&directory.into_created(), &place.path, place.node)
@@ -193,12 +197,12 @@ impl Writer<'_> {
         for (name, node) in self.new.children(place.node) {
             let kind = self.new.attributes(node).kind;
             if kind.is_device() {
-                // A mount shows it, but nobody can open it there.
+                // In a mount, `nodev` prevents opening devices too.
                 continue;
             }
             let path = joined(&place.path, name);
             let old = self.old.zip(place.old).and_then(|(tree, at)| {
-                // What was of another kind has been removed.
+                // An entry of another kind has been removed.
                 tree.lookup(at, name).filter(|old| tree.attributes(*old).kind == kind)
             });
             if kind == Kind::Directory {
@@ -226,7 +230,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Gives a name in a directory that nothing in either tree has.
+    /// Returns a temporary name that does not occur in the directory in either tree.
     fn unfinished(&self, place: &Place) -> Vec<u8> {
         let mut name = UNFINISHED.to_vec();
         let old = self.old.zip(place.old);
@@ -248,7 +252,7 @@ impl Writer<'_> {
         let Target { directory, name, unfinished, path } = *target;
         let same = old.filter(|old| self.is_same(*old, node));
         let made = match &links.first[node.0 as usize] {
-            // It is the same file already, and not only a file that is like it.
+            // The name is already a hard link to this file, not to another file with equal content.
             Some((_, kept)) if same.is_some() && *kept == same => return Ok(()),
             Some((first, _)) => {
                 let linked = self.root.parent_of(first);
@@ -257,7 +261,7 @@ impl Writer<'_> {
                 self.at(path, linked)
             }
             None => {
-                // What was one file and is several now can be kept for one of them.
+                // If one old file becomes several files, it can be kept for one of them only.
                 let kept = same.filter(|old| !links.is_kept[old.0 as usize]);
                 links.first[node.0 as usize] = Some((path.to_owned(), kept));
                 if let Some(kept) = kept {
@@ -305,7 +309,7 @@ impl Writer<'_> {
         self.finish(&self.at(path, made)?, path, node)
     }
 
-    /// Gives an entry its attributes.
+    /// Sets the attributes of an entry.
     fn finish(&self, entry: &Created, path: &[u8], node: NodeId) -> Outcome<()> {
         let given = self.new.attributes(node);
         if self.is_root {
@@ -313,7 +317,7 @@ impl Writer<'_> {
         }
         let xattrs = self.new.xattrs(node);
         for (name, value) in xattrs.filter(|(name, _)| is_unprivileged_xattr(name)) {
-            // Not every file system has them, and not every user may set all.
+            // Some file systems do not support them, and some users may not set all of them.
             let _ = entry.set_xattr(name, value);
         }
         if given.kind != Kind::Symlink {
@@ -327,13 +331,13 @@ impl Writer<'_> {
         done.map_err(|error| UnpackError::System(self.full(path), error))
     }
 
-    /// The path for a person.
+    /// Returns the full path, for messages.
     fn full(&self, path: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(path))
     }
 }
 
-/// The path of a name in a directory, relative to the root.
+/// Joins the path of a directory, relative to the root, and a name.
 pub(crate) fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }

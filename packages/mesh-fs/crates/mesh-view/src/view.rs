@@ -1,4 +1,4 @@
-//! One tree, shown to the kernel.
+//! The file system that shows a tree.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -19,21 +19,22 @@ use crate::parked::{Parked, Request};
 use crate::refresh::{Refresh, stale};
 use crate::wanted::Wanted;
 
-/// What has come may be evicted before it is read: then the store is too small for its readers.
+/// Maximum number of times a read is suspended. More are needed only if chunks are evicted before
+/// they are read, because the store is too small for its readers.
 const ROUNDS_MAX: u32 = 8;
-/// As `Space::default()` says it.
+/// The same as in `Space::default()`.
 const NAME_LEN_MAX: usize = 255;
-/// The block of `Space::default()`.
+/// Block size of `Space::default()`.
 const BLOCK_BYTES: u64 = 4096;
-/// What `stat` counts in.
+/// Unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
-/// How a view behaves.
+/// Options of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct ViewOptions {
-    /// A read that has waited so long for its chunks fails with EIO.
+    /// A read that has waited this long for its chunks fails with EIO.
     pub read_limit: Duration,
-    /// How many bytes behind a read that had to wait are wanted as well.
+    /// Number of bytes to read ahead after a read that had to wait.
     pub read_ahead_bytes: u64,
 }
 
@@ -43,7 +44,7 @@ impl Default for ViewOptions {
     }
 }
 
-/// A tree as a file system, whose chunks are in a store or still have to come.
+/// A tree as a file system, whose chunks are in a store or still have to be fetched.
 pub struct View {
     nodes: RwLock<Nodes>,
     store: Arc<Store>,
@@ -58,11 +59,11 @@ thread_local! {
 }
 
 impl View {
-    /// Makes a view of a tree.
+    /// Creates a view of a tree.
     ///
     /// # Errors
     ///
-    /// The system has no descriptor or no thread left for it.
+    /// An eventfd or a thread cannot be created.
     pub fn new(tree: Arc<Tree>, store: Arc<Store>, options: ViewOptions) -> std::io::Result<Self> {
         let parked = Arc::new(Parked::default());
         deadline::watch(&parked, options.read_limit)?;
@@ -71,14 +72,15 @@ impl View {
         Ok(Self { nodes, store, options, edges, parked, wanted: Wanted::new()? })
     }
 
-    /// Gives the tree that is shown.
+    /// Returns the current tree.
     pub fn tree(&self) -> Arc<Tree> {
         Arc::clone(self.nodes().tree())
     }
 
-    /// Shows another tree, and says what of the old one the kernel must not keep.
+    /// Replaces the current tree, and returns the kernel caches to invalidate.
     ///
-    /// What is the same in both keeps its number, so that the kernel goes on with what it has.
+    /// Nodes that are the same in both trees keep their inode numbers, so the kernel keeps their
+    /// cached data.
     pub fn show(&self, tree: Arc<Tree>) -> Refresh {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         let old = Arc::clone(nodes.tree());
@@ -88,17 +90,18 @@ impl View {
         refresh
     }
 
-    /// Readable while there are chunks that a read waits for and nobody has taken on.
+    /// File descriptor that is readable while chunks are wanted and not taken.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.wanted.bell()
     }
 
-    /// Takes on chunks: whoever does brings them, or says `refuse`.
+    /// Takes up to `count_max` wanted chunks. The caller fetches them and calls `arrived` or
+    /// `refuse`.
     pub fn take_wanted(&self, count_max: usize) -> Vec<ChunkId> {
         self.wanted.take(count_max)
     }
 
-    /// Answers the reads that waited for these, which are in the store now.
+    /// Completes the reads that waited for these chunks, which are in the store now.
     pub fn arrived(&self, chunks: &[ChunkId]) {
         self.wanted.conclude(chunks);
         for request in self.parked.arrived(chunks) {
@@ -106,7 +109,7 @@ impl View {
         }
     }
 
-    /// Fails the reads that wait for these: nobody can bring them.
+    /// Fails the reads that wait for these chunks, which cannot be fetched.
     pub fn refuse(&self, chunks: &[ChunkId]) {
         self.wanted.conclude(chunks);
         for request in self.parked.refuse(chunks) {
@@ -114,12 +117,12 @@ impl View {
         }
     }
 
-    /// Fails all reads that wait, and those that would have to from now on.
+    /// Fails all suspended reads, and later reads that would have to wait.
     pub fn end(&self) {
         self.parked.end();
     }
 
-    /// Reads, or parks what has to wait.
+    /// Serves a read, or suspends it if chunks are missing.
     fn serve(&self, request: Request) {
         let Some((tree, node)) = self.find(request.number) else {
             return request.reply.error(Errno::STALE);
@@ -143,7 +146,8 @@ impl View {
         }
     }
 
-    /// Fills a buffer with what lies in a file at an offset; gives the chunks that are missing.
+    /// Reads from a file at an offset until the buffer is full. Returns the chunks that are
+    /// missing.
     fn fill(
         &self,
         tree: &Tree,
@@ -174,7 +178,8 @@ impl View {
         Ok(missing)
     }
 
-    /// Reads what lies in a chunk from a byte on; tells whether it is there.
+    /// Reads a part of a chunk, starting at byte `start`. Returns whether the store contains the
+    /// chunk.
     fn read_chunk(
         &self,
         chunk: &ChunkId,
@@ -216,14 +221,14 @@ impl View {
         self.parked.park(request, missing);
         self.wanted.want(first.iter().copied());
         self.wanted.want(self.behind(tree, node, end));
-        // One that came just before the read was parked has told nobody.
+        // A chunk that arrived before the read was suspended has notified no one.
         let there: Vec<_> = first.into_iter().filter(|chunk| self.store.has(chunk)).collect();
         if !there.is_empty() {
             self.arrived(&there);
         }
     }
 
-    /// Gives the chunks behind a read that are not there yet.
+    /// Returns the missing chunks after the end of a read, within the read-ahead distance.
     fn behind<'a>(
         &'a self,
         tree: &'a Tree,
@@ -262,7 +267,7 @@ impl FileSystem for View {
         }
         let nodes = self.nodes();
         let (tree, directory) = nodes.find(parent).ok_or(Errno::STALE)?;
-        // What is in no tree any more has no names.
+        // A removed directory has no entries.
         if !Arc::ptr_eq(tree, nodes.tree()) {
             return Err(Errno::NOENT);
         }
@@ -315,7 +320,7 @@ impl FileSystem for View {
                 return Ok(());
             }
         }
-        // What was removed is empty, and may still be somebody's working directory.
+        // A removed directory is empty; a process may still use it as working directory.
         while is_shown && let Some((name, node)) = tree.child(directory, (next - 2) as usize) {
             let number = nodes.number(node);
             next += 1;
@@ -356,7 +361,7 @@ impl FileSystem for View {
         match extents[at..].iter().position(is_sought) {
             Some(0) => Ok(offset),
             Some(after) => Ok(extents[at + after - 1].end),
-            // Behind the last byte there is a hole.
+            // Files have an implicit hole at their end.
             None if whence == Seek::Hole => Ok(size),
             None => Err(Errno::NXIO),
         }

@@ -1,4 +1,4 @@
-//! Which chunks somebody waits for, and who is to bring them.
+//! Queue of chunks for which reads wait.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,17 +7,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mesh_chunks::ChunkId;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A queue of chunks, each in it once, in the order in which they were wanted.
+/// Queue of chunks without duplicates, in the order in which they were requested.
 pub(crate) struct Wanted {
     queue: Mutex<Queue>,
-    /// Readable while the queue has something.
+    /// Eventfd that is readable while the queue is not empty.
     bell: OwnedFd,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<ChunkId>,
-    /// Those in the queue, and those that were taken and have not come yet.
+    /// Chunks in the queue, and chunks that were taken but have not arrived yet.
     known: HashSet<ChunkId>,
 }
 
@@ -27,7 +27,7 @@ impl Wanted {
         Ok(Self { queue: Mutex::default(), bell })
     }
 
-    /// Asks for chunks; those that were asked for already stay where they are.
+    /// Requests chunks. Chunks that were requested already keep their position.
     pub(crate) fn want(&self, chunks: impl IntoIterator<Item = ChunkId>) {
         let mut queue = self.queue();
         let before = queue.waiting.len();
@@ -41,12 +41,12 @@ impl Wanted {
         }
     }
 
-    /// Takes chunks off, to bring them; whoever does says `conclude` of each.
+    /// Takes chunks to fetch them. The caller must pass each of them to `conclude`.
     pub(crate) fn take(&self, count_max: usize) -> Vec<ChunkId> {
         let mut queue = self.queue();
         let count = count_max.min(queue.waiting.len());
         let taken = queue.waiting.drain(..count).collect();
-        // Emptied, then filled again if there is more: it is read by whoever waits for it.
+        // Reset the eventfd, and signal again if chunks are left for another caller.
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         if !queue.waiting.is_empty() {
             self.ring();
@@ -54,7 +54,7 @@ impl Wanted {
         taken
     }
 
-    /// Notes that chunks have come, or will not come: they may be wanted again.
+    /// Marks chunks as arrived or refused, so that they can be requested again.
     pub(crate) fn conclude(&self, chunks: &[ChunkId]) {
         let mut queue = self.queue();
         for chunk in chunks {
@@ -67,7 +67,7 @@ impl Wanted {
     }
 
     fn ring(&self) {
-        // It fails only if it has rung more often than anybody can count.
+        // Fails only if the counter overflows.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! A tree written next to files of others, again and again.
+//! Repeated writing of trees into a directory that also contains other files.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -17,58 +17,58 @@ use crate::manifest::{self, Look, Manifest, OWN, Written};
 use crate::modules::Modules;
 use crate::unpack::{Outcome, UnpackError, at, joined, open_root};
 
-/// Beside a file while it is written. One is written at a time, so that one name is enough.
+/// Temporary name of a file. Files are written one at a time, so one name suffices.
 const UNFINISHED: &[u8] = b".mesh-unfinished";
-/// Whoever writes into the directory holds a lock on this file in `OWN`.
+/// A process that writes into the directory holds a lock on this file in `OWN`.
 const LOCK: &[u8] = b"lock";
-/// What its user may always do with a file, and with a directory.
+/// Permissions that the owner of a file or directory always gets.
 const FILE_MODE_MIN: u32 = 0o600;
 const DIRECTORY_MODE_MIN: u32 = 0o700;
 
-/// How much an update has changed.
+/// Changes that an update has made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    /// Files and links that were made or replaced.
+    /// Number of files and links that were created or replaced.
     pub written: u64,
-    /// Files and links that were removed.
+    /// Number of files and links that were removed.
     pub removed: u64,
-    /// Those among both that somebody else had made or changed meanwhile.
+    /// Number of those, written or removed, that another program had created or changed.
     pub overwritten: u64,
-    /// Bytes of the files that were written.
+    /// Total size in bytes of the files that were written.
     pub bytes: u64,
 }
 
-/// A directory that takes on a tree, and in which others may have files as well.
+/// A directory into which trees are written, and which may contain other files as well.
 ///
-/// It remembers, in the directory itself, what it has written; so another process can go on where
-/// this one ended, or was killed.
+/// The list of written files is stored in the directory itself, so another process can continue
+/// after this one has exited or was killed.
 pub struct Workspace {
     path: PathBuf,
     root: Directory,
 }
 
-/// The directory in which a workspace keeps what it has written, locked for this process.
+/// The directory with the manifest, locked for this process.
 struct Locked {
     own: Directory,
     _lock: File,
 }
 
 impl Workspace {
-    /// Takes a directory, or makes it.
+    /// Opens a directory, or creates it.
     ///
     /// # Errors
     ///
-    /// It cannot be made or written, or it belongs to another user.
+    /// The directory cannot be created or written, or it belongs to another user.
     pub fn open(path: &Path) -> Outcome<Self> {
         let workspace = Self { path: path.to_owned(), root: open_root(path)? };
         workspace.own().map(|_| workspace)
     }
 
-    /// Gives the chunks that an update would write now, each once.
+    /// Returns the chunks that an update would write now, without duplicates.
     ///
     /// # Errors
     ///
-    /// The system refused.
+    /// A system call failed.
     pub fn needed(&self, tree: &Tree) -> Outcome<Vec<ChunkId>> {
         let locked = self.lock()?;
         let before = manifest::read(&locked.own);
@@ -78,15 +78,15 @@ impl Workspace {
         Ok(extents.filter_map(|extent| extent.chunk).filter(|chunk| seen.insert(*chunk)).collect())
     }
 
-    /// Writes what is not as in the tree, and removes what was written before and is not in it.
+    /// Writes what differs from the tree, and removes files of earlier updates that are not in it.
     ///
-    /// Files of others stay, unless the tree has something of the same name. A file is replaced by
-    /// another one: who has it open reads on in the old.
+    /// Files of other programs are kept unless the tree contains the same name. A changed file is
+    /// replaced by a new file: a process that has the old one open keeps reading it.
     ///
     /// # Errors
     ///
-    /// A chunk is missing, a directory of others is where a file has to go, or the system refused.
-    /// What was written stays, and another call goes on.
+    /// A chunk is missing, a directory with files of other programs has the name of a file, or a
+    /// system call failed. Files that were written are kept, and the next call continues.
     pub fn update(&self, tree: &Tree, store: &Store) -> Outcome<Synced> {
         let locked = self.lock()?;
         let mut names = manifest::read(&locked.own);
@@ -94,7 +94,8 @@ impl Workspace {
         if plan.steps.is_empty() && plan.gone.is_empty() {
             return Ok(Synced::default());
         }
-        // Who goes on after us when we are killed has to know what may be ours.
+        // Record all names first: if this process is killed, the next one must know which files may
+        // be ours.
         for step in plan.steps.iter().filter(|step| step.is_remembered()) {
             names.insert(step.name.clone(), step.intended(tree));
         }
@@ -110,7 +111,7 @@ impl Workspace {
         at(&self.path.join(OsStr::from_bytes(OWN)), manifest::write(&locked.own, names))
     }
 
-    /// Opens the directory of what was written, or makes it.
+    /// Opens the directory with the manifest, or creates it.
     fn own(&self) -> Outcome<Directory> {
         let path = self.path.join(OsStr::from_bytes(OWN));
         match self.root.create_directory(OWN) {
@@ -124,13 +125,13 @@ impl Workspace {
             return Err(UnpackError::Foreign(path, stat.st_uid, user));
         }
         if stat.st_mode & 0o077 != 0 {
-            // Whoever can open the lock can keep it.
+            // Prevent other users from opening and holding the lock.
             at(&path, own.set_permissions(0o700))?;
         }
         Ok(own)
     }
 
-    /// Waits until nobody else writes here; until this is dropped nobody will.
+    /// Waits for exclusive write access to the directory, which ends when the result is dropped.
     fn lock(&self) -> Outcome<Locked> {
         let path = self.path.join(OsStr::from_bytes(OWN)).join(OsStr::from_bytes(LOCK));
         let own = self.own()?;
@@ -142,17 +143,17 @@ impl Workspace {
     }
 }
 
-/// What is at the place of an entry, before it is written.
+/// The existing entry of a name before it is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
     Ours,
     Foreign,
-    /// A directory that an entry of the tree goes on with.
+    /// A directory that the tree contains too.
     Directory,
 }
 
-/// An entry that is not as in the tree.
+/// An entry that differs from the tree.
 struct Step {
     name: Vec<u8>,
     node: NodeId,
@@ -166,7 +167,7 @@ impl Step {
         self.attributes.kind == Kind::Directory
     }
 
-    /// A directory that was there before is not ours to remove.
+    /// Directories that existed before are not recorded, because they must not be removed.
     fn is_remembered(&self) -> bool {
         !(self.is_directory() && self.found == Found::Directory)
     }
@@ -183,11 +184,11 @@ impl Step {
     }
 }
 
-/// What an update has to do.
+/// The changes that an update makes.
 struct Plan {
-    /// Directories before what is in them.
+    /// Directories precede their contents.
     steps: Vec<Step>,
-    /// What is inside a directory before the directory.
+    /// Contents precede their directories.
     gone: Vec<(Vec<u8>, Written)>,
 }
 
@@ -197,7 +198,7 @@ impl Plan {
         let mut kept = BTreeSet::new();
         let mut todo = vec![(Vec::new(), Tree::ROOT, true)];
         while let Some((directory, node, is_there)) = todo.pop() {
-            // What others see of it through a link instead of a directory is not ours.
+            // If other users have replaced a directory by a link, files behind it are not ours.
             let here = is_there.then(|| root.beneath(&directory).ok()).flatten();
             for (name, node) in tree.children(node) {
                 let found = here.as_ref().and_then(|here| here.stat(name));
@@ -259,7 +260,7 @@ fn is_as_written(known: Option<&Written>, id: &ChunkId, found: Option<&Stat>) ->
     })
 }
 
-/// Gives the same only for what would be written in the same way.
+/// Returns a hash of all properties that determine how an entry is written.
 fn identity(tree: &Tree, node: NodeId) -> ChunkId {
     let given = tree.attributes(node);
     let mut bytes = mode(&given).to_le_bytes().to_vec();
@@ -289,7 +290,7 @@ fn mode(given: &Attributes) -> u32 {
 }
 
 struct Update<'a> {
-    /// What errors call the root.
+    /// Path of the root for errors.
     path: &'a Path,
     root: &'a Directory,
     tree: &'a Tree,
@@ -299,7 +300,7 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// The path for a person.
+    /// Returns the full path, for messages.
     fn full(&self, name: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(name))
     }
@@ -319,7 +320,7 @@ impl Update<'_> {
         modules.forget(self.root);
         for (name, _) in directories {
             if let Ok((directory, last)) = self.root.parent_of(name) {
-                // One in which others have files stays, and is theirs from now on.
+                // A directory with files of other programs is kept and is not ours any more.
                 let _ = directory.remove_directory(last);
             }
             self.names.remove(name);
@@ -328,7 +329,7 @@ impl Update<'_> {
     }
 
     fn remove_file(&mut self, name: &[u8], written: &Written) -> Outcome<()> {
-        // A link that somebody has put above it leads to nothing of ours.
+        // If another user has replaced a parent directory by a link, the file is not ours.
         let place = self.root.parent_of(name).ok();
         let found =
             place.and_then(|(above, last)| above.stat(last).map(|found| (above, last, found)));
@@ -336,7 +337,8 @@ impl Update<'_> {
             && !is_directory(&found)
         {
             let is_ours = written.look.admits(&Look::of(&found));
-            // Where it is not even certain that we have written it, it may be of somebody else.
+            // If it is not even certain that this file was written by Mesh, it may belong to
+            // someone else.
             if is_ours || written.look.inode != 0 {
                 self.at(name, directory.remove_file(last))?;
                 self.synced.removed += 1;
@@ -421,7 +423,7 @@ impl Update<'_> {
     }
 }
 
-/// Whether a name is for ourselves: then the tree's is left out.
+/// Returns whether a name is reserved for the workspace; such names of the tree are left out.
 fn is_reserved(name: &[u8]) -> bool {
     name == OWN || name.rsplit(|byte| *byte == b'/').next() == Some(UNFINISHED)
 }
@@ -432,7 +434,7 @@ mod tests {
     use mesh_chunks::StoreOptions;
     use std::fs;
 
-    /// A description of a tree with nothing in it.
+    /// The description of an empty tree.
     const EMPTY: &[u8] = b"meshtree\x01\x01\xed\x03\0\0\0\0\0";
 
     #[test]

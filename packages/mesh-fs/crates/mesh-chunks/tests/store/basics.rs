@@ -1,4 +1,4 @@
-//! What is put is found again, and wrong questions are told.
+//! Chunks that were put can be read, and invalid requests return errors.
 
 use crate::material::{SMALL, chunk, chunks, count_right, files, folder, ids, open, put};
 use mesh_chunks::{CHUNK_BYTES_MAX, ChunkId, Store, StoreError, StoreOptions};
@@ -28,7 +28,7 @@ fn chunks_of_all_lengths_are_found_again() {
 fn a_part_of_a_chunk_is_read() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
-    // The longer one first, so that what is left of it would be seen.
+    // The longer one first, so that leftovers of it in the buffer would be detected.
     for chunk in [chunk(1, 50_000), chunk(2, 1000)] {
         store.put(chunk.id, &chunk.bytes).expect("it is put");
         for (start, end) in [(0, 0), (0, 1), (1, 1000), (500, 600), (999, 1000), (1000, 1000)] {
@@ -96,7 +96,7 @@ fn many_are_put_at_once_over_several_packs() {
     let folder = folder();
     let store = open(folder.path(), SMALL);
     let mut all = chunks(0..40);
-    // More than one call of the system takes, and some twice.
+    // More than one system call takes, and some duplicates.
     all.extend((100..2200).map(|number| chunk(number, 10)));
     all.extend(chunks(0..3));
     let pairs: Vec<_> = all.iter().map(|chunk| (chunk.id, &chunk.bytes[..])).collect();
@@ -148,7 +148,7 @@ fn what_is_not_kept_cached_is_read_all_the_same() {
     }
 }
 
-/// Tells whether a byte is not in the system's page cache; none if that cannot be told here.
+/// Returns whether a byte is absent from the page cache, or `None` if this is unknown.
 fn is_dropped(pack: &Path, at: u64) -> Option<bool> {
     const TMPFS: u64 = 0x0102_1994;
     let file = std::fs::File::open(pack).expect("it is there");

@@ -1,4 +1,4 @@
-//! The folder stays within its budget, and what is used stays in it.
+//! The folder stays within its budget, and packs in use stay in it.
 
 use crate::material::{
     Chunk, SMALL, bytes_in, chunk, chunks, count_right, files, folder, open, put,
@@ -22,7 +22,7 @@ fn hours_ago(hours: u64) -> SystemTime {
     SystemTime::now() - Duration::from_secs(3600 * hours)
 }
 
-/// Puts each chunk into a pack of its own, and says which index it is.
+/// Puts each chunk into a separate pack, and returns the index files in the same order.
 fn put_apart(folder: &Path, store: &Store, chunks: &[Chunk]) -> Vec<PathBuf> {
     let mut seen = HashMap::new();
     for (at, chunk) in chunks.iter().enumerate() {
@@ -61,7 +61,7 @@ fn the_budget_is_kept_by_batches_and_by_two_stores() {
     for (at, part) in all.chunks(10).enumerate() {
         let pairs: Vec<_> = part.iter().map(|chunk| (chunk.id, &chunk.bytes[..])).collect();
         stores[at % 2].put_verified(&pairs).expect("they are put");
-        // Neither counts what the other writes within one stride.
+        // Neither store counts what the other one writes within one stride.
         assert!(bytes_in(folder.path()) <= TIGHT.budget_bytes + (4 << 10));
     }
     for store in &stores {
@@ -90,7 +90,7 @@ fn a_budget_below_a_pack_or_a_chunk_works() {
         let store = open(folder.path(), StoreOptions { budget_bytes, ..StoreOptions::default() });
         for chunk in &chunks(0..30) {
             store.put(chunk.id, &chunk.bytes).expect("it is put");
-            // The pack that is being written stays.
+            // The pack that is being written is not evicted.
             assert!(bytes_in(folder.path()) <= budget_bytes.max(4096 + 48));
             assert!(store.has(&chunk.id));
         }
@@ -105,7 +105,7 @@ fn what_was_not_used_for_longest_goes_first() {
     let old = chunks(0..20);
     let indexes = put_apart(folder.path(), &store, &old);
     assert_eq!(indexes.len(), 20);
-    // The seventh and the third have waited for longest, the last is from today.
+    // Packs 6 and 2 have been unused for longest; the others were used later, in order.
     for (at, index) in indexes.iter().enumerate() {
         let hours = match at {
             6 => 300,
@@ -131,7 +131,7 @@ fn what_was_not_used_for_longest_goes_first() {
 fn what_is_read_or_put_again_stays() {
     let folder = folder();
     let options = StoreOptions { pack_bytes: 1, ..TIGHT };
-    // The last pack is written on by whoever comes next, which is a use too.
+    // The next writer appends to the last pack, which counts as a use too.
     let old = chunks(0..21);
     let indexes = put_apart(folder.path(), &open(folder.path(), options), &old);
     indexes.iter().for_each(|index| used_at(index, hours_ago(1)));
@@ -157,7 +157,7 @@ fn use_is_recorded_once_in_a_while() {
     assert_eq!(count_right(&store, &all), 2);
     let date = hours_ago(5);
     used_at(index, date);
-    // A test that is halted for seconds right here may see it recorded again.
+    // If the test is paused for seconds at this point, the use may be recorded again.
     assert_eq!(count_right(&store, &all), 2);
     let found = index.metadata().and_then(|metadata| metadata.modified()).expect("it is there");
     assert!(found == date || found > hours_ago(1));
@@ -190,7 +190,7 @@ fn who_has_a_removed_pack_open_reads_it_or_misses_it() {
     put(&open(folder.path(), TIGHT), &chunks(10..200));
     let count = count_right(&reader, &first);
     assert!([0, 4].contains(&count));
-    // A look finds that it is gone, and it is put again.
+    // A scan finds that the pack is gone, so the chunks are written again.
     assert!(!reader.has(&chunk(999, 10).id));
     assert_eq!(count_right(&reader, &first), 0);
     assert_eq!(count_right(&late, &first), 0);

@@ -1,4 +1,4 @@
-//! What is damaged on the disk is missing, and comes again when it is put again.
+//! Chunks that are damaged on the disk are missing, and can be put again.
 
 use crate::material::{
     Chunk, SMALL, bytes, chunk, chunks, count_right, files, folder, ids, open, put,
@@ -9,7 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The place of a chunk's bytes in a file.
+/// Returns the offset of a chunk's bytes in a file.
 fn place_of(file: &Path, chunk: &Chunk) -> u64 {
     let all = fs::read(file).expect("the pack is read");
     let at = all.windows(chunk.bytes.len()).position(|part| part == chunk.bytes);
@@ -23,7 +23,7 @@ fn flip(file: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 0x40], at).expect("a byte is written");
 }
 
-/// Puts the chunks again: all that are missing are there then, also for others.
+/// Puts the chunks again: afterwards this store and new ones find all of them.
 fn heal(folder: &Path, store: &Store, chunks: &[Chunk]) {
     put(store, chunks);
     assert_eq!(count_right(store, chunks), chunks.len());
@@ -41,7 +41,7 @@ fn a_flipped_byte_makes_one_chunk_missing_until_it_is_put_again() {
     assert_eq!(count_right(&store, &all), 9);
     assert_eq!(store.usage().damaged, 1);
     assert_eq!(store.missing(&ids(&all)), [3]);
-    // Who comes later need not read it to know.
+    // A store that is opened later knows about the damage without reading the chunk.
     let later = open(folder.path(), SMALL);
     assert_eq!(later.missing(&ids(&all)), [3]);
     assert_eq!(later.usage().damaged, 0);
@@ -125,7 +125,7 @@ fn a_torn_end_is_written_over() {
         put(&open(folder.path(), SMALL), &all[..count + 3]);
         assert_eq!(count_right(&watcher, &all), count + 3);
     }
-    // All of it is in the one pack, which was taken over each time.
+    // All chunks are in one pack, which each new store took over.
     assert_eq!(files(folder.path(), "pack").len(), 1);
     assert_eq!(count_right(&open(folder.path(), SMALL), &all), 9);
 }
@@ -197,7 +197,7 @@ proptest! {
         count_right(&store, &all);
         put(&store, &all);
         prop_assert_eq!(count_right(&store, &all), all.len());
-        // Who has read an index before it was damaged, knows what others do not.
+        // A store that read an index before it was damaged knows chunks that others do not.
         let later = open(folder.path(), SMALL);
         put(&later, &all);
         prop_assert_eq!(count_right(&later, &all), all.len());

@@ -1,4 +1,4 @@
-//! Only a folder that nobody else can write to is used.
+//! A store only uses folders to which no other user can write.
 
 use crate::material::{SMALL, chunks, folder, open, put};
 use mesh_chunks::{Store, StoreError};
@@ -39,7 +39,7 @@ fn a_folder_that_others_may_write_to_is_refused() {
 fn a_folder_of_somebody_else_is_refused() {
     let folder = folder();
     let is_given_away = chown(folder.path(), Some(12_345), None).is_ok();
-    // Who may give nothing away is not the one who owns the system.
+    // If `chown` is not permitted, this process is not root and `/usr` belongs to another user.
     let foreign = if is_given_away { folder.path() } else { Path::new("/usr") };
     let error = refusal(foreign);
     let StoreError::Foreign { owner, user, .. } = &error else { panic!("{error}") };

@@ -1,11 +1,11 @@
-//! A disk that is full is told, and does no harm.
+//! A full disk is reported as an error and does no damage.
 
 use crate::material::{Chunk, SMALL, chunk, chunks, count_right, folder, open, put};
 use mesh_chunks::{Store, StoreError};
 use std::path::Path;
 use std::process::Command;
 
-/// A disk of one mebibyte, until it is dropped.
+/// A file system of 1 MiB, mounted until it is dropped.
 struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
@@ -24,7 +24,7 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-/// Puts chunks until there is no more room; gives those that are in.
+/// Puts chunks until the disk is full; returns those that were written.
 fn fill(store: &Store, numbers: std::ops::Range<u64>) -> (Vec<Chunk>, StoreError) {
     let mut inside = Vec::new();
     for chunk in chunks(numbers) {
@@ -50,13 +50,13 @@ fn a_full_disk_is_told_and_what_is_there_stays() {
     assert_eq!((told.as_path(), *bytes), (folder.path(), 4096 + 48));
     assert!(inside.len() > 200);
     assert_eq!(count_right(&store, &inside), inside.len());
-    // A batch that goes in by a part only, as the system writes it.
+    // The system writes only a part of this batch.
     let batch = chunks(2000..2010);
     let pairs: Vec<_> = batch.iter().map(|chunk| (chunk.id, &chunk.bytes[..])).collect();
     let error = store.put_verified(&pairs).expect_err("there is no room");
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     assert_eq!(count_right(&open(folder.path(), SMALL), &inside), inside.len());
-    // Small ones, whose records need room as well, in batches that are broken off anywhere.
+    // Small chunks, whose records also need space, in batches that fail at arbitrary points.
     let watcher = open(folder.path(), SMALL);
     let small: Vec<_> = (3000..6000).map(|number| chunk(number, 20)).collect();
     let mut refused = 0;
@@ -69,13 +69,13 @@ fn a_full_disk_is_told_and_what_is_there_stays() {
         }
     }
     assert!(refused > 0);
-    // Damage is told on a full disk too.
+    // Damage is detected on a full disk too.
     let pack = &crate::material::files(folder.path(), "pack")[0];
     let lost = std::fs::metadata(pack).expect("it is there").len() / (4096 + 48);
     std::fs::remove_file(pack).expect("it was there");
     let left = count_right(&open(folder.path(), SMALL), &inside);
     assert!((1..=lost as usize + 1).contains(&(inside.len() - left)));
-    // There is room now.
+    // The disk has free space now.
     let last = chunk(5000, 4096);
     drop(store);
     let store = open(folder.path(), SMALL);

@@ -1,4 +1,4 @@
-//! The store from outside: what its callers, its disk and other processes may do to it.
+//! Tests of the public interface of the store: against its callers, its disk and other processes.
 
 mod basics;
 mod budget;

@@ -1,4 +1,4 @@
-//! What the tests are made of: chunks that follow from a number, and folders for them.
+//! Test data: chunks that are derived from a number, and folders for them.
 
 use mesh_chunks::{ChunkId, Store, StoreOptions};
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ pub(crate) struct Chunk {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The bytes that follow from a number.
+/// Pseudorandom bytes derived from a number.
 pub(crate) fn bytes(number: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// A chunk of that length.
+/// A chunk of this length.
 pub(crate) fn chunk(number: u64, length: usize) -> Chunk {
     let bytes = bytes(number, length);
     Chunk { id: ChunkId::of(&bytes), bytes }
@@ -49,7 +49,7 @@ pub(crate) fn put(store: &Store, chunks: &[Chunk]) {
     }
 }
 
-/// How many of the chunks the store gives; each that it gives must be right.
+/// Counts the chunks that the store returns, and verifies the bytes of each.
 pub(crate) fn count_right(store: &Store, chunks: &[Chunk]) -> usize {
     let mut right = 0;
     for chunk in chunks {
@@ -62,7 +62,7 @@ pub(crate) fn count_right(store: &Store, chunks: &[Chunk]) -> usize {
     right
 }
 
-/// The files with that ending, in the order of their names.
+/// Returns the files with this extension, sorted by name.
 pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .expect("the folder is listed")
@@ -73,7 +73,7 @@ pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     files
 }
 
-/// How many bytes all files of the folder have.
+/// Returns the total length of the files in a folder.
 pub(crate) fn bytes_in(folder: &Path) -> u64 {
     std::fs::read_dir(folder)
         .expect("the folder is listed")

@@ -1,4 +1,4 @@
-//! Two stores on one folder, as two processes have them, against a table in memory.
+//! Compares two stores on one folder, as two processes have them, with a table in memory.
 
 use crate::material::{Chunk, bytes, chunk, folder, open};
 use mesh_chunks::{ChunkId, Store, StoreOptions};
@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A few are longer than a pack.
+/// Some chunks are longer than a pack.
 fn numbered(number: u64) -> Chunk {
     chunk(number, if number.is_multiple_of(20) { 25_000 } else { 1 + number as usize * 50 })
 }

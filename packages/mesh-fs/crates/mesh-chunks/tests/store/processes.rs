@@ -1,4 +1,4 @@
-//! Stores of several processes on one folder, of which some are killed.
+//! Stores of several processes on one folder, some of which are killed.
 
 use crate::material::{Chunk, SMALL, chunk, chunks, count_right, files, folder, ids, open, put};
 use std::env;
@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Has the folder of the process that is to be killed, and the number of its first chunk.
+/// Environment variables of the process to be killed: its folder, and the number of its first
+/// chunk.
 const FOLDER: &str = "MESH_CHUNKS_TEST_FOLDER";
 const FIRST: &str = "MESH_CHUNKS_TEST_FIRST";
 
@@ -18,7 +19,7 @@ fn many_missing_chunks_cost_one_look() {
     put(&store, &all[..40]);
     let before = other.usage().looks;
     assert_eq!(other.missing(&ids(&all)), (40..50).collect::<Vec<_>>());
-    // The question how many looks there were is one itself.
+    // `usage` itself scans the folder once.
     assert_eq!(other.usage().looks, before + 2);
 }
 
@@ -71,7 +72,7 @@ fn numbered(number: u64) -> Chunk {
     chunk(number, 100 + (number as usize * 7919) % 30_000)
 }
 
-/// Puts chunks until it is killed, and says how many are put.
+/// Starts a process that puts chunks until it is killed, and prints the number of each.
 fn start_putting(folder: &Path, first: u64) -> Child {
     Command::new(env::current_exe().expect("this test"))
         .args(["--exact", "processes::a_process_that_puts_until_it_is_killed", "--nocapture"])
@@ -98,13 +99,13 @@ fn a_process_that_puts_until_it_is_killed() {
     }
 }
 
-/// Waits until it has put so many, kills it, and gives all that it has put.
+/// Waits until the process has put this many chunks, kills it, and returns all that it has put.
 fn kill_after(mut child: Child, count: usize) -> Vec<Chunk> {
     let lines = BufReader::new(child.stdout.take().expect("its lines")).lines();
     let mut put = Vec::new();
     for line in lines {
         let line = line.expect("a line");
-        // The last one may have been broken off, and is another number then.
+        // The last line may be incomplete and then contains another number.
         let number = line.strip_prefix("put ").and_then(|number| number.parse().ok());
         put.extend(number.map(numbered));
         if put.len() == count {
@@ -127,7 +128,7 @@ fn what_killed_processes_have_put_is_there() {
             [start_putting(folder.path(), first), start_putting(folder.path(), first + 5_000_000)];
         for (child, count) in children.into_iter().zip([20, 37]) {
             let mut put = kill_after(child, count + round as usize);
-            // The line that was written last may be a part of one.
+            // The last line may be incomplete.
             put.pop();
             all.extend(put);
         }

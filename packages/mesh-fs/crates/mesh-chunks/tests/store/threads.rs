@@ -1,4 +1,4 @@
-//! Many threads put and read at once.
+//! Several threads put and read at the same time.
 
 use crate::material::{Chunk, SMALL, chunk, count_right, folder, ids, open};
 use mesh_chunks::{Store, StoreOptions};
@@ -8,7 +8,7 @@ fn mixed(numbers: std::ops::Range<u64>) -> Vec<Chunk> {
     numbers.map(|number| chunk(number, 50 + (number as usize * 373) % 20_000)).collect()
 }
 
-/// Each thread puts some of the chunks, others than its neighbours but not only, and reads all.
+/// Each thread starts at a different chunk, puts all that are missing, and reads them.
 fn work(store: &Store, chunks: &[Chunk], first: usize) {
     let (front, back) = chunks.split_at(first);
     for part in back.chunks(5).chain(front.chunks(5)) {

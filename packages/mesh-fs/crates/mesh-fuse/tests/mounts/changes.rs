@@ -1,4 +1,4 @@
-//! What has changed, and is told to the kernel.
+//! Changes of files, and notifications to the kernel.
 
 use crate::memory::Content;
 use crate::shown::{Shown, noise};
@@ -38,7 +38,7 @@ fn a_range_of_changed_bytes_is_enough() {
 #[test]
 fn a_new_name_is_seen_when_the_kernel_is_told() {
     let Some(shown) = Shown::new(|_| ()) else { return };
-    // One that was asked for before, and one that was not.
+    // One name with a cached negative lookup, and one without.
     assert!(!shown.path("asked").exists());
     assert!(shown.list("").is_empty());
     shown.memory.add_file(ROOT, "asked", b"1");

@@ -1,4 +1,4 @@
-//! The end of a mount, in all the ways that there are.
+//! All ways in which a mount can end.
 
 use crate::memory::{Content, Memory};
 use crate::shown::{
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-/// Where a child of this test is to show files.
+/// Environment variable with the mountpoint of a child process.
 pub(crate) const PLACE: &str = "MESH_FUSE_TEST_PLACE";
 
 #[test]
@@ -31,7 +31,7 @@ fn files_that_are_open_fail_when_the_mount_is_closed() {
     assert!(shown.mount.is_open() && is_in_table(shown.mount.source()));
     shown.mount.close().expect("it is ours");
     assert!(!shown.mount.is_open() && !is_in_table(shown.mount.source()));
-    // Not what was read ahead.
+    // An offset that was not read ahead.
     file.read_exact_at(&mut [0; 10], (2 << 20) - 10).expect_err("nobody answers");
     assert!(shown.folder.path().read_dir().expect("it is there").next().is_none());
     shown.mount.close().expect("closing again does nothing");
@@ -67,7 +67,7 @@ fn a_change_that_waits_for_a_parked_read_does_not_keep_the_mount_from_closing() 
         let mount = &shown.mount;
         scope.spawn(move || {
             telling.send(()).expect("somebody waits");
-            // It may be told before, meanwhile or after.
+            // This may run before, during or after the close.
             let _ = mount.invalidate_node(2, 0, 0);
         });
         tells.recv_timeout(LIMIT).expect("it begins");
@@ -81,7 +81,7 @@ fn a_thread_that_answers_may_close_the_mount() {
     let slot: Arc<Mutex<Option<Mount>>> = Arc::default();
     let (closed, closes) = channel();
     let (taken, closed) = (Arc::clone(&slot), Mutex::new(closed));
-    // What is told of a panic is told by the thread that has called.
+    // The hook runs in the thread that made the call.
     let hook = move |_: &Panicked| {
         drop(taken.lock().expect("nobody panics with it").take());
         closed.lock().expect("nobody panics with it").send(()).expect("somebody waits");
@@ -169,7 +169,7 @@ fn serves_where_it_is_told_to() {
     mount.wait();
 }
 
-/// Starts this program again, as the process that serves; gives the source of its mount.
+/// Starts this program as a process that serves; returns the source of its mount.
 pub(crate) fn serve_elsewhere(command: &mut Command, place: &Path) -> Option<(Killed, String)> {
     let child = command
         .args(["--exact", "ending::serves_where_it_is_told_to", "--nocapture"])
@@ -196,7 +196,7 @@ pub(crate) fn serve_elsewhere(command: &mut Command, place: &Path) -> Option<(Ki
 #[test]
 fn nothing_is_left_of_a_mount_whose_process_is_killed() {
     let folder = folder();
-    // What the mount table has to write in another way.
+    // Characters that are escaped in the mount table.
     let point = folder.path().join("a b%s\\c\n");
     fs::create_dir(&point).expect("there is room");
     let mut command = Command::new(env::current_exe().expect("it runs"));
@@ -211,7 +211,7 @@ fn nothing_is_left_of_a_mount_whose_process_is_killed() {
     drop(open);
 }
 
-/// The process that would unmount what has that source.
+/// Finds the guardian process of the mount with this source.
 fn guardian(source: &str) -> Option<PathBuf> {
     let processes = fs::read_dir("/proc").expect("there are processes").flatten();
     let mut paths = processes.map(|process| process.path());
@@ -228,12 +228,12 @@ fn guardian(source: &str) -> Option<PathBuf> {
 
 #[test]
 fn the_guardian_has_nothing_of_ours_and_ends_with_the_mount() {
-    // Something that other programs would inherit.
+    // A descriptor that other programs would inherit.
     let ours = File::open("/dev/zero").expect("there are zeros");
     let inherited: OwnedFd = rustix::io::dup(&ours).expect("there are more descriptors");
     let Some(shown) = Shown::new(|_| ()) else { return };
     let begun = Instant::now();
-    // Its arguments can be seen a while after it was started.
+    // The arguments of a process become visible some time after its start.
     let process = loop {
         if let Some(process) = guardian(shown.mount.source()) {
             break process;
@@ -245,7 +245,7 @@ fn the_guardian_has_nothing_of_ours_and_ends_with_the_mount() {
     assert!(text(&target("0")).starts_with("socket:"));
     assert_eq!((text(&target("1")), text(&target("2"))), ("/dev/null", "/dev/null"));
     let fds = fs::read_dir(process.join("fd")).expect("it has descriptors").flatten();
-    // What it opens itself while it begins comes and goes.
+    // Ignore descriptors that the shell closes during its start.
     let targets: Vec<_> = fds.filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
     let is_ours =
         |target: &PathBuf| target.starts_with("/dev/zero") || target.starts_with("/dev/fuse");

@@ -1,4 +1,4 @@
-//! Reads of what is not there yet, and of what never will be.
+//! Reads of bytes that arrive later, or never.
 
 use crate::memory::{Content, Memory};
 use crate::shown::{Killed, LIMIT, Shown, noise, text};
@@ -17,7 +17,7 @@ fn late(memory: &Memory) {
     memory.add_file(ROOT, "other", b"other");
 }
 
-/// A process that reads the first bytes of a file; past the cache or not.
+/// Starts a process that reads the start of a file, with or without the page cache.
 fn reader(shown: &Shown, name: &str, is_direct: bool) -> Killed {
     let mut command = Command::new("dd");
     command.arg(format!("if={}", text(&shown.path(name)))).args(["of=/dev/null", "bs=4096"]);
@@ -36,7 +36,7 @@ fn a_read_can_be_answered_later_from_another_thread() {
         let parked = shown.told.next_late();
         assert_eq!((parked.offset, parked.len), (0, 4096));
         assert!(!parked.reply.is_interrupted());
-        // Nobody else has to wait meanwhile.
+        // Other reads do not have to wait.
         assert_eq!(shown.read("other"), b"other");
         parked.reply.bytes(&noise(4096));
         assert!(reading.join().expect("it reads") == noise(4096));
@@ -63,7 +63,7 @@ fn more_reads_are_parked_than_there_are_threads() {
         assert_eq!(shown.read("other"), b"other");
         for parked in parked {
             let byte = [parked.ino as u8; 60];
-            // More than was asked for is cut off.
+            // Excess bytes are ignored.
             parked.reply.slices(&[&byte, &byte, &[0; 5000]]);
         }
         for (at, reading) in reading.into_iter().enumerate() {
@@ -98,7 +98,7 @@ fn a_reader_that_is_killed_does_not_wait() {
         reader.0.kill().expect("it runs");
         let status = reader.0.wait().expect("it ends");
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
-        // Nobody may wait for this; it is without harm.
+        // The read may be cancelled already; the reply is harmless.
         parked.reply.bytes(&noise(4096));
         assert_eq!(shown.read("other"), b"other");
     }
@@ -141,7 +141,7 @@ fn a_panic_becomes_an_error_and_is_told() {
     assert!(fs::read(shown.path("panicking")).is_err_and(is_io));
     let told = panics.recv_timeout(LIMIT).expect("it is told");
     assert_eq!((told.call, told.message.as_str()), ("read", "this file panics"));
-    // More often than there are threads.
+    // More often than the number of threads.
     (0..10).for_each(|_| drop(fs::metadata(shown.path("panic"))));
     assert_eq!(shown.read("other"), b"other");
 }

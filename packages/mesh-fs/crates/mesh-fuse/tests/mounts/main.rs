@@ -1,4 +1,4 @@
-//! What is mounted for real behaves like files.
+//! Tests with real mounts.
 
 mod changes;
 mod ending;

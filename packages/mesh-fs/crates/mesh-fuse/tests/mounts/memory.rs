@@ -1,4 +1,4 @@
-//! Files in memory, to be shown by a mount.
+//! An in-memory file system for tests.
 
 use crate::shown::LIMIT;
 use mesh_fuse::{
@@ -10,18 +10,18 @@ use std::ops::Bound;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// What a file is made of.
+/// Content of a file.
 #[derive(Clone)]
 pub(crate) enum Content {
     Directory(BTreeMap<Vec<u8>, u64>),
     File(Vec<u8>),
-    /// A file of that length of which each read is parked.
+    /// A file of this length whose reads are suspended.
     Late(u64),
-    /// A file that cannot be read; each time this is what is told.
+    /// A file whose reads fail with this error.
     Broken(Errno),
-    /// A file of which reads panic.
+    /// A file whose reads panic.
     Panicking,
-    /// A file of which the answer to a read is thrown away.
+    /// A file whose read replies are dropped.
     Dropped,
     Link(Vec<u8>),
     Special(Kind, u64),
@@ -35,7 +35,7 @@ struct Node {
     lookups: u64,
 }
 
-/// A read that is not answered yet.
+/// A suspended read.
 pub(crate) struct Late {
     pub(crate) ino: u64,
     pub(crate) offset: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Late {
     pub(crate) reply: ReadReply,
 }
 
-/// Files in memory.
+/// An in-memory file system.
 pub(crate) struct Memory {
     nodes: Mutex<HashMap<u64, Node>>,
     forgotten: Condvar,
@@ -52,19 +52,19 @@ pub(crate) struct Memory {
     abandoned: Sender<u64>,
 }
 
-/// What is told while files are used.
+/// Events that the file system reports to the test.
 pub(crate) struct Told {
     late: Mutex<Receiver<Late>>,
     abandoned: Mutex<Receiver<u64>>,
 }
 
 impl Told {
-    /// The next read that is parked.
+    /// Returns the next suspended read.
     pub(crate) fn next_late(&self) -> Late {
         lock(&self.late).recv_timeout(LIMIT).expect("something is read")
     }
 
-    /// The next read that nobody waits for any more.
+    /// Returns the id of the next cancelled read.
     pub(crate) fn next_abandoned(&self) -> u64 {
         lock(&self.abandoned).recv_timeout(LIMIT).expect("something is abandoned")
     }
@@ -106,7 +106,7 @@ impl Memory {
         }
     }
 
-    /// Adds a name; gives the number of the file.
+    /// Adds a name; returns the inode number of the file.
     pub(crate) fn add(&self, directory: u64, name: &str, content: Content) -> u64 {
         let ino = self.insert(content);
         self.names(directory, |names| names.insert(name.into(), ino));
@@ -139,7 +139,7 @@ impl Memory {
         lock(&self.nodes).get_mut(&ino).expect("it was added").permissions = permissions;
     }
 
-    /// How often what was asked.
+    /// Returns the number of calls of each method.
     pub(crate) fn calls(&self) -> BTreeMap<&'static str, usize> {
         lock(&self.calls).iter().map(|(call, count)| (*call, *count)).collect()
     }
@@ -148,7 +148,7 @@ impl Memory {
         lock(&self.nodes)[&ino].lookups
     }
 
-    /// Waits until the kernel knows a file no more.
+    /// Waits until the kernel has forgotten a file.
     pub(crate) fn wait_forgotten(&self, ino: u64) {
         let nodes = lock(&self.nodes);
         let is_known = |nodes: &mut HashMap<u64, Node>| nodes[&ino].lookups > 0;
@@ -251,7 +251,7 @@ impl FileSystem for Memory {
             })
         });
         match content {
-            // In pieces, to have that tried as well.
+            // Test a reply with several slices as well.
             Ok(Content::File(bytes)) if bytes.len() > 100_000 => {
                 reply.slices(&bytes.chunks(64).collect::<Vec<_>>());
             }
@@ -269,7 +269,7 @@ impl FileSystem for Memory {
 
     fn read_directory(&self, ino: u64, offset: u64, entries: &mut DirectoryReply) -> Answer<()> {
         self.count("read_directory");
-        // Both dots come first, and then each file by its number behind them.
+        // The offset of a name is its index; `.` and `..` come first.
         let mut listed = vec![(b".".to_vec(), ino), (b"..".to_vec(), ROOT)];
         listed.extend(self.look(ino, |node| match &node.content {
             Content::Directory(names) => {

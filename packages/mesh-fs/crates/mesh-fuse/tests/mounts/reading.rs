@@ -1,4 +1,4 @@
-//! Reading what is shown.
+//! Reading from mounts.
 #![allow(unsafe_code)]
 
 use crate::memory::Content;
@@ -46,9 +46,9 @@ fn files_can_be_mapped() {
     };
     let file = File::open(shown.path("big")).expect("it is there");
     let (none, read, shared) = (std::ptr::null_mut(), ProtFlags::READ, MapFlags::SHARED);
-    // SAFETY: a new map is made, which nobody else has.
+    // SAFETY: this creates a new mapping, to which no other reference exists.
     let map = unsafe { mmap(none, big.len(), read, shared, &file, 0) }.expect("it can be mapped");
-    // SAFETY: the map is as long as that, and nobody changes the file.
+    // SAFETY: the mapping has this length, and no one changes the file.
     let bytes = unsafe { std::slice::from_raw_parts(map.cast::<u8>(), big.len()) };
     assert!(bytes == big);
     // SAFETY: the bytes are not used any more.
@@ -108,7 +108,7 @@ fn a_big_directory_is_listed_whole_and_then_kept() {
     }
     let asked = |call| shown.memory.calls().get(call).copied();
     let before = (asked("lookup"), asked("attributes"));
-    // Of the listing itself the kernel may drop parts when others need the memory.
+    // The kernel may drop parts of the listing itself when it needs memory.
     assert!(shown.list("") == names);
     for name in &names {
         fs::metadata(shown.path(name)).expect("it is listed");

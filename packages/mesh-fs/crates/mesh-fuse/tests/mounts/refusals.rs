@@ -1,4 +1,4 @@
-//! Where files cannot be shown.
+//! Cases in which a mount is refused.
 
 use crate::memory::Memory;
 use crate::shown::{Shown, folder, or_skip};

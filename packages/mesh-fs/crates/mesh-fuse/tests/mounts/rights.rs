@@ -1,4 +1,4 @@
-//! Mounting without the rights of root.
+//! Mounting without root privileges.
 
 use crate::ending::serve_elsewhere;
 use crate::memory::Memory;
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Where a child of this test is to mount and unmount.
+/// Environment variable with the mountpoint of a child process that mounts and unmounts.
 const PLACE: &str = "MESH_FUSE_TEST_TRY_PLACE";
-/// Somebody without rights.
+/// User id of an unprivileged user.
 const NOBODY: u32 = 65534;
 
-/// Shows files and takes them away, in a process that another test has started.
+/// Mounts and unmounts, in a process that another test has started.
 #[test]
 fn mounts_and_unmounts_where_it_is_told_to() {
     let Ok(place) = env::var(PLACE) else { return };
@@ -51,7 +51,7 @@ fn check(command: &mut Command, place: &Path) {
     }
 }
 
-/// This program as somebody without rights, and a place of theirs.
+/// Returns a command that runs this program as an unprivileged user, and a folder of that user.
 fn as_nobody() -> Option<(Command, tempfile::TempDir)> {
     if !geteuid().is_root() {
         println!("skipped: not root, and so cannot become somebody else");

@@ -1,4 +1,4 @@
-//! Files in memory that are shown in a folder which is gone afterwards.
+//! An in-memory file system that is mounted at a temporary folder.
 
 use crate::memory::{Memory, Told};
 use mesh_fuse::{Mount, MountError, MountOptions};
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than anything takes, however busy the machine is.
+/// Timeout that is long enough even on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Files in memory, and where they are shown.
+/// A mounted in-memory file system.
 pub(crate) struct Shown {
     pub(crate) mount: Mount,
     pub(crate) memory: Arc<Memory>,
     pub(crate) told: Told,
-    /// Dropped behind the mount.
+    /// Dropped after the mount.
     pub(crate) folder: TempDir,
 }
 
 impl Shown {
-    /// Shows files; none, with the reason printed, where that is not possible.
+    /// Mounts the files; prints the reason and returns `None` if this machine does not support it.
     pub(crate) fn new<T>(fill: impl FnOnce(&Memory) -> T) -> Option<Self> {
         Self::with(&MountOptions::default(), fill)
     }
@@ -46,7 +46,7 @@ impl Shown {
         fs::read(self.path(name)).expect("the file can be read")
     }
 
-    /// The names in a folder, in their order.
+    /// Returns the sorted names in a folder.
     pub(crate) fn list(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(name)).expect("the folder can be listed");
         let name = |entry: std::io::Result<fs::DirEntry>| {
@@ -62,7 +62,7 @@ pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().expect("there is room for temporary files")
 }
 
-/// Takes a mount, or says why there can be none here.
+/// Returns the mount; prints the reason and returns `None` if this machine does not support it.
 pub(crate) fn or_skip(mounted: Result<Mount, MountError>) -> Option<Mount> {
     match mounted {
         Ok(mount) => Some(mount),
@@ -74,12 +74,12 @@ pub(crate) fn or_skip(mounted: Result<Mount, MountError>) -> Option<Mount> {
     }
 }
 
-/// Whether something is in the mount table whose line contains that.
+/// Returns whether a line of the mount table contains this text.
 pub(crate) fn is_in_table(text: &str) -> bool {
     fs::read_to_string("/proc/self/mountinfo").expect("there is a mount table").contains(text)
 }
 
-/// Waits until nothing in the mount table contains that.
+/// Waits until no line of the mount table contains this text.
 pub(crate) fn wait_out_of_table(text: &str) {
     let mut table = File::open("/proc/self/mountinfo").expect("there is a mount table");
     let begun = Instant::now();
@@ -92,14 +92,14 @@ pub(crate) fn wait_out_of_table(text: &str) {
             return;
         }
         assert!(begun.elapsed() < LIMIT, "{text} is still in the mount table");
-        // It is readable out of turn whenever it changes.
+        // The mount table signals `POLLPRI` when it changes.
         let mut watched = [PollFd::new(&table, PollFlags::PRI)];
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         poll(&mut watched, Some(&second)).expect("the table can be watched");
     }
 }
 
-/// A child that is killed in the end.
+/// A child process that is killed on drop.
 pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
@@ -109,7 +109,7 @@ impl Drop for Killed {
     }
 }
 
-/// Something like the contents of a file, other at each place.
+/// Pseudorandom content that differs at each offset.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Directories at random, and the stores of what is in them.
+//! Random directories, and stores with their chunks.
 
 use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
@@ -11,11 +11,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags}
 
 use crate::forest::{Forest, random, take, tree};
 
-/// Sizes around those of blocks, and of what fits behind an inode.
+/// Sizes near block boundaries and near the limit for inline data.
 const SIZES: [usize; 14] =
     [0, 1, 63, 4000, 4031, 4032, 4033, 4095, 4096, 4097, 8128, 8192, 40_000, 300_000];
 
-/// A directory, and the next thing in it; the same seed makes the same things.
+/// Generates a directory step by step; the same seed generates the same entries.
 pub(crate) struct Gardener<'a> {
     forest: &'a Forest,
     state: u64,
@@ -37,7 +37,7 @@ impl<'a> Gardener<'a> {
         (self.state >> 16) as usize % end
     }
 
-    /// Makes one thing that was not there.
+    /// Creates one new entry.
     pub(crate) fn plant(&mut self) {
         let path = self.free();
         match self.below(12) {
@@ -66,7 +66,7 @@ impl<'a> Gardener<'a> {
         }
         if self.below(3) == 0 && !path.is_symlink() && (path.is_file() || path.is_dir()) {
             let value = random([0, 1, 100, 3000][self.below(4)], self.state);
-            // Some file systems have less room for them.
+            // Some file systems limit their size.
             let _ = rustix::fs::setxattr(&path, "user.note", &value, XattrFlags::empty());
         }
         self.date(&path);
@@ -94,7 +94,7 @@ impl<'a> Gardener<'a> {
         self.made += 1;
         let nth = self.below(self.folders.len());
         let mut name = self.made.to_string().into_bytes();
-        // Names of any bytes, and of any length; those before "." come before those two.
+        // Names of arbitrary bytes and lengths; some of them sort before `.`.
         name.insert(0, [b'!', b'-', b'.', b'a', 0xff][self.below(5)]);
         if self.below(10) == 0 {
             name.resize(255, b'n');
@@ -102,13 +102,13 @@ impl<'a> Gardener<'a> {
         self.folders[nth].join(std::ffi::OsString::from_vec(name))
     }
 
-    /// Gives what is there now, with the chunks of it in a store.
+    /// Returns the current tree, with its chunks in a store.
     pub(crate) fn harvest(&self, store: &Store) -> Tree {
         stored(self.forest, store)
     }
 }
 
-/// Takes a directory, and puts what is in it into a store.
+/// Takes a snapshot of a directory, and puts its chunks into a store.
 pub(crate) fn stored(forest: &Forest, store: &Store) -> Tree {
     let snapshot: Snapshot = take(forest);
     let tree = tree(&snapshot);

@@ -1,4 +1,4 @@
-//! Images of directories, mounted, next to those directories.
+//! Compares mounted images with the directories from which they were made.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 #[path = "../../../mesh-snapshot/tests/forest/mod.rs"]

@@ -1,4 +1,4 @@
-//! What is seen of an image.
+//! What a mounted image shows.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use mesh_image::{Shown, ShownOptions};
 use crate::forest::Forest;
 use crate::gardener::{Gardener, store};
 
-/// What can be told of a tree, by where it is in it.
+/// Observable properties of the entries of a tree, by path.
 type Seen = BTreeMap<PathBuf, (u32, Option<u64>, u64, (i64, i64), u64, Vec<u8>, Vec<u8>)>;
 
 fn look(root: &Path, path: &Path, seen: &mut Seen) {
@@ -56,7 +56,7 @@ fn options(kept: &Path, is_writable: bool) -> ShownOptions {
     ShownOptions { kept: kept.to_owned(), budget_bytes: 1 << 40, is_writable }
 }
 
-/// Shows images at a directory; none where this machine does not do it.
+/// Shows images at a directory; `None` if this machine does not support it.
 fn open(point: &Path, kept: &Path, is_writable: bool) -> Option<Shown> {
     fs::create_dir(point).unwrap();
     match Shown::open(point, &options(kept, is_writable)) {

@@ -1,4 +1,4 @@
-//! What is written of an image, and what is not.
+//! Which blocks and files are written for an image.
 
 use std::fs;
 use std::path::Path;

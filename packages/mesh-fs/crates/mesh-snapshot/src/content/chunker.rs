@@ -1,13 +1,13 @@
-//! Where bytes are cut, so that what is equal is cut alike wherever it stands.
+//! Content-defined chunking: equal content is split at the same places wherever it occurs.
 //!
-//! A sum over the last 64 bytes, in which older ones weigh more, is looked at behind each byte: it
-//! is a place to cut when the sum is small. Few sums are small enough while a chunk is short, and
-//! many are afterwards, which keeps lengths near the average.
+//! A rolling hash (gear hash) over the last 64 bytes is evaluated after each byte, and the position
+//! is a cut point if the hash is below a threshold. The threshold is low while a chunk is short and
+//! high afterwards, which keeps lengths near the average.
 
-/// Bytes that a sum depends on.
+/// Number of bytes that the hash depends on.
 const WINDOW: usize = 64;
 
-/// What each value of a byte adds to the sum: numbers without a pattern.
+/// Pseudorandom number that each byte value adds to the hash.
 const GEAR: [u64; 256] = {
     let mut gear = [0; 256];
     let mut state = 0x6d65_7368_2d66_7331_u64;
@@ -23,27 +23,27 @@ const GEAR: [u64; 256] = {
     gear
 };
 
-/// How long chunks are.
+/// Parameters for the lengths of chunks.
 #[derive(Debug)]
 pub(crate) struct Cutter {
     min: usize,
-    /// From this length on, places to cut are eight times as frequent as the average asks for.
+    /// Length from which the threshold `loose` applies.
     normal: usize,
     max: usize,
-    /// Sums below this are places to cut while a chunk is short.
+    /// Threshold for chunks shorter than `normal`.
     strict: u64,
-    /// Sums below this are places to cut afterwards.
+    /// Threshold for longer chunks.
     loose: u64,
 }
 
-/// How files are cut.
+/// Chunk lengths for files.
 pub(crate) const CONTENT: Cutter = Cutter::new(8 << 10, 32 << 10, 128 << 10);
-/// How descriptions are cut.
+/// Chunk lengths for descriptions.
 pub(crate) const DESCRIPTION: Cutter = Cutter::new(1 << 10, 4 << 10, 16 << 10);
 
 impl Cutter {
-    /// A short chunk is seldom cut; a longer one ends on average a quarter of `average` behind
-    /// three quarters of it.
+    /// Computes the thresholds. Short chunks are rarely cut; others end, on average, `average / 4`
+    /// bytes after three quarters of `average`.
     const fn new(min: usize, average: usize, max: usize) -> Self {
         assert!(min >= WINDOW && min < average && average < max && average.is_power_of_two());
         let one_in = average.trailing_zeros();
@@ -51,13 +51,15 @@ impl Cutter {
         Self { min, normal: average / 4 * 3, max, strict, loose }
     }
 
-    /// No chunk is longer.
+    /// Maximum length of a chunk.
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
 
-    /// How long the first chunk is. Bytes behind the longest are not looked at, and where there are
-    /// fewer than that, they are the last ones.
+    /// Returns the length of the first chunk.
+    ///
+    /// Bytes beyond the maximum length are ignored. If `bytes` is shorter than that, it must be the
+    /// end of the content.
     pub(crate) fn first(&self, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.max)];
         if bytes.len() <= self.min {
@@ -74,13 +76,13 @@ impl Cutter {
         }
     }
 
-    /// The first place that may be cut, if there is one, as for a chunk that is long enough.
+    /// Returns the first cut point with the loose threshold, without a minimum length.
     pub(crate) fn mark(&self, bytes: &[u8]) -> Option<usize> {
         let (head, rest) = bytes.split_at_checked(WINDOW)?;
         scan(warm(head), rest, self.loose).ok().map(|len| WINDOW + len)
     }
 
-    /// The chunks of some bytes, in their order.
+    /// Splits bytes into chunks.
     pub(crate) fn pieces<'a>(&'a self, mut bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         std::iter::from_fn(move || {
             let (piece, rest) = bytes.split_at(self.first(bytes));
@@ -94,11 +96,11 @@ fn warm(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum: u64, byte| (sum << 1).wrapping_add(GEAR[usize::from(*byte)]))
 }
 
-/// How many bytes there are up to a small sum, that which makes it small included; or the sum.
+/// Returns the number of bytes up to and including the first cut point, or the hash at the end.
 fn scan(mut sum: u64, bytes: &[u8], limit: u64) -> Result<usize, u64> {
     let (groups, rest) = bytes.as_chunks::<8>();
     for (nth, group) in groups.iter().enumerate() {
-        // Two steps at once, as the second would have to wait for the first.
+        // Process two bytes at once to shorten the dependency chain.
         for (pair, [one, two]) in group.as_chunks().0.iter().enumerate() {
             let (one, two) = (GEAR[usize::from(*one)], GEAR[usize::from(*two)]);
             let middle = (sum << 1).wrapping_add(one);
@@ -169,7 +171,7 @@ mod tests {
         let mut moved = noise(12_345);
         moved.extend_from_slice(&bytes);
         let ends = |bytes: &[u8]| -> Vec<usize> {
-            // By the bytes behind it, which are the same.
+            // Compare the number of bytes after each cut, because these bytes are equal in both.
             let lens = CONTENT.pieces(bytes).map(<[u8]>::len);
             let left = lens.scan(bytes.len(), |left, len| {
                 *left -= len;

@@ -1,4 +1,4 @@
-//! The content of a file in chunks, read until it stays as it is.
+//! Reading and chunking a file until it does not change during the read.
 
 use crate::content::chunker::CONTENT;
 use crate::content::source::Source;
@@ -9,37 +9,37 @@ use mesh_chunks::ChunkId;
 use std::io;
 use std::ops::Range;
 
-/// Bytes that are read at once: as many as stay near the processor until they are hashed.
+/// Size of a read in bytes. The data stays in the processor cache until it is hashed.
 const BUFFER_LEN: usize = 512 << 10;
-/// Long runs of bytes are cut at about each multiple of this, so that several threads may cut.
+/// Long ranges are cut near each multiple of this, so that several threads can process them.
 const SEGMENT: u64 = 8 << 20;
-/// How far behind such a multiple the cut may be.
+/// Maximum distance of a cut behind such a multiple.
 const MARK_MAX: u64 = 64 << 10;
-/// How often a file that changes is read before it is taken as far as it stays.
+/// Number of times a changing file is read before only its unchanged beginning is accepted.
 const ATTEMPTS: usize = 4;
 
-/// What a thread reads into.
+/// Read buffer of a thread.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     buffer: Vec<u8>,
 }
 
-/// A file as it was for a moment.
+/// Content of a file as it was at one moment.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) look: Look,
     pub(crate) xattrs: Xattrs,
     pub(crate) extents: Vec<Extent>,
-    /// Whether it was the same before and after its reading; else more was added meanwhile.
+    /// Whether the file was unchanged after the read; if false, only its beginning is captured.
     pub(crate) is_whole: bool,
 }
 
-/// Why there is no content.
+/// Reason why a file could not be read.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
     /// The file changed.
     Changed,
-    /// It is something else than a file now.
+    /// The path is not a regular file any more.
     NoFile,
     Failed(io::Error),
 }
@@ -56,10 +56,13 @@ impl Scratch {
     }
 }
 
-/// Reads a file: again, if it changes, and at last only what it had at the beginning, twice.
+/// Reads a file, and repeats the read if the file changes.
+///
+/// After `ATTEMPTS` reads, the file is accepted if the part that existed at the start of a read is
+/// the same in a second read.
 ///
 /// # Errors
-/// It does not even keep that, or cannot be opened or read.
+/// That part changes too, or the file cannot be opened or read.
 pub(crate) fn read<S: Source>(
     open: impl Fn() -> io::Result<S>,
     scratch: &mut Scratch,
@@ -80,7 +83,7 @@ pub(crate) fn read<S: Source>(
     if again == content.extents && is_there { Ok(content) } else { Err(Obstacle::Changed) }
 }
 
-/// Reads a file and looks at it before and afterwards.
+/// Reads a file, with its metadata before and after the read.
 fn read_once(source: &impl Source, scratch: &mut Scratch) -> Result<(Content, Look), Obstacle> {
     let look = source.look()?;
     if look.kind != Kind::File {
@@ -91,7 +94,7 @@ fn read_once(source: &impl Source, scratch: &mut Scratch) -> Result<(Content, Lo
     Ok((Content { look, xattrs, extents, is_whole: true }, source.look()?))
 }
 
-/// Reads as much of a file as it had when it was looked at.
+/// Reads a file up to the size in `look`.
 fn extents(
     source: &impl Source,
     look: &Look,
@@ -106,14 +109,14 @@ fn extents(
     Ok(all.finish(look.fence.size))
 }
 
-/// Pieces of a file behind each other, with the holes between them.
+/// Builds the extents of a file from consecutive runs and the holes between them.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     extents: Vec<Extent>,
     end: u64,
 }
 
-/// Chunks without a gap.
+/// Consecutive chunks without a gap.
 #[derive(Debug)]
 pub(crate) struct Run {
     start: u64,
@@ -121,7 +124,7 @@ pub(crate) struct Run {
 }
 
 impl Extents {
-    /// Adds a run; it is behind those that were added before.
+    /// Adds a run, which must start at or after the end of the previous one.
     pub(crate) fn push(&mut self, run: Run) {
         let Some(last) = run.chunks.last() else { return };
         self.leave_hole(run.start);
@@ -133,7 +136,7 @@ impl Extents {
         }
     }
 
-    /// All of them, with a hole to the end.
+    /// Returns all extents, with a hole up to `size` if needed.
     pub(crate) fn finish(mut self, size: u64) -> Vec<Extent> {
         self.leave_hole(size);
         self.extents.shrink_to_fit();
@@ -148,10 +151,10 @@ impl Extents {
     }
 }
 
-/// The bytes of a file that are in no hole.
+/// Returns the ranges of a file that are not in holes.
 ///
 /// # Errors
-/// The system does not say.
+/// A system call failed.
 pub(crate) fn ranges(source: &impl Source, look: &Look) -> io::Result<Vec<Range<u64>>> {
     let size = look.fence.size;
     if size == 0 {
@@ -175,15 +178,15 @@ pub(crate) fn ranges(source: &impl Source, look: &Look) -> io::Result<Vec<Range<
     Ok(ranges)
 }
 
-/// How many segments some bytes have. The last one may be nearly twice as long as the others.
+/// Number of segments of a range. The last one may be nearly twice as long as the others.
 pub(crate) fn segments(range: &Range<u64>) -> u64 {
     ((range.end - range.start) / SEGMENT).max(1)
 }
 
-/// Cuts one segment of the bytes of a file.
+/// Splits one segment of a range into chunks.
 ///
 /// # Errors
-/// The file is shorter, or it cannot be read.
+/// The file is shorter than the range, or cannot be read.
 pub(crate) fn cut(
     source: &impl Source,
     range: &Range<u64>,
@@ -193,7 +196,7 @@ pub(crate) fn cut(
     let start = mark(source, range, nth, scratch)?;
     let end = mark(source, range, nth + 1, scratch)?;
     let mut chunks = Vec::new();
-    // The bytes of the buffer that are not cut yet, and where they are in the file.
+    // Range of the buffer that is not processed yet, and its offset in the file.
     let (mut from, mut to, mut at) = (0, 0, start);
     while at < end {
         let missing = end - at - (to - from) as u64;
@@ -218,8 +221,8 @@ pub(crate) fn cut(
     Ok(Run { start, chunks })
 }
 
-/// Where a segment begins: behind its multiple, where the content is fit to be cut. What is moved
-/// within a file is therefore cut as before, mostly.
+/// Returns the start of a segment: the first content-defined cut point after its multiple. Content
+/// that moves within a file is therefore usually split in the same way.
 fn mark(
     source: &impl Source,
     range: &Range<u64>,
@@ -253,7 +256,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
-    /// A file that somebody else changes whenever it is read.
+    /// A file that changes after each read.
     #[derive(Clone)]
     struct Restless {
         state: Rc<State>,
@@ -265,7 +268,7 @@ mod tests {
         change: RefCell<Box<Change>>,
     }
 
-    /// Changes the content behind each reading, and says whether it did.
+    /// Changes the content after a read; returns whether it did.
     type Change = dyn FnMut(&mut Vec<u8>) -> bool;
 
     impl Restless {
@@ -319,7 +322,7 @@ mod tests {
         }
     }
 
-    /// What is read of bytes that stay as they are.
+    /// Returns the extents of unchanging content.
     fn calm(content: &[u8]) -> Vec<Extent> {
         let file = Restless::new(content.to_vec(), |_| false);
         let content = file.read().expect("it does not change");
@@ -405,7 +408,7 @@ mod tests {
             start = extent.end as usize;
         }
         assert_eq!(start, content.len());
-        // Something new in front moves all segments, but few chunks are cut in other places.
+        // Inserting bytes at the front moves all segments, but few chunks change.
         let moved = calm(&[&[9; 1000], &content[..]].concat());
         let chunks = |extents: &[Extent]| -> std::collections::HashSet<_> {
             extents.iter().filter_map(|extent| extent.chunk).map(|chunk| chunk.0).collect()

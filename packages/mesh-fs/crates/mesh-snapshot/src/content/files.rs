@@ -1,4 +1,4 @@
-//! The files of a tree: which names are of the same one, and what is in each.
+//! The files of a tree: detection of hard links, and contents.
 
 use crate::content::file_reader::Content;
 use crate::content::reader_pool::{Job, Outcome, read_all};
@@ -11,34 +11,34 @@ use crate::walk::root::Root;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// A file and its names, of which there is always one.
+/// A file with at least one name.
 #[derive(Debug)]
 struct Known {
-    /// By the numbers of the listing and of the name there.
+    /// Listing numbers and indices of the names there.
     names: Vec<(u32, u32)>,
     content: Option<Content>,
 }
 
-/// What is in the files of a tree.
+/// Contents of the files of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// By the numbers in the listings; none for what turned out to be no file.
+    /// Contents by the file numbers in the listings; `None` if the name is not a file any more.
     pub(crate) contents: Vec<Option<Content>>,
     /// Files that could not be read.
     pub(crate) skipped: Vec<PathBuf>,
-    /// How many were not read because it was known what is in them.
+    /// Number of files that were not read because their content was known.
     pub(crate) reused: u64,
-    /// How many were read, and how many bytes they have.
+    /// Number of files that were read, and their total size in bytes.
     pub(crate) read: (u64, u64),
 }
 
-/// What is known to be in a file of which the system says this.
+/// Returns the known content of a file with this metadata.
 pub(crate) type Recall<'a> = dyn Fn(&Look) -> Option<Content> + 'a;
 
-/// Reads all files, and corrects the listings where a name leads to something else by now.
+/// Reads all files, and corrects the listings for names that were replaced since.
 ///
 /// # Errors
-/// One cannot be read and is not skipped, or one does not stay as it is.
+/// A file cannot be read and is not skipped, or changes during each attempt to read it.
 pub(crate) fn read_files(
     root: &Root,
     options: &Options,
@@ -77,7 +77,7 @@ pub(crate) fn read_files(
     Ok(files)
 }
 
-/// Numbers the files; names of the same one get the same number.
+/// Numbers the files. Hard links of the same file get the same number.
 fn identify(listings: &mut Listings) -> Vec<Known> {
     let mut known: Vec<Known> = Vec::new();
     let mut linked = HashMap::new();
@@ -102,7 +102,7 @@ fn identify(listings: &mut Listings) -> Vec<Known> {
     known
 }
 
-/// Takes note of what has become of a file; gives the number of one that is still to be read.
+/// Records the outcome for a file. Returns the number of a file that is still to be read, if any.
 fn settle(
     listings: &mut Listings,
     known: &mut Vec<Known>,
@@ -119,8 +119,7 @@ fn settle(
             if is_same || known[number].names.len() == 1 {
                 return None;
             }
-            // The name leads to another file by now: its other names have to be read for what the
-            // first one was.
+            // The name has another file now. Read the original file through its other names.
             let names = known[number].names.split_off(1);
             let next = known.len();
             for name in &names {
@@ -142,13 +141,13 @@ fn settle(
     (!known[number].names.is_empty()).then_some(number)
 }
 
-/// The path of a name.
+/// Returns the path of a name.
 pub(crate) fn path(listings: &Listings, (directory, nth): (u32, u32)) -> Vec<u8> {
     let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
     join(&listing.path, &listing.names[nth as usize].name)
 }
 
-/// What a name leads to.
+/// Returns the entry of a name.
 pub(crate) fn at(listings: &Listings, (directory, nth): (u32, u32)) -> &Listed {
     let listing = listings[directory as usize].as_ref().expect("it has names, so that it is there");
     &listing.names[nth as usize]

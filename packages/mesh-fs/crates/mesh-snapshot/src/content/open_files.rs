@@ -1,23 +1,23 @@
-//! Files that stay open because they are read again and again.
+//! Cache of open files that are read repeatedly.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many files are kept open.
+/// Maximum number of files that are kept open.
 const OPEN_MAX: usize = 64;
 
-/// Some open files by their numbers; those that were used last.
+/// The most recently used files, by number.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
-    /// The last one was used last.
+    /// Most recently used last.
     files: Mutex<VecDeque<(u32, Arc<OwnedFd>)>>,
 }
 
 impl OpenFiles {
-    /// Reads from a file. When that fails with one that was open before, it is opened again: its
-    /// name may lead to another file by now.
+    /// Reads from a file. If this fails with a cached descriptor, opens the file again and retries:
+    /// its name may refer to another file now.
     pub(crate) fn with<E: From<io::Error>>(
         &self,
         number: u32,
@@ -47,12 +47,12 @@ impl OpenFiles {
 
     fn keep(&self, number: u32, file: Arc<OwnedFd>) {
         let mut files = self.lock();
-        // Another thread may have opened the same file meanwhile.
+        // Another thread may have opened the same file.
         files.retain(|(other, _)| *other != number);
         let is_full = files.len() >= OPEN_MAX;
         let oldest = if is_full { files.pop_front() } else { None };
         files.push_back((number, file));
-        // It may be closed here, which takes its time on some file systems.
+        // Closing a file may be slow on some file systems, so do it without the lock.
         drop(files);
         drop(oldest);
     }

@@ -1,4 +1,4 @@
-//! Threads that read many files, and large ones in parts.
+//! Thread pool that reads many files, and large files in parts.
 
 use crate::content::file_reader::{
     Content, Extents, Obstacle, Run, Scratch, cut, ranges, read, segments,
@@ -16,21 +16,21 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes of a file from which on several threads read it.
+/// Size in bytes from which a file is read by several threads.
 const LARGE: u64 = 16 << 20;
-/// Bytes that one thread reads of it at a time, at least.
+/// Minimum number of bytes of a large file that one thread reads at a time.
 const PART: u64 = 8 << 20;
-/// How often a file may vanish and be there again.
+/// Maximum number of times a file may vanish and reappear.
 const RETURNS_MAX: usize = 3;
 
-/// A file that is to be read, by the numbers of its listing and of its name there.
+/// A file to be read: the number of its listing and the index of its name there.
 pub(crate) type Job = (u32, u32);
 
-/// What has become of it.
+/// Result of reading a file.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Content(Content),
-    /// Its name leads to something else now, which is no directory.
+    /// The name has been replaced by something that is neither a file nor a directory.
     Else(Glance),
     Gone,
     Skipped,
@@ -40,17 +40,18 @@ pub(crate) enum Outcome {
 struct Large {
     job: usize,
     ranges: Vec<Range<u64>>,
-    /// What was read, by the number of the segment.
+    /// Results, with the number of their segment.
     runs: Mutex<Vec<(usize, Run)>>,
-    /// Parts that are still to be read.
+    /// Number of parts that are still to be read.
     left: AtomicUsize,
-    /// Whether the parts may be of different times.
+    /// Whether the parts may be from different versions of the file.
     is_torn: AtomicBool,
 }
 
 enum Task {
     Whole(usize),
-    /// Some segments of a large file, by their number among all of it, range and place there.
+    /// Segments of a large file: number in the whole file, index of the range, and number in the
+    /// range.
     Part {
         large: usize,
         segments: Vec<(usize, usize, u64)>,
@@ -62,7 +63,7 @@ struct Crew<'a> {
     options: &'a Options,
     listings: &'a Listings,
     jobs: &'a [Job],
-    /// By the numbers of the jobs: each is there once that is done.
+    /// Indexed by job; set when the job is done.
     outcomes: Vec<OnceLock<Outcome>>,
     larges: Vec<Large>,
     tasks: Vec<Task>,
@@ -70,10 +71,10 @@ struct Crew<'a> {
     failure: Mutex<Option<SnapshotError>>,
 }
 
-/// Reads files; gives what has become of each, in their order.
+/// Reads files; returns the outcomes in the same order.
 ///
 /// # Errors
-/// One cannot be read and is not skipped, or one does not stay as it is.
+/// A file cannot be read and is not skipped, or changes during each attempt to read it.
 pub(crate) fn read_all(
     root: &Root,
     options: &Options,
@@ -107,7 +108,8 @@ pub(crate) fn read_all(
     }
 }
 
-/// Large files in parts come first, so that no thread is left alone with one at the end.
+/// Plans the tasks. Parts of large files come first, so that all threads finish at about the same
+/// time.
 fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task>) {
     let (mut larges, mut parts, mut wholes) = (Vec::new(), Vec::new(), Vec::new());
     for (job, name) in jobs.iter().enumerate() {
@@ -115,7 +117,7 @@ fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task
         let file = || root.file(&path(listings, *name));
         let is_large = look.fence.size >= LARGE;
         let found = is_large.then(|| file().and_then(|file| ranges(&file, &look)));
-        // Whatever is wrong is found again where it is dealt with.
+        // Ignore errors here: the task that reads the whole file reports them.
         let Some(Ok(ranges)) = found else {
             wholes.push(Task::Whole(job));
             continue;
@@ -134,7 +136,7 @@ fn plan(root: &Root, listings: &Listings, jobs: &[Job]) -> (Vec<Large>, Vec<Task
     (larges, parts)
 }
 
-/// All segments, some at a time.
+/// Groups all segments into batches of at least `PART` bytes.
 fn batches(ranges: &[Range<u64>]) -> Vec<Vec<(usize, usize, u64)>> {
     let (mut batches, mut batch) = (Vec::new(), Vec::new());
     let (mut number, mut bytes) = (0, 0);
@@ -157,7 +159,7 @@ fn batches(ranges: &[Range<u64>]) -> Vec<Vec<(usize, usize, u64)>> {
 }
 
 impl Crew<'_> {
-    /// Does what is to be done until there is nothing.
+    /// Executes tasks until none is left.
     fn run(&self) {
         let mut scratch = Scratch::new();
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Relaxed)) {
@@ -186,12 +188,12 @@ impl Crew<'_> {
         path(self.listings, self.jobs[job])
     }
 
-    /// As it was seen in its directory.
+    /// Metadata of the file from the listing of its directory.
     fn look(&self, job: usize) -> &Look {
         &at(self.listings, self.jobs[job]).look
     }
 
-    /// Reads a file at once.
+    /// Reads a whole file.
     fn whole(&self, job: usize, scratch: &mut Scratch) -> Result<(usize, Outcome), SnapshotError> {
         let path = &self.path(job)[..];
         let unreadable = |source| SnapshotError::Unreadable { path: self.root.full(path), source };
@@ -219,11 +221,11 @@ impl Crew<'_> {
                 Some(glance) => return Ok((job, Outcome::Else(glance))),
             }
         }
-        // What comes and goes all the time was not there at one of these times.
+        // A file that repeatedly appears and vanishes did not exist at one of these times.
         if was_there { Err(changing()) } else { Ok((job, Outcome::Gone)) }
     }
 
-    /// Reads a part of a large file; after the last one, there is an outcome.
+    /// Reads a part of a large file. The thread that reads the last part returns the outcome.
     fn part(
         &self,
         large: usize,
@@ -233,7 +235,7 @@ impl Crew<'_> {
         let large = &self.larges[large];
         match self.runs(large, segments, scratch) {
             Ok(runs) => large.runs.lock().unwrap_or_else(PoisonError::into_inner).extend(runs),
-            // Whatever it was comes up again when the file is read at once.
+            // The error occurs again when the file is read as a whole.
             Err(_) => large.is_torn.store(true, Relaxed),
         }
         if large.left.fetch_sub(1, AcqRel) > 1 {
@@ -264,7 +266,7 @@ impl Crew<'_> {
         each.collect()
     }
 
-    /// What all parts are together, if the file has not changed since it was seen first.
+    /// Combines the parts, if the file has not changed since it was listed.
     fn together(&self, large: &Large) -> Option<Content> {
         if large.is_torn.load(Relaxed) {
             return None;

@@ -1,4 +1,4 @@
-//! An open file, as far as it is read.
+//! An open file that is being read.
 
 use crate::format::encode::Xattrs;
 use crate::format::limits::{NAME_LEN_MAX, XATTR_LEN_MAX};
@@ -12,18 +12,18 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a file's content is read from.
+/// Source of the content of a file.
 pub(crate) trait Source {
-    /// What the system says of it now.
+    /// Returns the current metadata.
     fn look(&self) -> io::Result<Look>;
 
-    /// Fills the front of `into` with bytes from an offset on, and says how many: 0 at the end.
+    /// Reads bytes at an offset into the start of `into`; returns their number, 0 at the end.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The next bytes from an offset on that are in no hole, if there are some.
+    /// Returns the next range from an offset that is not in a hole, if there is one.
     fn data_behind(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
 
-    /// Its extended attributes that have a meaning elsewhere, as far as they can be read.
+    /// Returns the portable extended attributes, as far as they can be read.
     fn xattrs(&self) -> Xattrs;
 }
 
@@ -40,7 +40,7 @@ impl Source for OwnedFd {
         let start = match seek(self, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // The file system does not know of holes.
+            // The file system does not support holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(offset..u64::MAX)),
             Err(error) => return Err(error.into()),
         };
@@ -49,7 +49,7 @@ impl Source for OwnedFd {
 
     fn xattrs(&self) -> Xattrs {
         let mut list = Vec::with_capacity(XATTR_LEN_MAX);
-        // Not all file systems have them, and what cannot be listed is as good as not there.
+        // Some file systems have no extended attributes. Ignore attributes that cannot be listed.
         if matches!(flistxattr(self, spare_capacity(&mut list)), Err(_) | Ok(0)) {
             return Xattrs::new();
         }
@@ -66,7 +66,7 @@ impl Source for OwnedFd {
     }
 }
 
-/// Users' own attributes, and what a program may do; labels of security modules are of a machine.
+/// Keeps user attributes and file capabilities. Labels of security modules are machine-specific.
 fn is_kept(name: &[u8]) -> bool {
     (name.starts_with(b"user.") || name == b"security.capability") && name.len() <= NAME_LEN_MAX
 }

@@ -1,9 +1,9 @@
-//! Reads bytes that somebody else wrote, from front to back.
+//! Sequential reader of untrusted bytes.
 
 use crate::error::DecodeError;
 use crate::format::varint;
 
-/// What is still to be read.
+/// The bytes and the current position.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -19,17 +19,17 @@ impl<'a> Cursor<'a> {
         self.at == self.bytes.len()
     }
 
-    /// Where the next byte is.
+    /// Offset of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are still to be read.
+    /// Number of remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// An error at this place.
+    /// Returns an error at the current offset.
     pub(crate) fn malformed(&self, what: &'static str) -> DecodeError {
         DecodeError::Malformed { at: self.at, what }
     }
@@ -59,19 +59,19 @@ impl<'a> Cursor<'a> {
         Ok(number)
     }
 
-    /// A number that is at most `max`.
+    /// Reads a number that is at most `max`.
     pub(crate) fn at_most(&mut self, max: u64, what: &'static str) -> Result<u64, DecodeError> {
         let number = self.number()?;
         if number > max { Err(self.malformed(what)) } else { Ok(number) }
     }
 
-    /// A number that fits.
+    /// Reads a number that fits into 32 bits.
     pub(crate) fn small(&mut self) -> Result<u32, DecodeError> {
         let number = self.at_most(u64::from(u32::MAX), "number too large")?;
         Ok(number as u32)
     }
 
-    /// Bytes behind their number, which is at most `max`.
+    /// Reads bytes that are preceded by their length, which is at most `max`.
     pub(crate) fn text(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
         let len = self.at_most(max as u64, "too long")?;
         self.bytes(len as usize)

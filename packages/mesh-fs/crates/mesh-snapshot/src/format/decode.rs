@@ -1,4 +1,4 @@
-//! A tree out of bytes that somebody else wrote, and that may say anything.
+//! Decoding and validation of the untrusted description of a tree.
 
 use crate::error::DecodeError;
 use crate::format::cursor::Cursor;
@@ -11,43 +11,45 @@ use crate::tree::name::is_name;
 use crate::tree::{Body, Entry, Node, Tree, Xattr};
 use mesh_chunks::ChunkId;
 
-/// No file is larger, as in the kernel.
+/// Maximum size of a file, the same as in the kernel.
 const SIZE_MAX: u64 = i64::MAX as u64;
-/// Set in an entry of which only the number of a link is known so far. Numbers of nodes are
-/// smaller, as each takes several bytes of a stream that has not more than 31 bits of them.
+/// Set in the `node` of an entry that still contains the index of a hard link.
+///
+/// Node ids are smaller: each node takes several bytes of a stream whose length has at most 31
+/// bits.
 const UNRESOLVED: u32 = 1 << 31;
 
-/// A tree that is being decoded.
+/// State of decoding a tree.
 struct Decoder<'a> {
     cursor: Cursor<'a>,
     tree: Tree,
-    /// The directories whose names are not over, from the root on.
+    /// Stack of the directories whose entries are not complete, from the root.
     open: Vec<Open>,
-    /// The names in these so far, those of the innermost last.
+    /// Entries of these directories so far; the entries of the innermost directory are last.
     pending: Vec<Entry>,
     links: Vec<Link<'a>>,
 }
 
 struct Open {
     node: u32,
-    /// Where its names begin among the pending ones.
+    /// Index in `pending` of its first entry.
     names: usize,
 }
 
-/// A further name of a file.
+/// An additional name of a file.
 struct Link<'a> {
-    /// The first one.
+    /// Path of the first name.
     path: &'a [u8],
-    /// Nodes before it: the file must be one of them.
+    /// Number of nodes before this name; the file must be one of them.
     nodes: u32,
     at: usize,
 }
 
 impl Tree {
-    /// Makes a tree of the bytes of [`Snapshot::stream`](crate::Snapshot::stream).
+    /// Decodes the bytes of [`Snapshot::stream`](crate::Snapshot::stream).
     ///
     /// # Errors
-    /// They are of another version, or they say something that cannot be.
+    /// The bytes have a different format version, violate the format, or exceed a limit.
     pub fn decode(stream: &[u8]) -> Result<Self, DecodeError> {
         if stream.len() as u64 > STREAM_LEN_MAX {
             return Err(DecodeError::TooLarge);
@@ -94,7 +96,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The innermost directory has no more names.
+    /// Completes the innermost directory.
     fn close(&mut self, node: u32, names: usize) -> Result<(), DecodeError> {
         let (from, to) = (self.tree.entries.len() as u32, self.pending.len() - names);
         let (start, end) = (from, from + to as u32);
@@ -120,7 +122,7 @@ impl<'a> Decoder<'a> {
         let at = self.tree.text.len() as u32;
         self.tree.text.push(len as u8);
         self.tree.text.extend_from_slice(name);
-        // The place of an entry is before those of what it leads to.
+        // Reserve the place of this entry: it precedes the entries of its children.
         let nth = self.pending.len();
         self.pending.push(Entry { name: at, node: 0 });
         let node = match self.cursor.byte()? {
@@ -172,7 +174,7 @@ impl<'a> Decoder<'a> {
         Ok(id)
     }
 
-    /// The names of a directory follow, whose node is added next.
+    /// Opens a directory, whose node is added next and whose entries follow.
     fn enter(&mut self, parent: u32, node: u32) -> Result<(), DecodeError> {
         if self.open.len() > DEPTH_MAX {
             return Err(self.cursor.malformed("nested too deeply"));
@@ -215,7 +217,8 @@ impl<'a> Decoder<'a> {
         let count = self.cursor.number()?;
         let start = self.tree.extents.len() as u32;
         let (mut end, mut stored) = (0_u64, 0);
-        // As many as the bytes say at most: each takes some, so that a wrong count ends there.
+        // Do not allocate for `count`, which is untrusted: the loop ends with an error at the end
+        // of the bytes.
         for _ in 0..count {
             let number = self.cursor.number()?;
             let (len, is_hole) = (number >> 1, number & HOLE != 0);
@@ -232,7 +235,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Lets the further names of files lead to them.
+    /// Resolves hard links, and counts the links of each file.
     fn resolve(&mut self) -> Result<(), DecodeError> {
         let files: Vec<u32> =
             self.links.iter().map(|link| self.file(link)).collect::<Result<_, _>>()?;
@@ -245,11 +248,11 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The file whose first name this is.
+    /// Returns the file that has the path of the link.
     fn file(&self, link: &Link<'_>) -> Result<u32, DecodeError> {
         let mut node = Some(Tree::ROOT);
         for name in link.path.split(|byte| *byte == b'/') {
-            // Nothing is looked up in an unresolved name: it is not the number of a node.
+            // Do not descend into an unresolved entry: its value is not a node id.
             node = node.filter(|node| node.0 & UNRESOLVED == 0);
             node = node.and_then(|node| self.tree.lookup(node, name));
         }

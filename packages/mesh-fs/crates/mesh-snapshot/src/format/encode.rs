@@ -1,4 +1,4 @@
-//! A tree as bytes: the format, and how it is written.
+//! Serialization of a tree.
 //!
 //! ```text
 //! stream    = "meshtree" version(1) attributes xattrs names
@@ -16,23 +16,23 @@
 //! path      = len bytes               from the root, of a file's first name, for its other ones
 //! ```
 //!
-//! Numbers are varints, and seconds may be negative. Nothing says where something else stands, so
-//! that a change of one file changes only the bytes about it: those on both sides are cut into the
-//! chunks they were in before.
+//! Numbers are varints, and seconds are signed. The format contains no offsets. A change of one
+//! file therefore only changes the bytes that describe this file, and the bytes before and after it
+//! are split into the same chunks as previously.
 
 use crate::format::varint::{fold, put};
 use crate::tree::attributes::{Extent, Kind, Metadata};
 
 pub(crate) const MAGIC: &[u8; 8] = b"meshtree";
 pub(crate) const VERSION: u8 = 1;
-/// The kind of a further name of a file.
+/// Kind of an additional name of a file.
 pub(crate) const LINK: u8 = 8;
-/// Added to a kind with extended attributes.
+/// Flag in the kind of a node with extended attributes.
 pub(crate) const WITH_XATTRS: u8 = 0x10;
-/// Added to the length of an extent, twice, when it is a hole.
+/// Flag in the length field of an extent that is a hole.
 pub(crate) const HOLE: u64 = 1;
 
-/// Kinds by their number in the format, which is one more than their place.
+/// Kinds in the order of their numbers in the format, which start at 1.
 pub(crate) const KINDS: [Kind; 7] = [
     Kind::Directory,
     Kind::File,
@@ -43,17 +43,17 @@ pub(crate) const KINDS: [Kind; 7] = [
     Kind::BlockDevice,
 ];
 
-/// Extended attributes by their names.
+/// Extended attributes: names and values.
 pub(crate) type Xattrs = Vec<(Box<[u8]>, Box<[u8]>)>;
 
-/// Writes a tree, depth first. The caller keeps the order of names and closes each directory.
+/// Writes a tree in depth-first order. The caller sorts names and closes each directory.
 #[derive(Debug)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// Begins with the root directory.
+    /// Starts with the root directory.
     pub(crate) fn new(root: &Metadata, xattrs: &Xattrs) -> Self {
         let mut writer = Self { bytes: MAGIC.to_vec() };
         writer.bytes.push(VERSION);
@@ -61,12 +61,12 @@ impl Writer {
         writer
     }
 
-    /// The name of what follows.
+    /// Writes the name of the node or link that follows.
     pub(crate) fn name(&mut self, name: &[u8]) {
         self.text(name);
     }
 
-    /// What has that name. Of a directory, its names follow.
+    /// Writes the node of the preceding name. The entries of a directory follow.
     pub(crate) fn node(&mut self, kind: Kind, metadata: &Metadata, xattrs: &Xattrs) {
         let flag = if xattrs.is_empty() { 0 } else { WITH_XATTRS };
         self.bytes.push(number_of(kind) | flag);
@@ -84,7 +84,7 @@ impl Writer {
         }
     }
 
-    /// The content of a file.
+    /// Writes the content of a file.
     pub(crate) fn extents(&mut self, extents: &[Extent]) {
         put(&mut self.bytes, extents.len() as u64);
         let mut start = 0;
@@ -101,28 +101,28 @@ impl Writer {
         }
     }
 
-    /// The target of a symbolic link.
+    /// Writes the target of a symbolic link.
     pub(crate) fn target(&mut self, target: &[u8]) {
         self.text(target);
     }
 
-    /// The number of a device.
+    /// Writes the number of a device.
     pub(crate) fn device(&mut self, device: u64) {
         put(&mut self.bytes, device);
     }
 
-    /// Instead of a node: another name of the file that has this path.
+    /// Writes, instead of a node, an additional name of the file with this path.
     pub(crate) fn link(&mut self, path: &[u8]) {
         self.bytes.push(LINK);
         self.text(path);
     }
 
-    /// The last open directory has no more names.
+    /// Ends the innermost open directory.
     pub(crate) fn close(&mut self) {
         self.bytes.push(0);
     }
 
-    /// How much was written.
+    /// Number of bytes written.
     pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -148,10 +148,10 @@ mod tests {
     use crate::tree::attributes::{Moment, NodeId};
     use mesh_chunks::ChunkId;
 
-    /// A directory with one of each.
+    /// A directory with one node of each kind.
     fn golden() -> Vec<u8> {
         let mut golden = b"meshtree\x01".to_vec();
-        // The root: permissions 0755, user 1000, group 0, a second before the epoch.
+        // The root: permissions 0755, user 1000, group 0, one second before the epoch.
         golden.extend(b"\x01\xed\x03\xe8\x07\x00\x01\x00");
         // A file with a chunk of 300 bytes, a hole of 4096, and an extended attribute.
         golden.extend(b"\x01a\x12\xa4\x03\x00\x00\x02\x05\x01\x06user.x\x02hi");

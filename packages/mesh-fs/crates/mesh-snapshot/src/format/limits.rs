@@ -1,20 +1,20 @@
-//! Bounds of what a description may say, kept by those who write it and checked by those who read.
+//! Limits of descriptions. Encoders adhere to them, and decoders enforce them.
 
-/// Bytes of the longest chunk of a file.
+/// Maximum length of a chunk of a file in bytes.
 pub const CHUNK_LEN_MAX: u32 = 128 << 10;
-/// Bytes of the longest chunk of a description.
+/// Maximum length of a chunk of a description in bytes.
 pub const STREAM_CHUNK_LEN_MAX: u32 = 16 << 10;
-/// Bytes of the longest description; what it says can be counted in 31 bits.
+/// Maximum length of a description in bytes. All counts in it fit into 31 bits.
 pub const STREAM_LEN_MAX: u64 = (2 << 30) - 1;
-/// Bytes of the longest recipe.
+/// Maximum length of a recipe in bytes.
 pub const RECIPE_LEN_MAX: usize = 64 << 10;
-/// Directories that may be inside each other.
+/// Maximum nesting depth of directories.
 pub const DEPTH_MAX: usize = 4096;
-/// Lists of lists that may be needed for a description: four are enough for any length of it.
+/// Maximum level of a recipe. Four levels suffice for a description of any length.
 pub(crate) const LEVEL_MAX: u8 = 4;
-/// Bytes of the longest name, as in the kernel.
+/// Maximum length of a name in bytes, the same as in the kernel.
 pub(crate) const NAME_LEN_MAX: usize = 255;
-/// Bytes of the longest target of a symbolic link, as in the kernel.
+/// Maximum length of the target of a symbolic link in bytes, the same as in the kernel.
 pub(crate) const TARGET_LEN_MAX: usize = 4095;
-/// Bytes of the longest value of an extended attribute, as in the kernel.
+/// Maximum length of the value of an extended attribute in bytes, the same as in the kernel.
 pub(crate) const XATTR_LEN_MAX: usize = 64 << 10;

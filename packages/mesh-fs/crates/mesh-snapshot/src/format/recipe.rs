@@ -1,10 +1,10 @@
-//! How to get a description in chunks.
+//! Recipes, which list the chunks of a description.
 //!
 //! ```text
 //! recipe = "meshlist" version(1) level (chunk len)*
 //! ```
-//! The chunks of level 0, one behind the other, are the description; those of a higher level are
-//! the recipe of the level below.
+//! The concatenated chunks of a recipe of level 0 are the description. Those of a higher level are
+//! the recipe of the next lower level.
 
 use crate::content::chunker::DESCRIPTION;
 use crate::error::DecodeError;
@@ -16,14 +16,14 @@ use mesh_chunks::ChunkId;
 const MAGIC: &[u8; 8] = b"meshlist";
 const VERSION: u8 = 1;
 
-/// The chunks of a description, or of a longer recipe.
+/// List of the chunks of a description, or of a longer recipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipe {
     level: u8,
     chunks: Vec<(ChunkId, u32)>,
 }
 
-/// What the chunks of a recipe are together.
+/// Concatenated chunks of a recipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Joined {
     /// The description of a tree.
@@ -33,10 +33,10 @@ pub enum Joined {
 }
 
 impl Recipe {
-    /// Understands the bytes of [`Snapshot::recipe`](crate::Snapshot::recipe).
+    /// Decodes the bytes of [`Snapshot::recipe`](crate::Snapshot::recipe).
     ///
     /// # Errors
-    /// They are of another version, too many, or something else.
+    /// The bytes have a different format version, are too long, or violate the format.
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > RECIPE_LEN_MAX {
             return Err(DecodeError::TooLarge);
@@ -69,20 +69,21 @@ impl Recipe {
         if total > STREAM_LEN_MAX { Err(DecodeError::TooLarge) } else { Ok(Self { level, chunks }) }
     }
 
-    /// The chunks and their lengths, in their order. One may be there several times.
+    /// The chunks and their lengths, in order. A chunk may occur several times.
     pub fn chunks(&self) -> &[(ChunkId, u32)] {
         &self.chunks
     }
 
-    /// How many recipes there are below this one.
+    /// Number of recipes below this one.
     pub fn level(&self) -> u8 {
         self.level
     }
 
-    /// Puts the chunks together, and looks whether they are what their names say.
+    /// Concatenates the chunks, and verifies them by their ids.
     ///
     /// # Errors
-    /// A chunk is missing or wrong, or together they are no recipe though they should be.
+    /// A chunk is missing or has wrong bytes, or the result is not a recipe of the next lower level
+    /// although it must be.
     pub fn join(
         &self,
         mut get: impl FnMut(&ChunkId) -> Option<Vec<u8>>,
@@ -104,12 +105,12 @@ impl Recipe {
     }
 }
 
-/// A description and the recipes for it, the lowest first. The last is short enough.
+/// A description and its recipes, lowest level first. The last recipe is within the limit.
 #[derive(Debug)]
 pub(crate) struct Description {
-    /// The stream, then all recipes.
+    /// The stream, followed by all recipes.
     levels: Vec<Vec<u8>>,
-    /// Where chunks of these are, by chunk.
+    /// Locations of the chunks, sorted by chunk.
     places: Vec<(ChunkId, Place)>,
 }
 
@@ -135,7 +136,7 @@ impl Description {
         description
     }
 
-    /// Cuts the last level and lists its chunks.
+    /// Splits the last level into chunks and returns the recipe that lists them.
     fn list(&mut self) -> Vec<u8> {
         let level = (self.levels.len() - 1) as u8;
         let mut recipe = MAGIC.to_vec();
@@ -159,7 +160,7 @@ impl Description {
         &self.levels[self.levels.len() - 1]
     }
 
-    /// The bytes of a chunk of the stream or of a recipe.
+    /// Returns the bytes of a chunk of the stream or of a recipe.
     pub(crate) fn chunk(&self, chunk: &ChunkId) -> Option<&[u8]> {
         let nth = self.places.binary_search_by_key(chunk, |(other, _)| *other).ok()?;
         let Place { level, start, len } = self.places[nth].1;

@@ -1,4 +1,4 @@
-//! Numbers of one to ten bytes, seven bits in each, the lowest first.
+//! Variable-length integers (LEB128): one to ten bytes with seven bits each, lowest first.
 
 /// Appends a number.
 pub(crate) fn put(bytes: &mut Vec<u8>, mut number: u64) {
@@ -9,18 +9,19 @@ pub(crate) fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Makes numbers near zero, of either sign, small ones.
+/// Maps a signed number to an unsigned one, with small values near zero (zigzag encoding).
 pub(crate) fn fold(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-/// What was folded.
+/// Reverses [`fold`].
 pub(crate) fn unfold(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// Takes a number from the front and says how many bytes it has; none if it is cut off, too large,
-/// or longer than it needs to be.
+/// Decodes a number at the start of `bytes`; returns it with its length in bytes.
+///
+/// Returns `None` if the encoding is truncated, too large, or longer than necessary.
 pub(crate) fn get(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, byte) in bytes.iter().enumerate().take(10) {

@@ -1,4 +1,4 @@
-//! Where the ledger of a directory is kept: a file in a folder with those of other directories.
+//! Location of the ledger of a directory: a file in a folder shared with other ledgers.
 
 use crate::ledger::Ledger;
 use crate::options::Options;
@@ -13,20 +13,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// How many ledgers there are in a folder, and how many bytes they have together; those that were
-/// not used for longest go first.
+/// Limits on the number of ledgers in a folder and on their total length in bytes. The least
+/// recently used ones are removed first.
 const LEDGERS_MAX: usize = 256;
 const BYTES_MAX: u64 = 512 << 20;
-/// Bytes of the longest ledger.
+/// Maximum length of a ledger in bytes.
 const LEDGER_LEN_MAX: u64 = 256 << 20;
 const KEPT: &str = ".ledger";
-/// What is being written; it is locked by whoever writes.
+/// Ending of a temporary file, which its writer keeps locked.
 const UNFINISHED: &str = ".unfinished";
 
-/// The place of one directory's ledger.
+/// File that holds the ledger of one directory.
 ///
-/// Any number of programs may use the same one at a time: whoever is the last to keep what it knows
-/// has written all of the file.
+/// Any number of programs may use the same file at the same time. Each write replaces the whole
+/// file, and the last one wins.
 #[derive(Debug)]
 pub struct LedgerPlace {
     folder: OwnedFd,
@@ -34,17 +34,17 @@ pub struct LedgerPlace {
 }
 
 impl LedgerPlace {
-    /// Finds the place for the directory `root`, taken with these options. The folder is made, if
-    /// it is not there.
+    /// Locates the ledger for the directory `root` with these options. Creates the folder if
+    /// needed.
     ///
     /// # Errors
     /// [`StoreError::Foreign`] and [`StoreError::Exposed`]: other users could write to the folder;
-    /// [`StoreError::System`]: it cannot be made or read.
+    /// [`StoreError::System`]: the folder cannot be created or read.
     pub fn open(folder: &Path, root: &Path, options: &Options) -> Result<Self, StoreError> {
         Ok(Self { folder: own_folder(folder)?, name: name_of(root, options) })
     }
 
-    /// Reads what was kept; none if nothing was, or if it is damaged or of another version.
+    /// Reads the ledger. Returns `None` if it is missing, damaged or of another version.
     pub fn load(&self) -> Option<Ledger> {
         let name = self.kept();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -59,7 +59,7 @@ impl LedgerPlace {
         let mut bytes = Vec::with_capacity(usize::try_from(length).ok()?);
         File::from(file).take(LEDGER_LEN_MAX).read_to_end(&mut bytes).ok()?;
         let ledger = Ledger::decode(&bytes).ok()?;
-        // If this cannot be said, it goes too early at worst.
+        // If the time cannot be updated, the ledger is at worst removed too early.
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
@@ -68,11 +68,12 @@ impl LedgerPlace {
         Some(ledger)
     }
 
-    /// Keeps the bytes of [`Snapshot::ledger`](crate::Snapshot::ledger) in place of what was there
-    /// before; nothing, where they are too many.
+    /// Replaces the ledger with the bytes of [`Snapshot::ledger`](crate::Snapshot::ledger).
+    ///
+    /// A ledger that exceeds the maximum length is not written.
     ///
     /// # Errors
-    /// The system refuses to write them. What was there before is there still.
+    /// The file cannot be written. The previous ledger is unchanged.
     pub fn keep(&self, ledger: &[u8]) -> io::Result<()> {
         if ledger.len() as u64 > LEDGER_LEN_MAX {
             return Ok(());
@@ -89,10 +90,10 @@ impl LedgerPlace {
     }
 
     fn write(&self, file: OwnedFd, unfinished: &str, ledger: &[u8]) -> io::Result<()> {
-        // Where files cannot be locked, others may take it for one that was left behind.
+        // If the file system does not support locks, other processes may remove the file as stale.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut file = File::from(file);
-        // It is not forced to the disk: what a failure of power leaves of it is seen by its check.
+        // Not flushed to the disk: the checksum detects what a power failure leaves incomplete.
         file.write_all(ledger)?;
         Ok(renameat(&self.folder, unfinished, &self.folder, self.kept())?)
     }
@@ -101,8 +102,9 @@ impl LedgerPlace {
         format!("{}{KEPT}", self.name)
     }
 
-    /// Removes ledgers while there are too many, and what writers have left that were killed. What
-    /// cannot be removed stays until the next time.
+    /// Removes ledgers beyond the limits, and temporary files of writers that were killed.
+    ///
+    /// Files that cannot be removed are kept until the next call.
     fn make_room(&self) {
         let Ok(entries) = Dir::read_from(&self.folder) else { return };
         let mut kept = Vec::new();
@@ -117,7 +119,7 @@ impl LedgerPlace {
                 kept.push((used, name.to_owned(), u64::try_from(stat.st_size).unwrap_or(0)));
             }
         }
-        // The last one first.
+        // Most recently used first.
         kept.sort_unstable_by(|one, other| other.cmp(one));
         let mut bytes = 0_u64;
         for (nth, (_, name, length)) in kept.iter().enumerate() {
@@ -128,7 +130,7 @@ impl LedgerPlace {
         }
     }
 
-    /// Removes what nobody writes any more.
+    /// Removes a temporary file that no process is writing.
     fn remove_left(&self, name: &std::ffi::CStr) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(&self.folder, name, flags, Mode::empty())?;
@@ -137,8 +139,9 @@ impl LedgerPlace {
     }
 }
 
-/// What the ledger of a directory is called, without an ending: another name for each directory and
-/// each choice of what is taken.
+/// Returns the file name of a ledger without its ending.
+///
+/// It differs for each directory and each combination of options that affect the snapshot.
 fn name_of(root: &Path, options: &Options) -> String {
     let Options { ignore, ignore_files, cross_file_systems, skip_unreadable, threads: _ } = options;
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());

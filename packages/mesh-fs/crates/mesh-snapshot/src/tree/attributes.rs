@@ -1,78 +1,78 @@
-//! What is known of one node of a tree besides its names.
+//! Attributes of a node.
 
 use mesh_chunks::ChunkId;
 
-/// A node of a tree: 0 is the root directory, and all are numbered from there without gaps.
+/// Id of a node. The root directory is 0, and ids are consecutive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// What a node is.
+/// Type of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// Names of other nodes.
+    /// A directory.
     Directory,
-    /// Bytes.
+    /// A regular file.
     File,
-    /// A path.
+    /// A symbolic link.
     Symlink,
-    /// A named pipe, without what is in it.
+    /// A named pipe; the data in it is not part of a snapshot.
     Fifo,
-    /// The place of a socket, without the socket.
+    /// A Unix domain socket in the file system.
     Socket,
-    /// A device of characters, by its number.
+    /// A character device, represented by its number.
     CharDevice,
-    /// A device of blocks, by its number.
+    /// A block device, represented by its number.
     BlockDevice,
 }
 
-/// What the file system says of a node.
+/// Attributes of a node, as `stat` returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
-    /// What it is.
+    /// Type of the node.
     pub kind: Kind,
-    /// The twelve bits of its permissions.
+    /// Permission bits, including setuid, setgid and sticky (12 bits).
     pub permissions: u16,
-    /// Its user.
+    /// User id of the owner.
     pub uid: u32,
-    /// Its group.
+    /// Group id of the owner.
     pub gid: u32,
-    /// Bytes of a file, of a link's target, or 4096 for a directory.
+    /// Length of a file or of the target of a link in bytes; 4096 for a directory.
     pub size: u64,
-    /// When its content was last modified, in whole seconds of the Unix epoch.
+    /// Modification time in whole seconds since the Unix epoch.
     pub modified_s: i64,
-    /// What is to be added to that, below 1,000,000,000.
+    /// Nanoseconds to add to `modified_s`, below 1,000,000,000.
     pub modified_ns: u32,
-    /// Names of a file inside the tree; of a directory, two and its subdirectories.
+    /// Number of names of a file inside the tree; for a directory, 2 plus its subdirectories.
     pub links: u32,
-    /// The number of a device; 0 for others.
+    /// Number of a device; 0 for other kinds.
     pub device: u64,
-    /// Bytes of a file that are in chunks: those outside its holes.
+    /// Number of bytes of a file that are in chunks, not in holes.
     pub stored: u64,
 }
 
-/// A piece of a file: a chunk or a hole. It begins where the one before it ends.
+/// A range of a file: a chunk or a hole. It begins at the end of the previous extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// The offset in the file behind its last byte.
+    /// Offset of the end in the file, exclusive.
     pub end: u64,
-    /// Its bytes, or none for a hole.
+    /// The chunk with the bytes, or `None` for a hole.
     pub chunk: Option<ChunkId>,
 }
 
-/// How much there is in a tree.
+/// Totals of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Names, of all kinds, without the root.
+    /// Number of names of all kinds, without the root.
     pub entries: u64,
-    /// Files; one with several names counts once.
+    /// Number of files. A file with several names counts once.
     pub files: u64,
-    /// Bytes of all files as they appear, holes included.
+    /// Total size of all files in bytes, including holes.
     pub bytes: u64,
-    /// Bytes of all chunks, each chunk once.
+    /// Total length of all chunks in bytes, without duplicates.
     pub stored: u64,
 }
 
-/// The attributes that travel as they are.
+/// Attributes that are serialized unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Metadata {
     pub(crate) permissions: u16,
@@ -81,7 +81,7 @@ pub(crate) struct Metadata {
     pub(crate) modified: Moment,
 }
 
-/// A time, in seconds of the Unix epoch and nanoseconds.
+/// A time, in seconds since the Unix epoch and nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Moment {
     pub(crate) s: i64,

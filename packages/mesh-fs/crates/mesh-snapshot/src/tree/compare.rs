@@ -1,63 +1,67 @@
-//! What is different between two trees.
+//! Differences between two trees.
 
 use crate::tree::attributes::{Kind, NodeId};
 use crate::tree::{Body, Node, Tree};
 use std::cmp::Ordering;
 
-/// Something that is not as it was.
+/// A difference between two trees.
 ///
-/// What is inside a directory that was added or removed is not told again.
+/// The contents of a directory that was added or removed are not reported separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change<'a> {
-    /// There is a name where none was.
+    /// A name was added.
     Added {
         /// The directory, in the old tree.
         parent: NodeId,
         /// The name.
         name: &'a [u8],
-        /// What it leads to, in the new tree.
+        /// The node of the name in the new tree.
         node: NodeId,
     },
-    /// A name is not there any more.
+    /// A name was removed.
     Removed {
         /// The directory, in the old tree.
         parent: NodeId,
         /// The name.
         name: &'a [u8],
-        /// What it led to, in the old tree.
+        /// The node of the name in the old tree.
         node: NodeId,
     },
-    /// A name leads to something of another kind, to a file with other bytes, to a symbolic link
-    /// with another target, or to a file that is known by another name.
+    /// A name has a node that does not match the old one.
+    ///
+    /// The node has a different kind, content or target, or one of the two nodes is already matched
+    /// under another name.
     Replaced {
         /// The directory, in the old tree.
         parent: NodeId,
         /// The name.
         name: &'a [u8],
-        /// What it led to, in the old tree.
+        /// The node of the name in the old tree.
         old: NodeId,
-        /// What it leads to, in the new tree.
+        /// The node of the name in the new tree.
         new: NodeId,
     },
-    /// A node has other attributes, extended ones included; of a directory not the names in it.
+    /// The attributes or extended attributes of a node differ. For a directory this does not
+    /// include its entries.
     Attributes {
-        /// In the old tree.
+        /// The node in the old tree.
         old: NodeId,
-        /// In the new tree.
+        /// The node in the new tree.
         new: NodeId,
     },
 }
 
-/// What is different between two trees, and what is not.
+/// Differences and matches between two trees.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Comparison<'a> {
     /// In the order of the trees.
     pub changes: Vec<Change<'a>>,
-    /// For each node of the new tree the node of the old one that it goes on from: of the same
-    /// path, kind and content. No two nodes go on from the same one.
+    /// For each node of the new tree, the matching node of the old tree, if there is one.
     ///
-    /// A file with other bytes is another node: who reads it while one tree takes the place of the
-    /// other would see the size of one with the bytes of the other.
+    /// Matching nodes have the same path, kind and content. Each old node matches at most one new
+    /// node. A file with different bytes does not match: a process that reads it while one tree
+    /// replaces the other could otherwise combine the size of one version with the bytes of the
+    /// other.
     pub matches: Vec<Option<NodeId>>,
 }
 
@@ -65,9 +69,9 @@ struct Walk<'a> {
     old: &'a Tree,
     new: &'a Tree,
     comparison: Comparison<'a>,
-    /// Nodes of the old tree that a node of the new one goes on from.
+    /// Whether a node of the old tree is matched already.
     taken: Vec<bool>,
-    /// Directories of both trees that are still to be compared, the next one last.
+    /// Stack of the directories of both trees that are still to be compared.
     waiting: Vec<(NodeId, NodeId)>,
 }
 
@@ -115,7 +119,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Lets a node go on from another one of the same path, or tells that it cannot.
+    /// Matches two nodes of the same path if possible; returns whether they match.
     fn pair(&mut self, old: NodeId, new: NodeId) -> bool {
         let matched = &mut self.comparison.matches[new.0 as usize];
         if let Some(matched) = matched {
@@ -140,13 +144,13 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether nothing is different that stays the same while a node exists.
+/// Returns whether all properties that cannot change during the lifetime of a node are equal.
 fn is_alike(one: &Node, other: &Node) -> bool {
     let is_device = matches!(one.kind, Kind::CharDevice | Kind::BlockDevice);
     one.kind == other.kind && (!is_device || one.stored_or_device == other.stored_or_device)
 }
 
-/// A node without what leads elsewhere.
+/// Returns a node without its references to other parts of the tree.
 fn attributes(node: &Node) -> Node {
     Node { body: Body::Nothing, ..*node }
 }

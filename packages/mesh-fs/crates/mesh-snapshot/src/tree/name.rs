@@ -1,9 +1,11 @@
-//! Which names an entry of a directory can have.
+//! Validity of names of directory entries.
 
 use crate::format::limits::NAME_LEN_MAX;
 
-/// Whether bytes are the name of an entry: 1 to 255 bytes without slashes and zeros, neither `.`
-/// nor `..`.
+/// Returns whether bytes are a valid name of a directory entry.
+///
+/// A name has 1 to 255 bytes, contains neither a slash nor a zero byte, and is neither `.` nor
+/// `..`.
 pub fn is_name(name: &[u8]) -> bool {
     let has_length = (1..=NAME_LEN_MAX).contains(&name.len());
     let is_special = matches!(name, b"." | b"..");

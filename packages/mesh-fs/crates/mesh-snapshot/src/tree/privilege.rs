@@ -1,16 +1,18 @@
-//! Which parts of a snapshot a host may give to files of its own.
+//! Policy for the privileges of files that a host writes from a snapshot.
 //!
 //! Mounts of snapshots have the flags `nosuid` and `nodev`, so the kernel ignores setuid bits, file
-//! capabilities and devices in them. A tree that is written out has no such flags. This module is
-//! the same policy for it.
+//! capabilities and devices in them. A tree that is written into an ordinary directory has no such
+//! flags. This module defines the same policy for it.
 
 use crate::tree::attributes::{Attributes, Kind};
 
-/// All permission bits but setuid and setgid.
+/// All permission bits except setuid and setgid.
 const PERMISSIONS_MAX: u16 = 0o1777;
 
-/// Extended attributes that give no rights: the user's own, and access control lists. All others
-/// are left out: `security.*` has file capabilities, and `trusted.*` is for root alone.
+/// Extended attributes that do not grant privileges: user attributes and access control lists.
+///
+/// All others are left out: `security.*` contains file capabilities, and `trusted.*` is reserved
+/// for root.
 const XATTR_PREFIXES: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 
 impl Attributes {
@@ -21,13 +23,13 @@ impl Attributes {
 }
 
 impl Kind {
-    /// Whether it is a device.
+    /// Returns whether the node is a device.
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }
 }
 
-/// Whether an extended attribute of this name gives no rights.
+/// Returns whether an extended attribute with this name does not grant privileges.
 pub fn is_unprivileged_xattr(name: &[u8]) -> bool {
     XATTR_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,27 +1,29 @@
-//! What the system says of a file at one time.
+//! Metadata of a file at one time.
 
 use crate::tree::attributes::{Kind, Metadata, Moment};
 use rustix::fs::{FileType, Stat};
 
-/// What is different when the content of a file may be.
+/// Metadata of a file that differs if its content may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fence {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size: u64,
     pub(crate) modified: Moment,
-    /// When content or attributes last changed; nobody can set it.
+    /// Time of the last change of content or attributes (ctime), which programs cannot set.
     pub(crate) changed: Moment,
 }
 
 impl Fence {
-    /// Which file it is, whatever is in it.
+    /// Returns device and inode, which identify the file regardless of its content.
     pub(crate) fn identity(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
-    /// Whether a change that is made after `now` is sure to make a difference. The system's times
-    /// advance in steps, of milliseconds mostly and of two seconds at most.
+    /// Returns whether any change after `now` is guaranteed to alter this metadata.
+    ///
+    /// The system's timestamps advance in steps, usually of milliseconds and at most of two
+    /// seconds.
     pub(crate) fn is_settled(&self, now: Moment) -> bool {
         let Moment { s, ns } = self.changed;
         if ns == 0 { s.saturating_add(2) < now.s } else { self.changed < now }
@@ -36,11 +38,11 @@ pub(crate) struct Look {
     pub(crate) permissions: u16,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Whether it has more names, here or elsewhere.
+    /// Whether it has more than one hard link, inside the tree or elsewhere.
     pub(crate) has_links: bool,
-    /// Whether it takes less of the disk than its size: it may have holes.
+    /// Whether it occupies less disk space than its size, so that it may have holes.
     pub(crate) is_sparse: bool,
-    /// The number of a device.
+    /// Number of a device.
     pub(crate) device: u64,
 }
 
@@ -87,6 +89,6 @@ impl Look {
 }
 
 fn moment(s: i64, ns: u64) -> Moment {
-    // A file system may say what it likes; a description may not.
+    // A file system may return invalid nanoseconds, which the format does not permit.
     Moment { s, ns: ns.min(999_999_999) as u32 }
 }

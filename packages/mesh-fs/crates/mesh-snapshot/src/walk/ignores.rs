@@ -1,4 +1,4 @@
-//! What is left out, by patterns in gitignore's language.
+//! Exclusion of files by patterns in the syntax of `.gitignore`.
 
 use crate::error::SnapshotError;
 use ignore::Match;
@@ -8,26 +8,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What patterns are relative to: the directory that they are asked about.
+/// Base of the patterns. Paths are made relative to the directory of the patterns.
 const HERE: &str = ".";
 
-/// The patterns that hold in a directory: those of it, then those of the directories around it.
+/// The patterns that apply in a directory: its own patterns, then the patterns of its parents.
 #[derive(Debug)]
 pub(crate) struct Ignores {
     patterns: Gitignore,
-    /// Bytes of the path of the directory that has the patterns, and of the slash behind it.
+    /// Length of the path of the directory with these patterns, including the slash after it.
     prefix: usize,
     around: Option<Arc<Self>>,
 }
 
 impl Ignores {
-    /// The patterns of the options.
+    /// Creates the patterns of the options.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, SnapshotError> {
         let lines = patterns.iter().map(String::as_str);
         Ok(Self { patterns: compile(lines, || "the options".to_owned())?, prefix: 0, around: None })
     }
 
-    /// Adds the patterns of a file in the directory with this path.
+    /// Adds the patterns of an ignore file in this directory.
     pub(crate) fn with(
         around: &Arc<Self>,
         directory: &[u8],
@@ -41,8 +41,9 @@ impl Ignores {
         Ok(Arc::new(Self { patterns, prefix, around: Some(Arc::clone(around)) }))
     }
 
-    /// Whether something is left out. `path` is in the directory that these patterns hold in, and
-    /// no directory around it is left out.
+    /// Returns whether a path is excluded.
+    ///
+    /// These patterns must be those of its directory, and no parent directory may be excluded.
     pub(crate) fn leave_out(&self, path: &[u8], is_directory: bool) -> bool {
         let mut ignores = Some(self);
         let mut verdict = None;
@@ -53,7 +54,8 @@ impl Ignores {
                 Match::Ignore(_) => Some(true),
                 Match::Whitelist(_) => Some(false),
             };
-            // Those of the options come last here, but they have the last word.
+            // The patterns of the options are last in this chain, but take precedence over all
+            // others.
             verdict = if around.is_none() { found.or(verdict) } else { verdict.or(found) };
             ignores = around.as_deref();
         }

@@ -1,4 +1,4 @@
-//! What is in one directory.
+//! Listing of one directory.
 
 use crate::content::source::Source;
 use crate::error::SnapshotError;
@@ -18,11 +18,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How often a directory is listed that changes meanwhile.
+/// Maximum number of times a directory is listed if it changes during the listing.
 const LISTING_MAX: usize = 4;
-/// Bytes of the longest file with patterns.
+/// Maximum length of an ignore file in bytes.
 const PATTERNS_LEN_MAX: u64 = 1 << 20;
-/// Bytes of names that are had from the kernel at once.
+/// Size in bytes of the buffer for reading directory entries.
 const NAMES_LEN: usize = 32 << 10;
 
 /// A directory and its names, sorted.
@@ -32,13 +32,13 @@ pub(crate) struct Listing {
     pub(crate) look: Look,
     pub(crate) xattrs: Xattrs,
     pub(crate) names: Vec<Listed>,
-    /// What could not be looked at.
+    /// Paths whose metadata could not be read.
     pub(crate) skipped: Vec<PathBuf>,
-    /// The patterns that hold inside.
+    /// The patterns that apply inside the directory.
     pub(crate) ignores: Arc<Ignores>,
 }
 
-/// A name and what it leads to.
+/// A name in a directory, and the metadata of its node.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) name: Box<[u8]>,
@@ -46,37 +46,37 @@ pub(crate) struct Listed {
     pub(crate) what: What,
 }
 
-/// What else is known of it.
+/// Properties of a name that depend on its kind.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// A directory by the number of its listing, or one that is not looked into.
+    /// A directory: the number of its listing, or `None` if it is not descended into.
     Directory(Option<u32>),
-    /// A file, by its number among those that are read.
+    /// A file: its number among the files to be read.
     File(u32),
     Symlink(Box<[u8]>),
     /// A pipe, a socket or a device.
     Special,
-    /// It was there, but is no more.
+    /// The file vanished after it was listed.
     Gone,
 }
 
-/// A directory that waits to be listed.
+/// A directory that is to be listed.
 #[derive(Debug)]
 pub(crate) struct Unlisted {
     pub(crate) path: Box<[u8]>,
-    /// As it was seen from outside.
+    /// Metadata from the listing of its parent.
     pub(crate) look: Look,
-    /// The patterns that hold around it.
+    /// The patterns that apply in its parent.
     pub(crate) ignores: Arc<Ignores>,
-    /// The number of the listing it is in, and of its name there; none for the root.
+    /// Number of the parent's listing and index of the name in it; `None` for the root.
     pub(crate) place: Option<(u32, u32)>,
 }
 
-/// What has become of a directory that waited.
+/// Result of listing a directory.
 #[derive(Debug)]
 pub(crate) enum Found {
     Listing(Listing),
-    /// Its name leads to something else now, which is no directory.
+    /// The name has been replaced by something that is not a directory.
     Else(Glance),
     Gone,
 }
@@ -93,7 +93,7 @@ impl Listed {
     }
 }
 
-/// The path of a name in a directory.
+/// Joins the path of a directory and a name.
 pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
     path.extend_from_slice(directory);
@@ -104,10 +104,10 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Lists a directory; again, if it changes meanwhile.
+/// Lists a directory, and repeats the listing if the directory changes during it.
 ///
 /// # Errors
-/// It cannot be read, or something in it cannot, and that is not skipped.
+/// The directory or a file in it cannot be read and is not skipped.
 pub(crate) fn list(
     root: &Root,
     options: &Options,
@@ -120,7 +120,7 @@ pub(crate) fn list(
             Err(SnapshotError::Unreadable { path: unreadable, .. })
                 if options.skip_unreadable && !path.is_empty() =>
             {
-                // Its own name was seen, so that it is there, with nothing in it.
+                // The parent lists the directory, so it exists; represent it as empty.
                 return Ok(Found::Listing(Listing {
                     path: path.clone(),
                     look: unlisted.look,
@@ -135,12 +135,12 @@ pub(crate) fn list(
         let unreadable = |source| SnapshotError::Unreadable { path: root.full(path), source };
         match root.glance(path).map_err(unreadable)? {
             None => return Ok(Found::Gone),
-            // Another one is at its place.
+            // Another directory has the name now: list that one.
             Some((look, _)) if look.kind == Kind::Directory => {}
             Some(glance) => return Ok(Found::Else(glance)),
         }
     }
-    // What comes and goes all the time was not there at one of these times.
+    // A directory that repeatedly appears and vanishes did not exist at one of these times.
     Ok(Found::Gone)
 }
 
@@ -162,7 +162,7 @@ fn list_strictly(
         }
         look = after;
     }
-    // What comes and goes all the time is as it was at one of these times.
+    // For a directory that changes continuously, accept the state at one of these times.
     lister.list(look)
 }
 
@@ -198,7 +198,7 @@ impl Lister<'_> {
         Ok(listing)
     }
 
-    /// All names, sorted.
+    /// Returns all names, sorted.
     fn names(&self) -> io::Result<Vec<(Box<[u8]>, FileType)>> {
         rustix::fs::seek(self.directory, rustix::fs::SeekFrom::Start(0))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_LEN];
@@ -212,12 +212,12 @@ impl Lister<'_> {
             }
         }
         names.sort_unstable_by(|(one, _): &(Box<[u8]>, _), (other, _)| one.cmp(other));
-        // A name that moves while it is listed may come twice.
+        // A name that moves during the listing may occur twice.
         names.dedup_by(|(one, _), (other, _)| one == other);
         Ok(names)
     }
 
-    /// The patterns that hold in this directory.
+    /// Returns the patterns that apply in this directory.
     fn ignores(&self, names: &[(Box<[u8]>, FileType)]) -> Result<Arc<Ignores>, SnapshotError> {
         let mut ignores = Arc::clone(&self.unlisted.ignores);
         for file in &self.options.ignore_files {
@@ -238,7 +238,7 @@ impl Lister<'_> {
         Ok(ignores)
     }
 
-    /// What is in a file with patterns, if it is one.
+    /// Reads an ignore file, if it is a regular file.
     fn text(&self, path: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let file = match self.root.file(path) {
             Ok(file) => file,
@@ -254,7 +254,7 @@ impl Lister<'_> {
         if text.len() as u64 == limit { Err(Errno::FBIG.into()) } else { Ok(Some(text)) }
     }
 
-    /// What a name leads to, unless that is left out or gone.
+    /// Reads the metadata of a name, unless it is excluded or vanished.
     fn look_at(
         &self,
         ignores: &Ignores,
@@ -263,7 +263,7 @@ impl Lister<'_> {
     ) -> Result<Option<Listed>, SnapshotError> {
         let path = join(&self.unlisted.path, name);
         let is_known = kind != FileType::Unknown;
-        // Nothing is asked of what is left out, where the kernel has said what it is.
+        // Skip the system call for excluded names if the kernel has returned their type.
         if is_known && ignores.leave_out(&path, kind == FileType::Directory) {
             return Ok(None);
         }
@@ -294,7 +294,7 @@ impl Lister<'_> {
 mod tests {
     use super::*;
 
-    /// Lists a directory that was there before, and may be something else now.
+    /// Lists a path as a directory, although it may have been replaced.
     fn list_again(root: &Root, path: &[u8]) -> Found {
         let look = root.directory(b"").and_then(|root| root.look()).expect("it is there");
         let ignores = Arc::new(Ignores::new(&[]).expect("there is no pattern"));

@@ -1,4 +1,4 @@
-//! The directory that is taken, and how what is inside is reached.
+//! The root directory of a snapshot, and access to the files inside it.
 
 use crate::tree::attributes::Kind;
 use crate::walk::file_stat::Look;
@@ -10,19 +10,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The kernel takes no paths that are longer, by some bytes.
+/// Length limit for paths passed to the kernel, slightly below `PATH_MAX`.
 const PATH_LEN_MAX: usize = 4000;
-/// How often something may turn out to be something else before it is given up.
+/// Maximum number of attempts if a file is replaced while its metadata is read.
 const GLANCE_MAX: usize = 4;
 
-/// An open directory. Paths inside it are bytes without a slash at the front; it is the empty one.
+/// An open directory. Paths inside are bytes without a leading slash; the root is the empty path.
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
     path: PathBuf,
 }
 
-/// What a name leads to, with the target of a symbolic link.
+/// Metadata of a name, and the target if it is a symbolic link.
 pub(crate) type Glance = (Look, Option<Box<[u8]>>);
 
 impl Root {
@@ -32,12 +32,12 @@ impl Root {
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// The path for a person.
+    /// Returns the full path, for messages.
     pub(crate) fn full(&self, path: &[u8]) -> PathBuf {
         if path.is_empty() { self.path.clone() } else { self.path.join(OsStr::from_bytes(path)) }
     }
 
-    /// Opens a file to read it. What is no file may be opened, too, but nothing is waited for.
+    /// Opens a file for reading. May also open other kinds, but never blocks.
     pub(crate) fn file(&self, path: &[u8]) -> io::Result<OwnedFd> {
         self.reach(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
     }
@@ -46,7 +46,7 @@ impl Root {
         self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Looks at what a path leads to; see [`glance`].
+    /// Reads the metadata of a path; see [`glance`].
     pub(crate) fn glance(&self, path: &[u8]) -> io::Result<Option<Glance>> {
         match self.approach(path) {
             Ok((directory, rest)) => {
@@ -66,7 +66,7 @@ impl Root {
         Ok(openat(directory, OsStr::from_bytes(rest), flags, Mode::empty())?)
     }
 
-    /// Goes along a path until the rest is short enough for the kernel.
+    /// Opens parent directories until the rest of the path is short enough for the kernel.
     fn approach<'a>(&self, path: &'a [u8]) -> Result<(Option<OwnedFd>, &'a [u8]), Errno> {
         let (mut directory, mut rest) = (None, path);
         while rest.len() > PATH_LEN_MAX {
@@ -81,16 +81,16 @@ impl Root {
     }
 }
 
-/// Whether an error says that there is no such thing at this path, now.
+/// Returns whether an error means that the path does not exist any more.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::STALE, Errno::NXIO, Errno::NODEV];
     gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Looks at what a name in a directory leads to, without following it; none if there is nothing.
+/// Reads the metadata of a name in a directory without following it; `None` if it does not exist.
 ///
 /// # Errors
-/// It cannot be looked at, or it becomes something else again and again.
+/// The metadata cannot be read, or the file is replaced repeatedly.
 pub(crate) fn glance(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Glance>> {
     let name = OsStr::from_bytes(name);
     for _ in 0..GLANCE_MAX {
@@ -107,7 +107,7 @@ pub(crate) fn glance(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Optio
             Ok(target) if target.is_empty() => return Err(Errno::INVAL.into()),
             Ok(target) => return Ok(Some((look, Some(target.into_bytes().into())))),
             Err(Errno::NOENT) => return Ok(None),
-            // It is no link any more.
+            // The name is not a symbolic link any more.
             Err(Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Directories that tests take, and how they look at what was taken.
+//! Directories for tests, and functions to inspect snapshots of them.
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A directory that is gone in the end.
+/// A temporary directory.
 pub(crate) struct Forest {
     directory: tempfile::TempDir,
 }
@@ -31,7 +31,7 @@ impl Forest {
         fs::create_dir_all(self.path(name)).unwrap();
     }
 
-    /// Writes a file, and the directories it is in.
+    /// Writes a file, and creates its parent directories.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -45,7 +45,7 @@ impl Forest {
         bytes
     }
 
-    /// Waits until a change has a later time than all changes before.
+    /// Waits until a new change gets a later timestamp than all previous changes.
     pub(crate) fn tick(&self) {
         let probe = tempfile::NamedTempFile::new_in(self.root().parent().unwrap()).unwrap();
         let time = || {
@@ -54,7 +54,7 @@ impl Forest {
             (metadata.ctime(), metadata.ctime_nsec())
         };
         let begun = time();
-        // A second one, as the clock of files may be finer than the one of the process.
+        // Wait for a second clock too: timestamps of files may have a finer resolution.
         let next = std::iter::repeat_with(time).find(|now| *now > begun).unwrap();
         let coarse = || {
             let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
@@ -66,7 +66,7 @@ impl Forest {
     }
 }
 
-/// Bytes that are the same for the same seed, and cannot be made smaller.
+/// Incompressible bytes that depend only on the seed.
 pub(crate) fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -82,7 +82,7 @@ pub(crate) fn take(forest: &Forest) -> Snapshot {
     Snapshot::take(forest.root(), &Options::default(), None).unwrap()
 }
 
-/// The tree as another process gets it: by its recipe alone.
+/// Decodes the tree as another process does: from its recipe only.
 pub(crate) fn tree(snapshot: &Snapshot) -> Tree {
     let mut get = |chunk: &ChunkId| {
         let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) fn find(tree: &Tree, path: &str) -> NodeId {
     names.fold(Tree::ROOT, |node, name| tree.lookup(node, name.as_bytes()).expect(path))
 }
 
-/// What is in a file, by its chunks.
+/// Returns the content of a file, read from its chunks.
 pub(crate) fn content(snapshot: &Snapshot, tree: &Tree, file: NodeId) -> Vec<u8> {
     let mut content = Vec::new();
     let mut bytes = Vec::new();
@@ -122,7 +122,7 @@ pub(crate) fn content(snapshot: &Snapshot, tree: &Tree, file: NodeId) -> Vec<u8>
     content
 }
 
-/// Takes a directory and compares all with what the system says.
+/// Takes a snapshot and compares everything with the file system.
 pub(crate) fn check(forest: &Forest) {
     let snapshot = take(forest);
     let tree = tree(&snapshot);
@@ -156,7 +156,7 @@ fn compare_with(path: &Path, snapshot: &Snapshot, tree: &Tree, node: NodeId) {
     }
 }
 
-/// The bytes in chunks of the one that are not in the other: of files, and of the description.
+/// Returns the bytes in chunks that `before` does not contain: of files, and of the description.
 pub(crate) fn moved(before: &Snapshot, after: &Snapshot) -> (u64, u64) {
     let all = |snapshot: &Snapshot| -> (HashSet<_>, HashSet<_>) {
         let recipe = Recipe::parse(snapshot.recipe()).unwrap();
