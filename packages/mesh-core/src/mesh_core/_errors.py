@@ -127,8 +127,8 @@ class ActorError(MeshError):
     Mesh raises an instance of a class that derives from `ActorError` *and* from the type of the
     original exception, so that both `except ValueError` and `except ActorError` catch it. If the
     user's exception has an attribute with the same name as an attribute of Mesh, the user's
-    attribute takes precedence. The exceptions are `exception`, `exception_formatted` and `where`,
-    which always belong to Mesh.
+    attribute takes precedence. This does not apply to `exception`, `exception_formatted` and
+    `where`, which always belong to Mesh.
     """
 
     def __init__(

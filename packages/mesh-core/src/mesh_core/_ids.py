@@ -1,6 +1,6 @@
 """Identifiers of processes and actors: strings that can be parsed into their parts.
 
-They compare, sort, print, hash and pickle like the plain strings that they subclass.
+They compare, sort, print and hash like plain strings, so they also work as dictionary keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The base class of actors."""
+"""Base class of actors."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Agent:
             self._engine.answer(message, 0, body, buffers)
 
     def _died(self, message: Message) -> None:
-        """Handle the death of a process, which may have held ports of ours or owned actors here."""
+        """Handle the death of a process, which may hold ports or own actors of this process."""
         proc = message.from_proc
         body = message.body
         if proc == self._runtime.me:
@@ -304,7 +304,7 @@ class Agent:
     # The methods below are called by name in messages from other processes.
 
     def do_ready(self, message: Message) -> Any:
-        """Reply once the set-up of the process has ended."""
+        """Reply once the setup of the process has ended."""
         if self._setup_failure is None:
             return None
         self._engine.answer(message, ACTOR_FAILED, self._setup_failure.encode())

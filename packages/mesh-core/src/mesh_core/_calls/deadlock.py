@@ -198,7 +198,7 @@ def check_wait(
             if answers is not None:
                 return answers
             if is_coming:
-                # A self-call through the event loop can be detected only after the actor has
+                # Whether the actor needs the loop that this wait blocks is known only after it has
                 # started.
                 _check_own_call(wait, endpoint, needs_all)
                 continue

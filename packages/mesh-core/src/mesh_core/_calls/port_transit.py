@@ -96,8 +96,7 @@ def _tell(method: str, body: bytes, procs: list[int]) -> None:
         waiting.setdefault(address[0], []).append((serial, address))
     for proc, labels in waiting.items():
         if proc == current.me:
-            # Do it immediately: the next message may arrive before the agent handles the
-            # notification.
+            # Call the handler directly, because the next message may arrive before the agent runs.
             _HERE[method](labels, procs)
         else:
             current.tell_agent(proc, method, labels, procs)

@@ -7,8 +7,8 @@ The layers, from the lowest precedence to the highest:
 3. Environment variables (`MESH_MAILBOX_LEN_MAX=100`).
 4. In a process that Mesh started: the effective settings of the process that spawned it. They
    replace the file and the environment.
-5. `configure(...)`, for the whole process.
-6. `with configured(...)`, for the code in the block: its thread or task, and the tasks it starts.
+5. `configure(...)`, which applies to the whole process.
+6. `with configured(...)`, which applies to the block: its thread or task, and the tasks it starts.
 7. The options of a call (`mesh.step.options(timeout=2)`), which this module does not store.
 """
 

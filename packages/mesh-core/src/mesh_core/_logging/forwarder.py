@@ -22,8 +22,8 @@ _BATCH_CHARS_MAX = 1 << 20
 class RemoteLog:
     """Sends lines in batches; the next batch is sent when the previous one has been shown.
 
-    The lines of a quiet host are therefore sent immediately, and those of a busy host many at a
-    time. A program that shows lines slowly blocks their writers and does not run out of memory.
+    A quiet host therefore sends its lines immediately, and a busy host sends many at a time. A
+    program that shows lines slowly blocks their writers and does not run out of memory.
 
     Args:
         show: Sends a batch and returns when it has been shown; its exceptions are ignored.

@@ -57,7 +57,7 @@ class LogPrinter:
         self._condition = threading.Condition()
         self._groups: dict[_Key, _Group] = {}
         self._group_count = 0
-        # For each process, the numbers of the groups that hold lines of it.
+        # The numbers of the groups that hold repeats, by process, and these groups by number.
         self._held: dict[str, list[int]] = {}
         self._repeated: dict[int, _Group] = {}
         self._thread: threading.Thread | None = None

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_HEADER", "LogState", "MessageLog", "log_messages"]
 
-#: Header of a log file: a marker of the writer, the offset to add to the times of records, the
-#: number of records, the number of numbered endpoints, and the number of waiting records.
+#: Header of a log file: a marker that the owner of the log chooses, the offset to add to the times
+#: of records, the number of records, the number of numbered endpoints, and the number of waiting
+#: records.
 LOG_HEADER = Struct("<8sqQQQ24x")
 
 

@@ -50,8 +50,8 @@ _LINKS: list[Any] = [
 ]
 _GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
 _MEMBERS = frozenset({MemberDescriptorType, GetSetDescriptorType})
-# `AttributeError.obj` may be a whole actor. The members of a group, and the attributes of Mesh, are
-# sent separately.
+# `AttributeError.obj` may be a whole actor. The members of a group and the `__dict__` are handled
+# separately.
 _NOT_SENT = frozenset({"obj", "exceptions", "__weakref__", "__dict__"})
 
 Parts = tuple["list[ClassName]", "list[Piece]", "dict[str, Piece]", "bytes | None"]

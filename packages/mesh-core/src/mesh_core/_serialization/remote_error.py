@@ -1,4 +1,4 @@
-"""Transport of an actor's exception to the caller, where it is an instance of its own type.
+"""Transport of an actor's exception to the caller, where it keeps its original type.
 
 The callee encodes an exception with all exceptions that it is linked to (`encode_exception`). The
 caller decodes it into the `ActorError` to raise (`decode_exception`). An exception always arrives:

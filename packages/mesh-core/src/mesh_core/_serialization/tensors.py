@@ -184,7 +184,7 @@ def _reduce_span(_pickler: Any, span: _Span) -> Any:
 
 
 def _storage(_cls: Any, buffer: Any) -> Any:
-    """Create a storage over a buffer; it is writable if the buffer is.
+    """Create a storage over a buffer; a read-only buffer is copied.
 
     The parameter `_cls` exists because unpickling the reference to the class imports torch.
     """

@@ -259,8 +259,8 @@ class Ownership:
                 self._lost_hosts.append(detail.failure_id)
                 lost.update(*(mesh._table.procs_on(proc >> 32) for mesh in meshes))
         hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
-        # A failure is named after the first mesh in this list: process meshes first, then meshes
-        # that are not restarted.
+        # A failure is named after the first mesh in this list. Meshes of processes come first, then
+        # meshes that are not restarted.
         hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
         if detail.code == PROC_DIED:
             # Determine them now, because meshes that stop or restart later are no longer known.
@@ -494,7 +494,7 @@ class Ownership:
             self._enders.append(ender)
 
     def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
-        """Stop a mesh; failures that occur meanwhile are still reported to the program."""
+        """Stop a mesh; report failures during the stop to the program."""
         error = mesh._end(is_owner_failed=is_owner_failed)
         if error is None or is_owner_failed:
             return

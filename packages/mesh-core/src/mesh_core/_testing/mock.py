@@ -72,7 +72,7 @@ def replacement_of(cls: type) -> type:
 
 
 def patches_here() -> Patches:
-    """Return the replacements of the program, for a process that starts."""
+    """Return the replacements of the program; they are passed to each process that starts."""
     return dict(_patches)
 
 
@@ -116,7 +116,8 @@ def _share_patches() -> None:
     current = runtime()
     hosts = [current.identity.host, *current.places.living()]
     for reply in [_call(current, host, 0, _patches) for host in hosts]:
-        # A process that dies before that replies with an error and spawns nothing any more.
+        # If a process dies before that, the wait ends with an error, and the process spawns
+        # nothing.
         current.engine.wait(reply, None)
 
 

@@ -1,4 +1,4 @@
-"""Tests of the rules for public modules, from which every package derives its own tests."""
+"""Tests of the rules for public modules; every package derives a test class from them."""
 
 from __future__ import annotations
 
