@@ -1,8 +1,8 @@
 """Actors, meshes and supervision: a distributed program in one script.
 
-Three doors lead into this package. This one is for programs; `mesh_core.spi` is for those who build
-on it (telemetry, transports, schedulers); `mesh_core.testing` is for their tests. Everything that
-begins with an underscore is behind the doors.
+The package has three public modules: `mesh_core` for programs, `mesh_core.spi` for libraries that
+extend Mesh (telemetry, transports, schedulers), and `mesh_core.testing` for tests. Every other
+module starts with an underscore and is private.
 """
 
 from mesh_core._actors.actor import Actor as Actor

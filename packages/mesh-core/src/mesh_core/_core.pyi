@@ -87,10 +87,10 @@ class Region:
 def region_from_bytes(encoded: bytes) -> Region: ...
 
 class Full(Exception):
-    """A receiver has no room; the arguments are its process and rank."""
+    """A receiver has no room in its mailbox; the arguments are its process and rank."""
 
 class PortClosed(Exception):
-    """A port takes no more messages; the arguments are a code and a detail."""
+    """A port accepts no more messages; the arguments are a code and a detail."""
 
 @final
 class Message:
@@ -332,7 +332,8 @@ class Supervisor:
     def due_in_s(self) -> float | None: ...
     def children_of(self, owner: int) -> list[int]: ...
 
-# Before Python 3.12 a buffer has no method that says so, hence the base that is not there.
+# Before Python 3.12 typeshed declares no `__buffer__` method, so these classes need a base class
+# that does not exist at run time.
 class _HasBuffer:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

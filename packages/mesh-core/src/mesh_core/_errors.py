@@ -1,7 +1,7 @@
-"""The errors that Mesh raises, as one small tree under `MeshError`.
+"""Exceptions that Mesh raises, a small tree with `MeshError` as its root.
 
-Every error carries what is known as typed fields, reads as one short paragraph, and can be pickled.
-Nothing here imports anything heavy: an error must be cheap to make, and cheap to have at hand.
+Every exception carries its details as typed fields, formats as one short paragraph, and can be
+pickled. This module imports nothing heavy, because errors must be cheap to create and to import.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _LOG_LINE_LEN_MAX = 400
 
 
 def _restore(cls: type[MeshError], args: tuple[Any, ...]) -> MeshError:
-    """Makes an error again without running its `__init__`, which may want other arguments."""
+    """Recreate an error without running its `__init__`, which may require other arguments."""
     error = cls.__new__(cls, *args)
     error.args = args
     return error
 
 
 def _portable_cause(cause: BaseException) -> BaseException:
-    """Gives the cause itself when it can be pickled, and its text as a `MeshError` when not."""
+    """Return the cause if it can be pickled, else a `MeshError` with its type name and text."""
     from pickle import dumps
 
     try:
@@ -66,7 +66,7 @@ def _portable_cause(cause: BaseException) -> BaseException:
 
 
 def safe_str(value: object) -> str:
-    """Gives `str(value)`, or says what stands in its place when that raises."""
+    """Return `str(value)`, or a placeholder if `str()` raises."""
     try:
         return str(value)
     except Exception as error:
@@ -74,9 +74,10 @@ def safe_str(value: object) -> str:
 
 
 class _Shadowable:
-    """An attribute of ours that gives way to one of the same name in a user's own exception.
+    """Attribute of Mesh that yields to an attribute of the same name in a user's exception.
 
-    It defines no `__set__`, so an entry in the instance's `__dict__` comes first.
+    The descriptor defines no `__set__`, so an entry in the `__dict__` of the instance takes
+    precedence.
     """
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
@@ -88,16 +89,17 @@ class _Shadowable:
 
 
 class MeshError(Exception):
-    """Anything that Mesh itself raises.
+    """Base class of all exceptions that Mesh raises.
 
-    A remote exception arrives as an `ActorError` that is an instance of its own type as well.
+    A remote exception is raised as an `ActorError` that is also an instance of the exception's own
+    type.
     """
 
     if TYPE_CHECKING:
 
         @property
         def failures(self) -> tuple[Failure, ...]:
-            """Every rank's failure of the call that raised this, itself among them."""
+            """The failures of all ranks of the call that raised this error, including itself."""
             raise NotImplementedError
 
     else:
@@ -120,12 +122,13 @@ class MeshError(Exception):
 
 
 class ActorError(MeshError):
-    """An exception that an actor raised while it served a call.
+    """Exception that an actor raised while it served a call.
 
-    What is raised is an instance of a class that derives from this one *and* from the exception's
-    own type, so that `except ValueError` and `except ActorError` both catch it. An attribute of the
-    user's own exception wins over one of ours of the same name; `exception`, `exception_formatted`
-    and `where` are always ours.
+    Mesh raises an instance of a class that derives from `ActorError` *and* from the type of the
+    original exception, so that both `except ValueError` and `except ActorError` catch it. If the
+    user's exception has an attribute with the same name as an attribute of Mesh, the user's
+    attribute takes precedence. This does not apply to `exception`, `exception_formatted` and
+    `where`, which always belong to Mesh.
     """
 
     def __init__(
@@ -146,7 +149,8 @@ class ActorError(MeshError):
         exception_formatted: str,
         where: Where | None,
     ) -> None:
-        # Past the class's own way of setting attributes, which may refuse.
+        # Write to `__dict__` directly, because the class of the user may refuse attribute
+        # assignment.
         self.__dict__["_mesh_exception"] = exception
         self.__dict__["_mesh_message"] = safe_str(exception) if message is None else message
         self.__dict__["_mesh_formatted"] = exception_formatted
@@ -154,17 +158,17 @@ class ActorError(MeshError):
 
     @property
     def exception(self) -> BaseException:
-        """The exception as the actor raised it."""
+        """The original exception, as the actor raised it."""
         return self.__dict__["_mesh_exception"]  # type: ignore[no-any-return]
 
     @property
     def exception_formatted(self) -> str:
-        """The traceback in the actor, as text."""
+        """The traceback of the exception in the actor, as text."""
         return self.__dict__["_mesh_formatted"]  # type: ignore[no-any-return]
 
     @property
     def where(self) -> Where:
-        """The place: actor, rank, point, host, proc, pid and endpoint."""
+        """The location of the actor: actor, rank, point, host, proc, pid and endpoint."""
         return self.__dict__["_mesh_where"]  # type: ignore[no-any-return]
 
     if TYPE_CHECKING:
@@ -188,8 +192,8 @@ class ActorError(MeshError):
         pid = _Shadowable(lambda self: self.where.pid)
         endpoint = _Shadowable(lambda self: self.where.endpoint)
 
-    # An exception's own class may compare by its fields, be frozen, or look attributes up in its
-    # own way. While an error is raised and handled, all of these must work as they do for others.
+    # The class of the original exception may compare by fields, be frozen, or override attribute
+    # access. Raising and handling the error requires the default behavior of these methods.
     if not TYPE_CHECKING:
         __eq__ = object.__eq__
         __hash__ = object.__hash__
@@ -214,28 +218,28 @@ class ActorError(MeshError):
         return f"{type(self).__qualname__}({self.__dict__['_mesh_message']!r})"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        # A class made for a raised exception is none of the business of that exception's own class,
-        # which may want arguments here, or keep a register of its subclasses.
+        # Do not run the `__init_subclass__` of the user's exception for a class that Mesh creates
+        # to raise it: it may require arguments or keep a registry of subclasses.
         if "_mesh_is_raised_as" not in cls.__dict__:
             super().__init_subclass__(**kwargs)
 
 
 class SupervisionError(MeshError, RuntimeError):
-    """The target of a call, or something that is owned, failed or stopped and cannot answer.
+    """The target of a call, or an owned mesh, failed or stopped and cannot reply.
 
     Attributes:
-        mesh_name: The name of the mesh that it belongs to.
-        actor: The actor's class or name.
-        rank: Its place in the mesh, row-major.
-        point: Its coordinates in the mesh, by dimension.
-        host: The name of its host.
-        proc: The name of its process.
+        mesh_name: The name of the mesh.
+        actor: The class or the name of the actor.
+        rank: The rank in the mesh, in row-major order.
+        point: The coordinates in the mesh, by dimension.
+        host: The name of the host.
+        proc: The name of the process.
         pid: The process id on that host.
-        exit_code: The process's exit status, when it exited.
-        signal: The number of the signal that ended the process, when one did.
-        log_tail: The last lines that the process wrote.
-        endpoint: The endpoint whose caller is told.
-        reason: What happened, in words, when no field says it.
+        exit_code: The exit status of the process, if it exited.
+        signal: The number of the signal that terminated the process, if any.
+        log_tail: The last lines that the process printed.
+        endpoint: The endpoint that was called.
+        reason: A description of the failure, if no other field contains it.
     """
 
     _what = "failed"
@@ -276,7 +280,7 @@ class SupervisionError(MeshError, RuntimeError):
 
     @property
     def where(self) -> Where:
-        """The place: actor, rank, point, host, proc, pid and endpoint."""
+        """The location of the target: actor, rank, point, host, proc, pid and endpoint."""
         return Where(
             mesh_name=self.mesh_name,
             actor=self.actor,
@@ -289,11 +293,11 @@ class SupervisionError(MeshError, RuntimeError):
         )
 
     def how(self) -> str:
-        """Says what happened, in one clause."""
+        """Describe the failure in one clause."""
         return f"{self._what}: {self.reason}" if self.reason else self._what
 
     def hint(self) -> str:
-        """Says what the reader can do about it."""
+        """Return advice for the reader of the error message."""
         return self._to_do
 
     def __repr__(self) -> str:
@@ -321,12 +325,13 @@ class SupervisionError(MeshError, RuntimeError):
 
 
 class ProcDied(SupervisionError):
-    """A process ended without being asked to.
+    """A process exited or was killed without a request to stop.
 
     Attributes:
-        rank: Its place in the mesh; 0 for a process that is none of a mesh's.
-        actors: The actors that lived in it, as far as they are known where the error is made: the
-            ones that were spawned there by this process, or by one whose failure this led to.
+        rank: The rank in the mesh; 0 for a process that belongs to no mesh.
+        actors: The actors that lived in the process, as far as the process that creates the error
+            knows them: those that it spawned there itself, and those spawned by a process whose
+            failure was caused by this one.
     """
 
     rank: int  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -346,7 +351,7 @@ class ProcDied(SupervisionError):
         self.actors: tuple[Where, ...] = tuple(actors)
 
     def casualties(self) -> list[str]:
-        """Name the actors that lived in the process, at most eight and a count of the others."""
+        """Name the actors in the process: at most eight, then a count of the others."""
         named = [
             f"{one.subject()}, {one.place()}" if one.place() else one.subject()
             for one in self.actors[:_FAILURES_SHOWN_MAX]
@@ -355,7 +360,7 @@ class ProcDied(SupervisionError):
         return [*named, f"{left} more"] if left else named
 
     def how(self) -> str:
-        """Says how the process ended: by which signal, or with which exit status."""
+        """Describe how the process ended: the signal that killed it, or its exit status."""
         if self.signal is not None:
             how = f"died: killed by {signal_name(self.signal)}"
         elif self.exit_code is not None:
@@ -365,20 +370,20 @@ class ProcDied(SupervisionError):
         return f"{how} ({self.reason})" if self.reason else how
 
     def hint(self) -> str:
-        """Says what often sends such a signal, and what to do about the loss."""
+        """Return the usual cause of the signal and advice on how to handle the loss."""
         about = signal_hint(self.signal)
         return f"{about}; {self._to_do}" if about else self._to_do
 
 
 class HostDied(SupervisionError):
-    """A host is gone: its agent ended, or it was silent for too many heartbeats."""
+    """A host is lost: its agent exited, or the host missed too many heartbeats."""
 
     _what = "is lost: its host died"
     _to_do = "catch HostDied around the call, and replace the host or go on without it"
 
 
 class ActorFailed(SupervisionError):
-    """An actor failed, and takes no more calls; `__cause__` is what it failed with."""
+    """An actor failed and accepts no more calls; `__cause__` is the original failure."""
 
     _what = "failed"
     _to_do = (
@@ -387,18 +392,18 @@ class ActorFailed(SupervisionError):
 
 
 class MeshStopped(SupervisionError):
-    """A mesh was stopped, and takes no more calls."""
+    """A mesh was stopped and accepts no more calls."""
 
     _what = "is stopped"
     _to_do = "spawn it again, or call it before it is stopped"
 
 
 class MailboxFull(MeshError):
-    """A receiver's mailbox holds as many messages as it may; this one was not delivered.
+    """The mailbox of a receiver is full; the message was not delivered.
 
     Attributes:
-        len_max: The most messages that the mailbox holds.
-        actor: The actor whose mailbox it is.
+        len_max: The maximum number of messages in the mailbox.
+        actor: The actor that owns the mailbox.
     """
 
     def __init__(self, len_max: int, actor: str | None = None) -> None:
@@ -415,13 +420,13 @@ class MailboxFull(MeshError):
 
 
 class DeadlineExceeded(MeshError, TimeoutError):
-    """A call did not end within its timeout; the callee was told to give up.
+    """A call did not complete within its timeout and was cancelled at the actor.
 
     Attributes:
         endpoint: The endpoint that was called.
-        timeout: The seconds that the call was given.
-        actor: The actor that did not answer in time.
-        rank: Its rank, when the call was to one.
+        timeout: The timeout of the call, in seconds.
+        actor: The actor that did not reply in time.
+        rank: The rank of the actor, if the call was to a single rank.
     """
 
     def __init__(
@@ -432,7 +437,8 @@ class DeadlineExceeded(MeshError, TimeoutError):
         *,
         rank: int | None = None,
     ) -> None:
-        # One argument at most: of more, TimeoutError (an OSError) would make errno and strerror.
+        # Pass at most one argument: TimeoutError is an OSError, which turns more arguments into
+        # errno and strerror.
         super().__init__(*(() if endpoint is None else (endpoint,)))
         self.endpoint = endpoint
         self.timeout = timeout
@@ -455,14 +461,15 @@ class _Worded(MeshError):
 
 
 class CallCancelled(_Worded):
-    """The call was cancelled, by its caller or with the actor that made it."""
+    """A call was cancelled by its caller, or because the actor that made it ended."""
 
 
 class DeadlockError(_Worded):
-    """Actors wait for each other in a circle, so none of them can ever answer.
+    """Actors wait for each other in a cycle, so none of them can ever reply.
 
     Attributes:
-        cycle: The actors of the circle, each waiting for the next and the last for the first.
+        cycle: The actors of the cycle; each waits for the next one, and the last waits for the
+            first.
     """
 
     def __init__(self, message: str, *, cycle: Sequence[str] = ()) -> None:
@@ -471,28 +478,28 @@ class DeadlockError(_Worded):
 
 
 class SpawnError(_Worded):
-    """A process, actor or mesh could not be started."""
+    """A process, an actor or a mesh could not be started."""
 
 
 class ConfigError(_Worded, ValueError):
-    """A setting is unknown, or its value is not one that it takes."""
+    """A configuration setting is unknown, or its value is invalid."""
 
 
 class ChannelClosed(_Worded):
-    """Nobody can send to this channel any more, or nobody receives from it."""
+    """The channel has no senders or no receiver left."""
 
 
 class NoReply(_Worded):
-    """The endpoint let go of its response port without answering."""
+    """An endpoint dropped its response port without replying."""
 
 
 class ForeignHandle(MeshError):
-    """A handle was unpickled in a process of another job than the one that created it.
+    """A handle was unpickled in a process of a different job than the one that created it.
 
     Attributes:
-        handle: What was unpickled, such as `actor mesh 'trainers'`.
+        handle: The kind and the name of the unpickled handle, such as `actor mesh 'trainers'`.
         job: The id of the job that created the handle, in hexadecimal.
-        own_job: The id of the job of this process; empty if it has none.
+        own_job: The id of the job of this process; empty if it belongs to no job.
     """
 
     def __init__(self, handle: str, job: str, own_job: str) -> None:
@@ -511,10 +518,10 @@ class ForeignHandle(MeshError):
 
 
 class Unpicklable(_Worded, TypeError):
-    """A value cannot be sent.
+    """A value cannot be pickled, so the message was not sent.
 
     Attributes:
-        path: Where it sits in what was to be sent: `argument 'batch'[2].lock`.
+        path: The path to the offending object in the message, such as `argument 'batch'[2].lock`.
     """
 
     def __init__(self, message: str, *, path: str = "") -> None:
@@ -523,12 +530,13 @@ class Unpicklable(_Worded, TypeError):
 
 
 def join_failures(failures: Sequence[Failure], first: BaseException | None = None) -> BaseException:
-    """Gives the first failure of a call to many ranks, with all of them in its `failures`.
+    """Return the first failure of a call of several ranks, with all failures in its `failures`.
 
     Args:
-        failures: For each rank that failed its position and its error, at least one, in the order
-            in which they are to be named.
-        first: The one to raise: which came first in time, where that is not the first one named.
+        failures: The position and the error of each failed rank, in the order in which an error
+            message names them. Not empty.
+        first: The error to return; by default the first of `failures`. Pass the earliest failure if
+            it is not the first in that list.
     """
     if first is None:
         first = failures[0][1]
@@ -537,7 +545,7 @@ def join_failures(failures: Sequence[Failure], first: BaseException | None = Non
 
 
 def _other_failures(error: MeshError) -> list[str]:
-    """Says, in at most one line, who else failed in the same call."""
+    """Return at most one line that names the other ranks that failed in the same call."""
     failures: tuple[Failure, ...] = error.__dict__.get("_mesh_failures", ())
     others = [(place, other) for place, other in failures if other is not error]
     if not others:
@@ -551,7 +559,7 @@ def _other_failures(error: MeshError) -> list[str]:
     return [f"  failed as well: {', '.join(named)}{tail}; see .failures"]
 
 
-# A traceback names them as a program does: mesh_core.ProcDied.
+# Tracebacks show the public name, such as mesh_core.ProcDied.
 for _error in list(globals().values()):
     if isinstance(_error, type) and issubclass(_error, MeshError) and _error is not _Worded:
         _error.__module__ = "mesh_core"

@@ -1,6 +1,6 @@
-"""Names of processes and actors: strings that can be taken apart.
+"""Identifiers of processes and actors: strings that can be parsed into their parts.
 
-They compare, sort, print and travel as the strings they are, and work as keys beside them.
+They compare, sort, print and hash like plain strings, so they also work as dictionary keys.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ACTOR = re.compile(r"(.*/\d+\.\d+):(\d+)", re.DOTALL)
 
 
 class Uid(str):
-    """Something that there is only one of: 16 hexadecimal digits, perhaps behind a label.
+    """Identifier of a unique object: 16 hexadecimal digits with an optional label as prefix.
 
-    As `00c5b4a1d2e3f401` or `trainer-00c5b4a1d2e3f401`.
+    Examples: `00c5b4a1d2e3f401` and `trainer-00c5b4a1d2e3f401`.
 
     Raises:
-        ValueError: The text is nothing of that kind.
+        ValueError: The text is not a valid uid.
     """
 
     __slots__ = ()
@@ -37,18 +37,18 @@ class Uid(str):
 
     @staticmethod
     def anonymous() -> Uid:
-        """Makes one that there was never before, without a label."""
+        """Generate a random uid without a label."""
         from os import urandom
 
         return Uid(urandom(8).hex())
 
     @staticmethod
     def instance(label: str) -> Uid:
-        """Makes one that there was never before.
+        """Generate a random uid with a label.
 
         Raises:
-            ValueError: The label is empty, too long, or has other characters than letters, digits,
-                `_`, `.` and `-`.
+            ValueError: The label is empty, longer than 255 characters, or contains characters other
+                than letters, digits, `_`, `.` and `-`.
         """
         if not _LABEL.fullmatch(label):
             raise ValueError(
@@ -58,26 +58,26 @@ class Uid(str):
 
     @staticmethod
     def from_string(text: str) -> Uid:
-        """Reads one.
+        """Parse a uid.
 
         Raises:
-            ValueError: The text is no uid.
+            ValueError: The text is not a valid uid.
         """
         return Uid(text)
 
     @property
     def label(self) -> str | None:
-        """What stands before the digits."""
+        """The label, or None if the uid has none."""
         return self.rpartition("-")[0] or None
 
 
 class ProcId(str):
-    """A place for a process: a slot on a host, as `host/0.3`.
+    """Identifier of a process: a slot on a host, such as `host/0.3`.
 
-    A process that replaces a dead one has the id of its predecessor.
+    A process that replaces a dead one has the same id.
 
     Raises:
-        ValueError: The text is nothing of that kind.
+        ValueError: The text is not a valid process id.
     """
 
     __slots__ = ()
@@ -89,21 +89,21 @@ class ProcId(str):
 
     @staticmethod
     def from_string(text: str) -> ProcId:
-        """Reads one.
+        """Parse a process id.
 
         Raises:
-            ValueError: The text is no process id.
+            ValueError: The text is not a valid process id.
         """
         return ProcId(text)
 
     @property
     def host_name(self) -> str:
-        """What the host calls itself."""
+        """The name of the host, as the host reports it."""
         return self.rpartition("/")[0]
 
     @property
     def name(self) -> str:
-        """The id without the name of the host, as `0.3`."""
+        """The id without the host name, such as `0.3`."""
         return self.rpartition("/")[2]
 
     @property
@@ -113,23 +113,23 @@ class ProcId(str):
 
     @property
     def slot(self) -> int:
-        """The place on the host."""
+        """The slot of the process on its host."""
         return int(self.name.partition(".")[2])
 
     @property
     def is_root(self) -> bool:
-        """Whether it is the process of the program itself."""
+        """Whether the id identifies the process of the program."""
         return self.name == "0.0"
 
 
 class ActorAddr(str):
-    """Where one actor is: its process and its port there, as `host/0.3:17`.
+    """Address of one actor: its process and its port in that process, such as `host/0.3:17`.
 
-    All actors of a mesh have the same port, each in its own process. The label is for humans and
-    no part of the string.
+    All actors of a mesh have the same port, each in a different process. The label is for display
+    only and not part of the string.
 
     Raises:
-        ValueError: The text is nothing of that kind.
+        ValueError: The text is not a valid actor address.
     """
 
     __slots__ = ("_label",)
@@ -144,51 +144,51 @@ class ActorAddr(str):
 
     @staticmethod
     def from_string(text: str) -> ActorAddr:
-        """Reads one.
+        """Parse an actor address.
 
         Raises:
-            ValueError: The text is no address of an actor.
+            ValueError: The text is not a valid actor address.
         """
         return ActorAddr(text)
 
     @property
     def addr(self) -> str:
-        """The whole address."""
+        """The full address."""
         return str(self)
 
     @property
     def proc_id(self) -> ProcId:
-        """Its process."""
+        """The id of the actor's process."""
         return ProcId(self.rpartition(":")[0])
 
     @property
     def proc_name(self) -> str:
-        """The name of its process, as `0.3`."""
+        """The name of the actor's process, such as `0.3`."""
         return self.proc_id.name
 
     @property
     def port(self) -> int:
-        """Its port there."""
+        """The port of the actor in its process."""
         return int(self.rpartition(":")[2])
 
     @property
     def label(self) -> str:
-        """The name that its mesh was spawned under, if that is known."""
+        """The name that the mesh of the actor was spawned with; empty if it is not known."""
         return self._label
 
     @property
     def actor_name(self) -> str:
-        """The label; where that is not known, the port."""
+        """The label, or the port if the label is not known."""
         return self._label or str(self.port)
 
     @property
     def uid(self) -> Uid:
-        """What all actors of its mesh have in common, and nobody else in the job."""
+        """The uid that all actors of a mesh share and no other mesh in the job has."""
         return Uid(f"{self.port:016x}")
 
     @property
     def is_root(self) -> bool:
-        """Whether it is the program itself."""
+        """Whether the address is that of the program itself."""
         return self.port == 0 and self.proc_id.is_root
 
     def __reduce__(self) -> Any:

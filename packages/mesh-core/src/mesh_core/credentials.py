@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; gives the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mesh_core.credentials", description=__doc__)
     parser.add_argument("folder", help="where a folder is made for each, and one named controller")
     parser.add_argument("workers", nargs="+", metavar="WORKER", help="the name of a worker")
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = Path(options.folder)
     try:
         if (folder / "controller").exists():
-            # Those that are in use would be of another job all at once.
+            # New credentials would belong to a different job than the ones already in use.
             credentials = Credentials.load(folder / "controller")
             print(f"{folder / 'controller'}: as it was")
         else:

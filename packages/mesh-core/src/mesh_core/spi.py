@@ -1,13 +1,16 @@
-"""For those who build on Mesh: telemetry, transports, schedulers, tensors.
+"""Service provider interface for libraries that extend Mesh; programs need only `mesh_core`.
 
-What happens in a process (`subscribe`), what was measured there, rows for tables (`record_row`),
-what processes print, who wants to know of new processes, futures of work that is not a call
-(`future_of`), the algebra of named dimensions (`MeshTrait`), who knows of tensors (`TensorLayer`),
-where a process is in its job (`station`), whether that has credentials (`has_credentials`),
-what is there (`standing`), what it does (`activity`)
-and waits for (`waiting`), a stop that somebody else asks for (`stop_owned`), what is put around
-endpoints (`guard_endpoints`); `on_signals`, for services that end on them; and
-`ConnectionLimiter`, for listeners. Programs themselves need `mesh_core` alone.
+- Events and telemetry: events of a process (`subscribe`), the message log (`log_messages`), metrics
+  (`Meter`), rows for tables (`record_row`) and captured output (`LogLine`).
+- State of a process: its location in the job (`station`), whether the job has credentials
+  (`has_credentials`), a snapshot of the existing objects (`standing`), the messages that it serves
+  (`activity`) and the replies that it waits for (`waiting`).
+- Extension points: spawn callbacks (`register_proc_mesh_spawn_callback`), futures of work other
+  than calls (`future_of`), the algebra of named dimensions (`MeshTrait`), tensor support
+  (`TensorLayer`), wrappers around endpoints (`guard_endpoints`), and stop requests by another
+  component than the owner (`stop_owned`).
+- Services: signal handling (`on_signals`) and connection limits for listeners
+  (`ConnectionLimiter`).
 """
 
 from mesh_core._actors.active_calls import Activity as Activity

@@ -1,6 +1,6 @@
-"""For tests of programs that use Mesh, with pytest.
+"""Test support for programs that use Mesh, for use with pytest.
 
-Import the fixture `local_procs` into a `conftest.py` or a test module and ask for it by name:
+Import the fixture `local_procs` into a `conftest.py` or a test module and request it by name:
 
     from mesh_core.testing import local_procs
 
@@ -8,7 +8,8 @@ Import the fixture `local_procs` into a `conftest.py` or a test module and ask f
         counters = local_procs({"gpus": 2}).spawn("counters", Counter)
         assert counters.add.call(1).get().values() == [1, 1]
 
-Only `local_procs` and the `parametrize_config`s need pytest, and only when they are asked for.
+Only `local_procs`, `parametrize_config` and `parametrize_config_pointwise` need pytest, and they
+import it when they are first used.
 """
 
 import typing as _typing

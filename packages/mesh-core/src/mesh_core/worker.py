@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; gives the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mesh_core.worker", description=__doc__)
     parser.add_argument(
         "--listen",

@@ -1,1 +1,1 @@
-"""How actors run in their process."""
+"""Execution of actors within their process."""

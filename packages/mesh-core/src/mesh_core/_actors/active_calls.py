@@ -1,4 +1,4 @@
-"""What the actors of a process do now, for those who look on."""
+"""Messages that the actors of a process are serving, for monitoring."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ __all__ = ["Activity", "Handling", "activity"]
 
 
 class Handling(NamedTuple):
-    """A message that an actor serves."""
+    """A message that an actor is serving."""
 
     endpoint: str
     rank: int
     """The rank that was called."""
     from_proc: int
-    """Who has sent it, packed: the host in the upper 32 bits, the slot in the lower."""
+    """The process that sent the message, packed: host in the upper 32 bits, slot in the lower."""
     call: int
-    """The port of the answers; 0 when none is wanted."""
+    """The port on which the reply is expected; 0 if none is expected."""
 
 
 class Activity(NamedTuple):
-    """An actor, and what it does."""
+    """The current activity of an actor."""
 
     port: int
     name: str
-    """The name of its mesh."""
+    """The name of the actor's mesh."""
     class_name: str
     rank: int
-    """Its rank in the mesh."""
+    """The rank of the actor in the mesh."""
     last: str
-    """The endpoint that it has begun last; `__init__` before the first."""
+    """The endpoint that the actor started last; `__init__` before the first."""
     served: int
-    """How many messages it has served."""
+    """The number of messages that the actor has served."""
     queued: int
-    """How many wait for their turn."""
+    """The number of queued messages."""
     running: tuple[Handling, ...]
 
 
 def activity() -> list[Activity]:
-    """Gives what each actor of this process does; those that end are left out."""
+    """Return the activity of each actor of this process that is initialized and has not ended."""
     if not is_running():
         return []
     current = runtime()

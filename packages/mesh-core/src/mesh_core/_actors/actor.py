@@ -1,4 +1,4 @@
-"""The base class of actors."""
+"""Base class of actors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from mesh_core._supervision.policy import MeshFailure
 
     class _Base(MemberMesh):
-        """What a mesh of actors offers beside the endpoints of their class."""
+        """The interface of an actor mesh apart from the endpoints of the actor class."""
 
-        # Many actors have an attribute of this name, which is not to be refused.
+        # Many actor classes define an attribute `size`, which type checkers must accept.
         size: Any
 
         @property
         def initialized(self) -> Future[Literal[True]]:
-            """As that of an `ActorMesh`."""
+            """See `ActorMesh.initialized`."""
             ...
 
         def stop(self, reason: str = ...) -> Future[None]:
-            """As that of an `ActorMesh`."""
+            """See `ActorMesh.stop`."""
             ...
 
         def replace(self, rank: int | Point) -> None:
-            """As that of an `ActorMesh`."""
+            """See `ActorMesh.replace`."""
             ...
 
 else:
@@ -39,13 +39,13 @@ __all__ = ["Actor", "endpoints_of", "is_loop_driven", "member_of"]
 
 
 class _ClassLogger:
-    """A logger named after the class of the actor; its records reach the controller.
+    """Logger named after the actor class; its records are forwarded to the controller.
 
-    It defines no `__set__`, so an attribute that the actor assigns takes precedence.
+    The descriptor defines no `__set__`, so an attribute that the actor assigns takes precedence.
     """
 
     def __get__(self, instance: object | None, owner: type) -> logging.Logger:
-        import logging  # Costs an eighth of the import of all of Mesh.
+        import logging  # Importing logging takes an eighth of the import time of Mesh.
 
         logger = logging.getLogger(owner.__name__)
         logger.setLevel(logging.DEBUG)
@@ -57,14 +57,14 @@ class _ClassLogger:
 
 
 class Actor(_Base):
-    """A class whose instances live in processes of a mesh and are called through endpoints.
+    """Base class of actors: objects that live in processes of a mesh and are called by endpoints.
 
-    `procs.spawn("name", Class, ...)` makes one instance in each process. An actor serves one
-    message at a time. Methods with a meaning of their own, all optional and plain or `async`:
+    `procs.spawn("name", Class, ...)` creates one instance in each process. An actor serves one
+    message at a time. Mesh calls the following methods, which are all optional and may be `async`:
 
-    - `__init__(self, ...)` runs in each process, before any message;
-    - `__supervise__(self, failure) -> bool` is told of failures of what this actor spawned;
-    - `__cleanup__(self, error)` runs at the end, after what this actor spawned has ended.
+    - `__init__(self, ...)` runs in each process before the actor serves any message.
+    - `__supervise__(self, failure) -> bool` handles failures of the meshes that this actor spawned.
+    - `__cleanup__(self, error)` runs last, after everything that this actor spawned has stopped.
 
     Example:
         >>> from mesh_core import Actor, endpoint, this_host
@@ -89,7 +89,7 @@ class Actor(_Base):
 
 
 def endpoints_of(cls: type) -> dict[str, EndpointProperty[..., object]]:
-    """Gives the endpoints of a class by name, inherited ones too."""
+    """Return the endpoints of a class by name, including inherited ones."""
     found: dict[str, EndpointProperty[..., object]] = {}
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
@@ -101,10 +101,10 @@ def endpoints_of(cls: type) -> dict[str, EndpointProperty[..., object]]:
 
 
 def member_of(cls: type, name: str) -> object:
-    """Gives what a class or its bases define under a name, unbound.
+    """Return the attribute that a class or one of its bases defines, unbound.
 
     Raises:
-        AttributeError: There is no such thing.
+        AttributeError: Neither the class nor its bases define the name.
     """
     for base in cls.__mro__:
         if name in base.__dict__:
@@ -114,7 +114,7 @@ def member_of(cls: type, name: str) -> object:
 
 
 def is_loop_driven(cls: type) -> bool:
-    """Says whether instances live on the event loop: some endpoint or their start is `async`."""
+    """Return whether a class needs the event loop: `__init__` or any endpoint is `async`."""
     init = getattr(cls, "__init__", None)
     code = getattr(init, "__code__", None)
     if code is not None and code.co_flags & 0x80:

@@ -1,7 +1,7 @@
-"""The agent of a process: spawns and stops its actors, and hears what the core has to say to it.
+"""Agent of a process: it spawns and stops actors, and handles events from the core.
 
-One thread, one mailbox. Nothing here waits for anything but the next message: what may take long is
-handed to a thread of its own.
+The agent has one thread and one mailbox. Its handlers wait for nothing but the next message; work
+that may take long runs on a separate thread.
 """
 
 from __future__ import annotations
@@ -60,41 +60,42 @@ if TYPE_CHECKING:
 __all__ = ["LATER", "Agent"]
 
 _BATCH_MAX = 64
-# How long an answer to a host may take to be written before that host is taken for lost.
+# Maximum time to write a reply to a host before that host is treated as lost.
 _ANSWER_LIMIT_S = 0.1
-# Messages that may carry ports; the core hands those that it drops to the agent.
+# Kinds of messages that may carry ports; the core passes messages of these kinds that it drops to
+# the agent.
 _DROPPED = frozenset({ANSWER, CALL, POST})
 _STOP = bytes([INTERNAL]) + STOP.encode() + b"\0"
 LATER = object()
-# What is answered while an actor is being loaded, before what has come in behind that.
+# Methods that are served while an actor is loading, before the messages that arrived earlier.
 _WHILE_LOADING = frozenset({b"wake", b"loaded", b"overdue", b"stop_actor"})
-# What other processes are answered while the `bootstrap` of this one runs.
+# Methods that other processes may call while the `bootstrap` of this process runs.
 _WHILE_SETTING_UP = frozenset(
     {b"wake", b"waiting_on", b"patch", b"port_held", b"port_released"}
     | {b"answer_port_held", b"answer_port_released"}
 )
-# The process of the program, and the port under which the program owns what it owns.
+# The process of the program. Its port 0 is the owner of the meshes that the program spawns.
 ROOT = 0
 
 
 class Agent:
-    """What other processes may ask of this one."""
+    """Handlers of the requests that other processes may send to this process."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._engine = runtime.engine
         self._is_ending = False
         self._arrivals = Arrivals(runtime)
-        # What has come in behind the actor that is being loaded, or while `bootstrap` runs.
+        # Messages deferred while an actor is loading or while `bootstrap` runs.
         self._held: list[Message] = []
         self._is_setting_up = False
         self._has_set_up_ended = False
-        # Why the set-up that the user asked for has failed, if it has.
+        # The exception of the user's `bootstrap` function, if it raised one.
         self.setup_error: BaseException | None = None
         self._setup_failure: FailureDetail | None = None
 
     def run(self) -> None:
-        """Serves until the process ends, or until `bootstrap` has ended where one runs."""
+        """Serve messages until the process ends, or until a running `bootstrap` has ended."""
         self._take_held()
         ownership, stop_watch = self._runtime.ownership, self._runtime.stop_watch
         while True:
@@ -114,18 +115,18 @@ class Agent:
                 return
 
     def begin_set_up(self) -> None:
-        """Holds back what other processes send, before `run` is called for the first time."""
+        """Defer messages of other processes; called before `run` is called for the first time."""
         self._is_setting_up = True
 
     def end_set_up(self, thread: threading.Thread) -> None:
-        """Ends `run` in the thread that has served during `bootstrap`; waits for it."""
+        """End `run` on the thread that served messages during `bootstrap`, and join the thread."""
         self._tell_myself("set_up_ended")
         thread.join()
         self._is_setting_up = False
 
     def _take(self, message: Message) -> None:
         if message.kind in _DROPPED and message.to_port != AGENT:
-            # The core has dropped it, and names it because it carries ports.
+            # The core dropped this message and passes it on because it carries ports.
             return drop_ports(message)
         if self._is_setting_up and self._waits_for_set_up(message):
             self._held.append(message)
@@ -145,17 +146,17 @@ class Agent:
             self._take(message)
 
     def _waits_for_set_up(self, message: Message) -> bool:
-        """Says whether a message is served only after `bootstrap`, which itself may spawn here."""
+        """Return whether a message waits for the end of `bootstrap`, which itself may spawn."""
         if message.from_proc == self._runtime.me:
             return False
         if message.kind == DIED:
-            # A channel of `bootstrap` must not wait for a process that has died.
+            # A channel that `bootstrap` uses must not wait for a process that has died.
             holder_died(message.from_proc, message.body)
             return True
         return message.kind != CALL or message.meta not in _WHILE_SETTING_UP
 
     def _cannot_wait(self, message: Message, loading: Loading) -> bool:
-        """Says whether a message is served before the actor that is being loaded."""
+        """Return whether a message is served before the actor that is being loaded."""
         if message.kind != CALL or message.meta not in _WHILE_LOADING:
             return False
         if message.meta != b"stop_actor":
@@ -166,7 +167,7 @@ class Agent:
         if port != loading.message.to_port:
             return False
         if is_drained and not loading.is_overdue:
-            # It may still serve what is queued.
+            # The actor may still load and serve its queued messages within the grace period.
             timer = threading.Timer(grace_s, self._tell_myself, ("overdue", port))
             timer.daemon = True
             timer.start()
@@ -177,7 +178,7 @@ class Agent:
         self._runtime.tell_agent(self._runtime.me, method, *args)
 
     def _report(self, message: Message, error: Exception) -> None:
-        """Says what went wrong with a message to who sent it, or to the log."""
+        """Report an error in the handling of a message to its sender, or print it to the log."""
         if message.kind == SPAWN:
             self._arrivals.refuse(message, error, "it could not be started")
         elif message.from_port:
@@ -186,7 +187,7 @@ class Agent:
             traceback.print_exc()
 
     def refuse_set_up(self, error: BaseException) -> None:
-        """Says that what the user wants run in the process before any actor has failed."""
+        """Record and report that `bootstrap` failed, which runs before any actor of the process."""
         self.setup_error = error
         table = self._runtime.identity.table
         assert table is not None
@@ -228,7 +229,7 @@ class Agent:
             self._engine.answer(message, 0, body, buffers)
 
     def _died(self, message: Message) -> None:
-        """A process has died: it may have held what we own, or owned what we hold."""
+        """Handle the death of a process, which may hold ports or own actors of this process."""
         proc = message.from_proc
         body = message.body
         if proc == self._runtime.me:
@@ -254,21 +255,21 @@ class Agent:
         return None
 
     def _give_up_calls(self, caller: int) -> None:
-        """Cancels the calls of a process that is lost; those that wait were taken back already."""
+        """Cancel the running calls of a lost process; its queued calls were already removed."""
         for cell in list(self._runtime.actors.values()):
             for message in cell.running_messages():
                 if message.from_proc == caller and message.from_port:
                     cell.cancel(message)
 
     def _fenced(self) -> None:
-        """This host was taken for dead while it was not heard of: the job goes on without it."""
+        """Leave the job, because it declared this host dead while the host was unreachable."""
         from mesh_core._workers.session import leave
 
         print("mesh worker was taken for dead by its job, and leaves it", file=sys.stderr)
         leave(is_at_once=True)
 
     def _host_died(self, host: int, epoch: int, body: bytes) -> None:
-        """A host is dead: the others hear it from the root, a worker without one leaves."""
+        """Handle a dead host: the root notifies the others; a worker that lost the root leaves."""
         if host == 0:
             from mesh_core._workers.session import root_died
 
@@ -284,63 +285,63 @@ class Agent:
             self._arrivals.refuse(message, self.setup_error, reason)
 
     def is_spawning(self, port: int) -> bool:
-        """Returns whether an actor is still to be spawned at a port; called on any thread."""
+        """Return whether an actor is still to be spawned at a port; callable on any thread."""
         return self._arrivals.is_coming(port)
 
     def cell_ended(self, cell: ActorCell) -> None:
-        """An actor is gone; starts it again if that was asked for meanwhile."""
+        """Handle the termination of an actor; spawn its replacement if a request is waiting."""
         if self._arrivals.replaces(cell):
             self._tell_myself("spawn_again", cell.port)
 
     def _drain(self, cell: ActorCell, grace_s: float) -> None:
-        """Puts a stop behind what is queued, and sees that it comes to its turn."""
+        """Queue a stop message behind the pending messages, and monitor that it is reached."""
         target = Targets([(self._engine.me, 0)])
         self._engine.send(CALL, target, cell.port, _STOP, b"", [], 1 << 31, 0, True)
         threading.Thread(
             target=cell.ending.drain, args=(grace_s,), name=f"mesh-stop-{cell.name}", daemon=True
         ).start()
 
-    # What others ask for, by name.
+    # The methods below are called by name in messages from other processes.
 
     def do_ready(self, message: Message) -> Any:
-        """Answers once the set-up of the process is over."""
+        """Reply once the setup of the process has ended."""
         if self._setup_failure is None:
             return None
         self._engine.answer(message, ACTOR_FAILED, self._setup_failure.encode())
         return LATER
 
     def do_wake(self, _message: Message) -> None:
-        """Makes this thread look at what is due."""
+        """Wake the thread of the agent, so that it checks its timers."""
 
     def do_set_up_ended(self, _message: Message) -> None:
-        """The `bootstrap` of the process has ended: `run` returns, and is called again."""
+        """Make `run` return because `bootstrap` has ended; `run` is then called again."""
         self._has_set_up_ended = True
 
     def do_loaded(self, _message: Message) -> None:
-        """It is known what an actor is to be: starts it, and serves what has come in behind it."""
+        """Start the actor that has been loaded, then serve the deferred messages."""
         self._arrivals.begin()
         self._take_held()
 
     def do_overdue(self, _message: Message, port: int) -> None:
-        """An actor was told to stop, and its time is over while it is being loaded."""
+        """Handle an actor whose grace period for stopping expired while it is loading."""
         loading = self._arrivals.loading
         if loading is not None and loading.message.to_port == port:
             loading.is_overdue = True
             self._take_held()
 
     def do_spawn_again(self, _message: Message, port: int) -> None:
-        """Nothing is left of an actor that is to be replaced."""
+        """Spawn the replacement of an actor that has terminated."""
         if not self._is_ending:
             self._arrivals.take_again(port)
 
     def do_pid(self, _message: Message) -> int:
-        """Gives the process id."""
+        """Return the process id."""
         return os.getpid()
 
     def do_stop_actor(
         self, message: Message, port: int, is_drained: bool, grace_s: float, reason: str | None
     ) -> Any:
-        """Stops an actor; answers when nothing of it is left, with how it failed, if it has."""
+        """Stop an actor; reply when it has terminated, with its failure if it has failed."""
         self._arrivals.drop(port)
         cell = self._runtime.actors.get(port)
         refused = self._arrivals.refusal(port)
@@ -361,7 +362,7 @@ class Agent:
         return LATER
 
     def do_root_back(self, _message: Message) -> list[tuple[int, int, bytes]]:
-        """Another program runs the job; says what it owns here that has failed."""
+        """Watch the new process of the program; return the failures of its meshes here."""
         self._engine.watch(ROOT)
         failed = []
         table = self._runtime.identity.table
@@ -375,75 +376,75 @@ class Agent:
         return failed
 
     def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
-        """Of what the sender has made up to a number, only these are still to be spawned here."""
+        """Limit expected spawns: of all ports up to a number, only these are still to come."""
         self._engine.expect_only(up_to, coming)
 
     def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
-        """A rank of a mesh that is owned here has failed."""
+        """Handle the failure of a rank of a mesh that this process owns."""
         self._runtime.ownership.actor_failed(uid, rank, body)
 
     def do_actor_left(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
-        """A rank of a mesh that is owned here has stopped because it wanted to."""
+        """Handle a rank of a mesh that this process owns and whose actor stopped itself."""
         self._runtime.ownership.actor_left(uid, rank, body)
 
     def do_observed(self, _message: Message, failure_id: int) -> None:
-        """A caller elsewhere has been given a failure of something that is owned here."""
+        """Record that a caller elsewhere received a failure of a mesh that is owned here."""
         self._runtime.ownership.observed(failure_id)
 
     def do_ports_sent(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
-        """Ports that this process waits for are on their way from one process to others."""
+        """Record that ports of this process are in transit from one process to others."""
         ports_sent(labels, procs)
 
     def do_ports_recalled(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
-        """They were not sent."""
+        """Record that these ports were not sent."""
         ports_recalled(labels, procs)
 
     def do_ports_dropped(self, _message: Message, labels: list[Label], procs: list[int]) -> None:
-        """The message that had them was dropped."""
+        """Record that the message with these ports was dropped."""
         ports_dropped(labels, procs)
 
     def do_port_held(self, message: Message, port: int, serial: int) -> None:
-        """A port of a channel of this process has arrived somewhere."""
+        """Record that another process has received a port of a channel of this process."""
         port_held(message.from_proc, port, serial)
 
     def do_port_released(self, message: Message, port: int) -> None:
-        """A port of a channel of this process was let go."""
+        """Record that another process has released a port of a channel of this process."""
         port_released(message.from_proc, port)
 
     def do_answer_port_held(self, message: Message, address: tuple[int, ...], serial: int) -> None:
-        """A port that an actor of this process was to answer on has arrived somewhere."""
+        """Record that another process received the response port of an actor of this process."""
         answer_port_held(message.from_proc, address, serial)
 
     def do_answer_port_released(self, message: Message, address: tuple[int, ...]) -> None:
-        """It was answered on there."""
+        """Record that another process has replied on such a response port."""
         answer_port_released(message.from_proc, address)
 
     def do_log_level(self, _message: Message, level: int) -> None:
-        """Sets the level of Python's logging."""
+        """Set the level of Python's logging."""
         import logging
 
         logging.getLogger().setLevel(level)
         if logging.lastResort is not None:
-            # The loggers of actors have levels of their own.
+            # The loggers of actors have separate levels.
             logging.lastResort.setLevel(level)
 
     def do_controller(
         self, message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Answers with the only actor of this name in the job."""
+        """Reply with the controller of this name."""
         from mesh_core._actors.controller import answer_controller
 
         answer_controller(message, name, cls, args, kwargs)
         return LATER
 
     def do_waiting_on(self, _message: Message, port: int, call_proc: int, call_port: int) -> Any:
-        """Says what must end before an actor of this process can answer a call."""
+        """Return the calls that must complete before an actor here can reply to a call."""
         from mesh_core._calls.deadlock import waiting_on
 
         return waiting_on(self._runtime, port, (call_proc, call_port))
 
     def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
-        """Stops every actor and then the process; answers at once, as a sign of life."""
+        """Stop every actor and then the process; reply immediately to confirm that it is alive."""
         if not self._is_ending:
             self._is_ending = True
             threading.Thread(target=self._end, args=(grace_s, is_drained), daemon=True).start()
@@ -463,7 +464,7 @@ class Agent:
         leave(0)
 
     def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
-        """Spawns other classes in place of some; a host agent passes it on to its processes."""
+        """Replace actor classes in later spawns; a host agent passes this on to its processes."""
         from mesh_core._testing.mock import inherit_patches, patch_host
 
         if not self._runtime.is_root:
@@ -473,31 +474,31 @@ class Agent:
         patch_host(self._runtime, patches, message)
         return LATER
 
-    # What only the agent of a host can do.
+    # The following methods are called only on the agent of a host.
 
     def do_routes(
         self, _message: Message, ways: dict[int, tuple[list[str], list[str], bool]]
     ) -> None:
-        """Learns where other hosts listen, and calls those that cannot call us."""
+        """Store the addresses of hosts; connect to those that cannot connect to this one."""
         for host, (addresses, gateway, is_only_way) in ways.items():
             self._engine.set_route(host, addresses, gateway)
             if is_only_way:
                 self._engine.dial(proc_id(host, 0))
 
     def do_host_gone(self, _message: Message, host: int, obituary: bytes) -> None:
-        """Another host is dead."""
+        """Handle the death of another host."""
         self._engine.host_gone(host, obituary)
 
     def do_host_leaving(self, message: Message, grace_s: float) -> None:
-        """Notes that a worker was told to end, and stops what is left on its host by then."""
+        """Record that a worker was told to shut down, and the deadline of its host."""
         self._runtime.leaving_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
 
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
-        """A worker leaves the job although nobody here wanted that: its host is lost at once."""
+        """Handle a worker that leaves the job unexpectedly: its host is lost immediately."""
         host = message.from_proc >> 32
 
         def lose() -> None:
-            # The worker waits for the answer, which does not reach it once it is taken for lost.
+            # The worker waits for the reply, which cannot reach it once its host is marked as lost.
             self._engine.answer(message, 0, *encode_value(None, 1 << 60))
             self._engine.drain(_ANSWER_LIMIT_S)
             self._host_left(host, host_name, why)
@@ -517,7 +518,7 @@ class Agent:
             self._engine.host_gone(host, obituary(self._runtime, name, why))
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
-        """Notes what the program owns, or owns no more."""
+        """Update the replicated journal of what the program owns."""
         kept = self._runtime.kept
         for number, entry in changes.items():
             if entry is None:
@@ -526,12 +527,12 @@ class Agent:
                 kept[number] = entry
 
     def do_read_journal(self, _message: Message) -> dict[int, bytes]:
-        """Gives all that was noted."""
+        """Return all entries of the journal."""
         return self._runtime.kept
 
     def do_host_back(self, _message: Message | None, host: int, epoch: int) -> None:
-        """Another machine is in the place of a host; the processes here hear it too."""
-        # First, for those that start at this moment.
+        """Record that a new machine has replaced a host, and notify the processes of this host."""
+        # Set the epoch first, for processes that start at this moment.
         self._runtime.host_epochs[host] = epoch
         self._engine.host_back(host, epoch)
         if self._runtime.host_agent is not None:
@@ -542,7 +543,7 @@ class Agent:
     def do_replace_host(
         self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
     ) -> Any:
-        """Puts another machine into the place of a dead host; answers when it has joined."""
+        """Replace a dead host with another machine; reply when the machine has joined."""
         self._runtime.leaving_hosts.pop(host, None)
 
         def replace() -> None:
@@ -559,50 +560,50 @@ class Agent:
         return LATER
 
     def do_log_lines(self, _message: Message, lines: list[LogLine]) -> None:
-        """Shows what processes of another host have printed."""
+        """Print output of the processes of another host."""
         assert self._runtime.host_agent is not None
         for line in lines:
             self._runtime.host_agent.show(line)
 
     def do_leave(self, _message: Message, is_shutdown: bool) -> None:
-        """Has this host leave the job; answers at once, as a sign that it will."""
+        """Make this host leave the job; reply immediately to confirm."""
         from mesh_core._workers.session import leave
         from mesh_core._workers.worker import ENDED_BY_OWNER
 
         leave(ENDED_BY_OWNER if is_shutdown else 0)
 
     def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
-        """Sets slots aside; gives the first of them and the host's name."""
+        """Reserve slots; return the first slot and the name of the host."""
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.reserve(count), self._runtime.identity.host_name
 
     def do_start(self, _message: Message, order: Any) -> None:
-        """Starts processes."""
+        """Start processes."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.start(order)
 
     def do_stop(self, message: Message, slots: list[int], grace_s: float, is_drained: bool) -> Any:
-        """Stops processes; answers when they are gone."""
+        """Stop processes; reply when they have exited."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.stop(message, slots, grace_s, is_drained)
         return LATER
 
     def do_end_silent(self, _message: Message, slot: int, why: str) -> None:
-        """Ends a process that was up and does not answer any more."""
+        """Kill a process that was up and no longer responds."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.end_silent(slot, why)
 
     def do_conditions(self, _message: Message, slots: list[int]) -> list[tuple[str, str]]:
-        """Returns what is known of processes of this host that have not answered."""
+        """Describe the state of processes of this host that have not replied."""
         assert self._runtime.host_agent is not None
         return [self._runtime.host_agent.condition(slot) for slot in slots]
 
     def do_signal(self, _message: Message | None, slot: int, number: int) -> None:
-        """Sends a signal to a process."""
+        """Send a signal to a process."""
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.signal(slot, number)
 
     def do_replace(self, _message: Message, slot: int, order: StartOrder | None) -> int | None:
-        """Starts a new process in a slot whose process has died; None when it lives."""
+        """Start a new process in the slot of a dead one; return None if the process is alive."""
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.replace(slot, order)

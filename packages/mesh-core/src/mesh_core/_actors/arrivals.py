@@ -1,4 +1,4 @@
-"""Actors that come into this process: loaded, started, started anew, or refused."""
+"""Spawn requests that reach this process: actors are loaded, started, restarted or refused."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ __all__ = ["Arrivals"]
 
 
 class Arrivals:
-    """What becomes of each spawn that reaches this process. The thread of its agent calls.
+    """Handler of all spawn requests of this process; called on the thread of the agent.
 
     Attributes:
-        loading: The actor that is being loaded; one at a time.
+        loading: The actor that is being loaded, at most one at a time.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._engine = runtime.engine
         self.loading: Loading | None = None
-        # Spawns that wait for the end of the actor that they replace.
+        # Spawn requests that wait for the termination of the actor that they replace, by port.
         self._respawns: dict[int, Message] = {}
-        # The ports that spawns have come for.
+        # Ports for which a spawn request has arrived.
         self._spawned: set[int] = set()
-        # Why what was to be spawned last in some of them was not.
+        # The encoded failure of the last spawn, for ports at which it was refused.
         self._refused: dict[int, bytes] = {}
-        # Ports that were told to stop before anything was spawned there.
+        # Ports that were stopped before anything was spawned at them.
         self._stopped: set[int] = set()
 
     def take(self, message: Message) -> None:
-        """Begins to load an actor, when nothing is left of the one that it replaces."""
+        """Start to load an actor once the actor that it replaces has terminated."""
         port = message.to_port
         old = self._runtime.actors.get(port)
         if old is not None and not old.is_ended:
-            # It is to be started anew: what is left of it goes first.
+            # The actor is to be restarted: the previous instance must terminate first.
             self.drop(port)
             self._respawns[port] = message
             old.halt()
@@ -57,7 +57,7 @@ class Arrivals:
         self.loading.start(lambda: self._runtime.tell_agent(self._runtime.me, "loaded"))
 
     def is_coming(self, port: int) -> bool:
-        """Returns whether an actor is still to be spawned at a port; called on any thread."""
+        """Return whether an actor is still to be spawned at a port; callable on any thread."""
         loading = self.loading
         if loading is not None and loading.message.to_port == port:
             return not loading.is_given_up
@@ -66,29 +66,29 @@ class Arrivals:
         return port not in self._spawned and port not in self._stopped
 
     def stopped(self, port: int) -> None:
-        """Notes that nothing is spawned at a port any more, as its mesh was stopped."""
+        """Record that no actor will be spawned at a port, because its mesh was stopped."""
         self._stopped.add(port)
 
     def replaces(self, cell: ActorCell) -> bool:
-        """Says whether a spawn waits for the end of an actor."""
+        """Return whether a spawn request waits for the termination of an actor."""
         return cell.port in self._respawns
 
     def take_again(self, port: int) -> None:
-        """Goes on with a spawn that has waited, if it still does."""
+        """Resume a spawn request that waited for its predecessor, unless it was dropped."""
         message = self._respawns.get(port)
         if message is not None:
             self.take(message)
-            # Afterwards, as `is_coming` is called on other threads.
+            # Remove it last, because `is_coming` is called on other threads.
             self._respawns.pop(port, None)
 
     def begin(self) -> None:
-        """Starts the actor that was loaded, unless it was told to stop meanwhile."""
+        """Start the actor that was loaded, unless it was stopped while it was loading."""
         loading = self.loading
         assert loading is not None
         try:
             self._begin(loading)
         finally:
-            # Afterwards, as `is_coming` is called on other threads.
+            # Reset it last, because `is_coming` is called on other threads.
             self.loading = None
 
     def _begin(self, loading: Loading) -> None:
@@ -110,7 +110,8 @@ class Arrivals:
         if owner_proc != self._runtime.me:
             self._engine.watch(owner_proc)
         if port in self._spawned:
-            # The frame opens only the first; what was sent behind this one waits for us.
+            # The core opens the mailbox only for the first spawn frame. Messages sent after a later
+            # one wait until the mailbox is opened here.
             self._engine.open_mailbox(port, order.window)
         self._spawned.add(port)
         self._refused.pop(port, None)
@@ -119,7 +120,7 @@ class Arrivals:
         cell.start(message)
 
     def refuse(self, message: Message, error: BaseException, reason: str) -> None:
-        """Answers a spawn, and all calls of what was to be spawned, with an error."""
+        """Reply to a spawn request, and to all calls of that actor, with an error."""
         cause = encode_exception(error)
         self._engine.answer(message, RAISED, cause)
         failure_id = self._engine.new_port()
@@ -127,13 +128,13 @@ class Arrivals:
         detail = FailureDetail(failure_id, ACTOR_FAILED, fields, cause, message.from_proc)
         body = self._refused[message.to_port] = detail.encode()
         self._close(message.to_port, ACTOR_FAILED, body)
-        # Who spawns is who owns.
+        # The process that spawns an actor owns it.
         self._runtime.tell_agent(
             message.from_proc, "actor_failed", message.to_port, message.rank, body
         )
 
     def place(self) -> dict[str, Any]:
-        """Says where what fails here has failed."""
+        """Return the location fields of failures in this process."""
         return {
             "host": self._runtime.identity.host_name,
             "proc": proc_name(self._runtime.me),
@@ -141,11 +142,11 @@ class Arrivals:
         }
 
     def refusal(self, port: int) -> bytes | None:
-        """Gives why what was to be spawned there last was not."""
+        """Return the encoded failure of the last spawn at a port, if it was refused."""
         return self._refused.get(port)
 
     def drop(self, port: int) -> None:
-        """Gives up what is still coming there: it was told to stop."""
+        """Abandon an actor that is waiting or loading at a port, because it was stopped."""
         message = self._respawns.pop(port, None)
         if self.loading is not None and self.loading.message.to_port == port:
             self.loading.is_given_up = True
@@ -155,16 +156,16 @@ class Arrivals:
             self._close(port, STOPPED, b"")
 
     def _close(self, port: int, code: int, body: bytes) -> None:
-        """Answers all calls of what does not come."""
+        """Close the mailbox of an actor that will not start, which replies to all its calls."""
         if port in self._spawned:
-            # Opened first, for what was sent to it behind the spawn.
+            # Open the mailbox first to receive the messages that were sent after the spawn request.
             self._engine.open_mailbox(port, 1)
         self._spawned.add(port)
         self._engine.close_mailbox(port, code, body)
 
 
 def _driver_of(cls: type) -> type[ActorCell]:
-    """Gives what drives the actors of a class."""
+    """Return the cell class that runs the actors of a class."""
     if is_loop_driven(cls):
         from mesh_core._actors.async_server import LoopCell
 

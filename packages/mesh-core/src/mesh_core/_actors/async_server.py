@@ -1,7 +1,7 @@
-"""Actors with `async` in them: they share the event loop of their process.
+"""Actors with `async` methods, which share the event loop of their process.
 
-The loop runs the `async` parts. Plain endpoints of such a class, which may block, run on a thread
-of the actor's own; one message is still served at a time.
+The `async` methods run on the event loop. Plain endpoints of such a class may block, so they run on
+a separate thread of the actor. The actor still serves one message at a time.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["LoopCell"]
 
 _BATCH_MAX = 64
-# After so many messages the loop lets others run, even if there are more.
+# After this many messages the actor yields to other tasks of the loop, even if more are queued.
 _FAIRNESS = 64
-# How often an end that waits for concurrent endpoints looks whether it was cut short.
+# Interval at which an actor that waits for its concurrent endpoints checks for a forced stop.
 _LOOK_S = 0.2
 
 
@@ -44,13 +44,13 @@ class LoopCell(ActorCell):
     """An actor that runs on the event loop of its process."""
 
     def start(self, spawn_message: Message) -> None:
-        """Starts the actor's task; the actor is made there."""
+        """Start the task of the actor, which creates the instance."""
         self.left: deque[Message] = deque()
         self.tasks: dict[asyncio.Task[None], Message] = {}
         self._running: Message | None = None
-        # Messages whose task was cancelled from here.
+        # Messages whose task was cancelled by this cell.
         self._interrupted: set[Message] = set()
-        # The thread of plain endpoints.
+        # The thread that runs plain endpoints.
         self._plain = Interruptible()
         self._woken: asyncio.Future[None] | None = None
         self._thread: OwnThread | None = None
@@ -67,7 +67,7 @@ class LoopCell(ActorCell):
             waker_of(self.loop, self.engine).watch_always(self.port, self._wake)
             await self._serve()
         except (ActorFailure, PortClosed, asyncio.CancelledError):
-            # What has failed is in `abort_error`; a cancellation came too late for its message.
+            # The failure is in `abort_error`; a cancellation arrived too late for its message.
             pass
         waker_of(self.loop, self.engine).forget(self.port)
         await self._end(spawn_message)
@@ -76,7 +76,7 @@ class LoopCell(ActorCell):
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
         make: Any = order.cls
-        # Its `__init__` may spawn already.
+        # `__init__` may already spawn meshes, so the owner is registered first.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
             instance = make.__new__(make, *order.args, **order.kwargs)
@@ -98,16 +98,16 @@ class LoopCell(ActorCell):
             self._woken.set_result(None)
 
     async def _serve(self) -> None:
-        """Serves messages until one says stop, and what goes on beside them."""
+        """Serve messages until a stop message arrives, then finish the concurrent endpoints."""
         served = 0
         while True:
             if self.cancelled and not self.left:
-                # What was cancelled here had left the mailbox: all of that is done.
+                # Calls cancelled here had left the mailbox, and all of those messages are done.
                 self.cancelled.clear()
             self.left.extend(self.engine.receive_nowait(self.port, _BATCH_MAX))
             if not self.left:
                 self._woken = self.loop.create_future()
-                # Something may have come in before the future was there to be woken.
+                # A message may have arrived before the future existed.
                 if not self.engine.is_ready(self.port):
                     await self._woken
                 continue
@@ -178,10 +178,10 @@ class LoopCell(ActorCell):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Runs a plain endpoint, in the thread of those.
+        """Run a plain endpoint on the thread for plain endpoints.
 
         Raises:
-            CallerGone: The caller has given the call up.
+            CallerGone: The caller has cancelled the call.
         """
         thread = self._plain
         thread.ident = get_ident()
@@ -201,14 +201,14 @@ class LoopCell(ActorCell):
         return value
 
     def _was_cancelled(self, message: Message, error: BaseException | None) -> bool:
-        """Whether the task of the call was cancelled; the task may go on afterwards."""
+        """Return whether the task of the call was cancelled; the task may continue afterwards."""
         task = asyncio.current_task()
         assert task is not None
         if task.cancelling() == 0:
             return False
         while task.uncancel():
             pass
-        # A `TaskGroup` cancels the task that waits for it, and need not take that back.
+        # A `TaskGroup` cancels the task that waits for it and may leave that cancellation pending.
         if message not in self._interrupted and not isinstance(error, asyncio.CancelledError):
             return False
         self._interrupted.discard(message)
@@ -216,11 +216,12 @@ class LoopCell(ActorCell):
         return True
 
     def _answer_cancelled(self, message: Message) -> None:
-        # Where it was not the caller who cancelled it, the caller was told why already.
+        # If another component than the caller cancelled the call, the caller already has the
+        # reason.
         self.engine.answer(message, CANCELLED, b"")
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a plain function on this actor's thread, in this task's context."""
+        """Run a plain function on the thread of this actor, in the context of this task."""
         value, error = await self._outcome(function, *args, **kwargs)
         if error is not None:
             raise error
@@ -229,9 +230,9 @@ class LoopCell(ActorCell):
     async def _outcome(
         self, function: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> tuple[Any, BaseException | None]:
-        """As `_in_thread`, with what the function raises as a value.
+        """Like `_in_thread`, but return the exception of the function as a value.
 
-        Not every exception may pass through futures and coroutines.
+        Some exceptions cannot pass through futures and coroutines.
         """
         if self._thread is None:
             self._thread = OwnThread(f"mesh-{self.name}")
@@ -253,7 +254,7 @@ class LoopCell(ActorCell):
         message = self.tasks.pop(task)
         self._interrupted.discard(message)
         if task.cancelled():
-            # Before its first step.
+            # The task was cancelled before its first step.
             self._answer_cancelled(message)
             return
         self.served_count += 1
@@ -264,7 +265,7 @@ class LoopCell(ActorCell):
             self._cut_short()
 
     def cut_short(self) -> None:
-        """Cancels the endpoint that runs; a plain one gets `CallCancelled` raised."""
+        """Cancel the running endpoint; a plain endpoint gets `CallCancelled`."""
         loop_thread().call(self._cut_short)
 
     def _cut_short(self) -> None:
@@ -273,17 +274,17 @@ class LoopCell(ActorCell):
             self._cancel((running.from_proc, running.from_port))
 
     def running_messages(self) -> list[Message]:
-        """Gives the messages that were taken from the mailbox and are not answered."""
+        """Return the messages that were taken from the mailbox and have no reply yet."""
         current = self._running or self.unanswered
         beside = [*list(self.tasks.values()), *list(self.left)]
         return beside if current is None else [current, *beside]
 
     def cancel(self, message: Message) -> None:
-        """Ends the call that a caller has given up, or remembers that it need not start."""
+        """Cancel a running call, or record that a call that has not started must not start."""
         loop_thread().call(self._cancel, (message.from_proc, message.from_port))
 
     def _cancel(self, key: tuple[int, int]) -> None:
-        # A plain endpoint that has yet to begin in its thread finds the key here.
+        # A plain endpoint that has not started on its thread yet finds the key here.
         self.cancelled.add(key)
         running = self._running
         if self._plain.interrupt(key):
@@ -301,21 +302,21 @@ class LoopCell(ActorCell):
                     task.cancel()
 
     def is_held_by(self, current: Serving) -> bool:
-        """Says whether the actor waits when this thread does, which runs in that context."""
+        """Return whether the actor waits if this thread, running in this context, waits."""
         if get_ident() == self._plain.ident:
             return self._plain.running is current.message
         return self.is_on_loop()
 
     def is_on_loop(self) -> bool:
-        """Says whether this thread is the event loop that the actor runs on."""
+        """Return whether the current thread is the event loop that the actor runs on."""
         return get_ident() == loop_thread().thread.ident
 
     def needs_loop(self) -> bool:
-        """Says whether the actor serves messages on the event loop of its process."""
+        """Return whether the actor serves messages on the event loop of its process."""
         return True
 
     def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
-        """Gives the task that serves a call; the actor's own when that is exclusive."""
+        """Return the task that serves a call; if it is exclusive, the main task of the actor."""
         if is_exclusive:
             return self._task
         for task, message in tuple(self.tasks.items()):
@@ -324,7 +325,7 @@ class LoopCell(ActorCell):
         return None
 
     def supervise_soon(self, ask: Any) -> None:
-        """Calls `__supervise__` at the next turn of the loop."""
+        """Call `__supervise__` in the next iteration of the loop."""
         loop_thread().submit(self._supervise(ask))
 
     async def _supervise(self, ask: Any) -> None:
@@ -359,7 +360,8 @@ class LoopCell(ActorCell):
             return None
         try:
             if asyncio.iscoroutinefunction(method):
-                # Cancelled when it takes too long: nothing of the actor goes on behind its end.
+                # Cancel a cleanup that takes too long, so that no code of the actor runs after its
+                # end.
                 async with asyncio.timeout(effective().cleanup_timeout_s):
                     await method(self.instance, cause)
             else:

@@ -1,7 +1,7 @@
-"""One actor in its process: its messages, its answers, its end.
+"""One actor in its process: its messages, its replies and its termination.
 
-Who runs the messages is the business of `_serve_thread` and `_serve_loop`; what a message means,
-and what follows from a failure, is here and the same for both.
+`ThreadCell` and `LoopCell` run the messages. This module interprets messages and handles failures,
+which is the same for both.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ __all__ = ["ActorCell", "ActorFailure", "Plan", "SpawnOrder"]
 
 
 class SpawnOrder:
-    """What a process needs to know to start an actor.
+    """Description of an actor, sent to each process that starts one.
 
     Attributes:
-        cls: The class.
-        args: Its arguments.
-        kwargs: Its arguments by keyword.
+        cls: The actor class.
+        args: The positional arguments of `__init__`.
+        kwargs: The keyword arguments of `__init__`.
         name: The name of the mesh.
         table: The processes.
-        region: Which of them the mesh is on.
-        owner: Who spawned it: process and port.
-        owner_name: The same for humans.
-        window: How many messages a sender may have outstanding.
+        region: The subset of the processes that the mesh is on.
+        owner: The process and port of the owner, which spawned the mesh.
+        owner_name: The address of the owner, for display.
+        window: The maximum number of outstanding messages per sender.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class SpawnOrder:
 
 
 def _unbound(cls: type, name: str) -> Any:
-    """Gives a method as a function that takes the instance first, of whatever kind it is."""
+    """Return a method as a function that takes the instance first; None if it does not exist."""
     try:
         member: Any = member_of(cls, name)
     except AttributeError:
@@ -119,11 +119,11 @@ def _unbound(cls: type, name: str) -> Any:
 
 
 class ActorFailure(Exception):
-    """Why an actor ends: its `__cause__`, or its text when there is none."""
+    """Reason for the failure of an actor: its `__cause__`, or its text if it has no cause."""
 
 
 class Plan:
-    """What the actor does about one kind of message; worked out once."""
+    """How the actor handles one kind of message; computed once per kind."""
 
     __slots__ = (
         "error",
@@ -158,7 +158,7 @@ class Plan:
             self.function = tensor_layer().serve(self.function, self.is_async)
 
     def put_around(self, guard: Guard) -> None:
-        """Has endpoints called through a guard."""
+        """Wrap the endpoint with a guard."""
         if self.error is None and not self.is_internal:
             self.function = guard(self.function, self.is_async)
 
@@ -166,17 +166,17 @@ class Plan:
 class ActorCell:
     """One actor of this process."""
 
-    # What it runs before it serves messages.
+    # The method that runs before the actor serves messages.
     first_name = "__init__"
 
-    # Messages that were taken from the mailbox and not begun.
+    # Messages that were taken from the mailbox and have not been started.
     left: deque[Message]
 
     def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnOrder) -> None:
         self.runtime = runtime
         self.engine: Engine = runtime.engine
         self.port = port
-        # As messages say who has sent them.
+        # The encoding of the sender in messages.
         self.sender: bytes = port.to_bytes(8, "little")
         self.order = order
         self.rank = rank
@@ -186,17 +186,17 @@ class ActorCell:
         self.instance: Any = None
         self.plans: dict[bytes, Plan] = {}
         self.running_name: str = self.first_name
-        # Messages served so far: a stop waits as long as this goes on growing.
+        # The number of messages served so far; a draining stop waits as long as it increases.
         self.served_count = 0
         self.ending: Ending = Ending(self)
         self.cancelled: set[tuple[int, int]] = set()
         self.abort_error: ActorFailure | None = None
-        # The message that the actor has failed of.
+        # The message whose failure made the actor fail.
         self.unanswered: Message | None = None
         self.is_stop_wanted: bool = False
-        # Whether it was the actor itself that wanted to stop.
+        # Whether the actor requested the stop itself.
         self.is_leaving: bool = False
-        # Why it was told to stop, where that is not its owner's business alone.
+        # The reason for the stop, if the stop was requested with one.
         self.stop_reason: str | None = None
         self.threshold: int = effective().segment_threshold_bytes
         region = order.region
@@ -205,13 +205,13 @@ class ActorCell:
 
     @property
     def procs(self) -> ProcMesh:
-        """The processes that its mesh was spawned on."""
+        """The processes that the mesh of the actor was spawned on."""
         from mesh_core._meshes.mesh import ProcMesh
 
         return ProcMesh(self.order.table, self.order.region)
 
     def plan(self, meta: bytes) -> Plan:
-        """Gives what to do about messages with this meta."""
+        """Return the plan for messages with this metadata."""
         plan = self.plans.get(meta)
         if plan is None:
             name, flags, extent = read_call_meta(meta)
@@ -225,39 +225,39 @@ class ActorCell:
         return plan
 
     def is_exclusive(self, current: Serving) -> bool:
-        """Says whether no other message is served before the current one has ended."""
+        """Return whether the actor serves no other message until the current one has ended."""
         message = current.message
         return message is None or not self.plan(message.meta).is_concurrent
 
     def has_queued(self, call: tuple[int, int]) -> bool:
-        """Says whether a call, by its caller's process and port, waits for its turn."""
+        """Return whether a call, given by the process and port of its caller, is queued."""
         if self.engine.has_queued(self.port, *call):
             return True
         return any((m.from_proc, m.from_port) == call for m in tuple(self.left))
 
     def is_held_by(self, current: Serving) -> bool:
-        """Says whether the actor waits when this thread does, which runs in that context."""
+        """Return whether the actor waits if this thread, running in this context, waits."""
         raise NotImplementedError
 
     def is_on_loop(self) -> bool:
-        """Says whether this thread is the event loop that the actor runs on."""
+        """Return whether the current thread is the event loop that the actor runs on."""
         return False
 
     def needs_loop(self) -> bool:
-        """Says whether the actor serves messages on the event loop of its process."""
+        """Return whether the actor serves messages on the event loop of its process."""
         return False
 
     def task_of(self, call: tuple[int, int] | None, is_exclusive: bool) -> asyncio.Task[Any] | None:
-        """Gives the task that serves a call; the actor's own when that is exclusive."""
+        """Return the task that serves a call; if it is exclusive, the main task of the actor."""
         return None
 
     def serving(self, message: Message, plan: Plan) -> Serving:
-        """Makes the context of a message."""
+        """Create the context of a message."""
         self.running_name = plan.name
         return Serving(self, message, plan.extent)
 
     def arguments(self, message: Message, plan: Plan) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Unpickles the arguments of a message; a port comes first where the endpoint wants one."""
+        """Unpickle the arguments of a message, preceded by a port if the endpoint takes one."""
         if plan.error is not None:
             raise plan.error
         from mesh_core._program.runtime import value_of
@@ -268,13 +268,13 @@ class ActorCell:
         return args, kwargs
 
     def answer_port(self, message: Message) -> Port[Any]:
-        """Makes the port that an endpoint with an explicit port answers on."""
+        """Create the response port for an endpoint that replies explicitly."""
         from mesh_core._calls.channel import AnswerPort
 
         return AnswerPort(message)
 
     def answer(self, message: Message, value: Any) -> None:
-        """Sends a result."""
+        """Send a result."""
         if message.from_port:
             try:
                 body, buffers = encode_value(value, self.threshold)
@@ -284,14 +284,14 @@ class ActorCell:
                 self.answer_error(message, error)
 
     def answer_error(self, message: Message, error: BaseException) -> None:
-        """Sends an exception instead of a result."""
+        """Send an exception instead of a result."""
         self.engine.answer(message, RAISED, encode_exception(error))
 
     def settle_error(self, message: Message, plan: Plan, error: BaseException) -> None:
-        """Sends an exception to who waits for it.
+        """Send an exception to the waiting caller.
 
         Raises:
-            ActorFailure: Nobody waits: the actor fails of it.
+            ActorFailure: No caller waits for a reply, so the actor fails with the exception.
         """
         if message.from_port and not plan.is_explicit:
             self.answer_error(message, error)
@@ -300,14 +300,14 @@ class ActorCell:
         raise self.fails_of(error)
 
     def fails_of(self, error: BaseException) -> ActorFailure:
-        """Makes the failure to raise; noted, in case that a late cancellation overtakes it."""
+        """Create the failure to raise, and store it in case a late cancellation replaces it."""
         failure = ActorFailure()
         failure.__cause__ = error
         self.abort_error = failure
         return failure
 
     def take_cancelled(self, message: Message) -> bool:
-        """Says whether the caller of a message that was not started has given up."""
+        """Return whether the caller of a message that has not started has cancelled the call."""
         key = (message.from_proc, message.from_port)
         if key in self.cancelled:
             self.cancelled.discard(key)
@@ -316,35 +316,36 @@ class ActorCell:
         return False
 
     def has_supervise(self) -> bool:
-        """Says whether the actor wants to hear of failures."""
+        """Return whether the actor class defines `__supervise__`."""
         return getattr(self.order.cls, "__supervise__", None) is not None
 
     def abort(self, reason: str | None) -> None:
-        """Fails the actor when the current message has been answered."""
+        """Fail the actor after it has replied to the current message."""
         self.abort_error = ActorFailure(reason or "the actor called abort()")
 
     def stop_soon(self, reason: str | None) -> None:
-        """Stops the actor when the current message has been answered."""
+        """Stop the actor after it has replied to the current message."""
         self.is_leaving = self.is_stop_wanted = True
 
     def check_wishes(self) -> None:
-        """Does what the actor has asked for itself.
+        """Carry out an abort that the actor has requested itself.
 
         Raises:
-            ActorFailure: It has aborted.
+            ActorFailure: The actor has aborted.
         """
         if self.abort_error is not None:
             raise self.abort_error
 
-    # The end. Others may ask for it from any thread; the drivers carry it out where the actor runs.
+    # Termination. It may be requested on any thread; the subclasses perform it where the actor
+    # runs.
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing of the actor is left."""
+        """Whether the actor has terminated completely."""
         return self.ending.is_over.is_set()
 
     def fail_of(self, error: BaseException) -> None:
-        """Fails the actor now, in the middle of what it does: something that it owns has failed."""
+        """Fail the actor immediately, because something that it owns has failed."""
         failure = ActorFailure()
         failure.__cause__ = error
         self.is_stop_wanted = True
@@ -352,35 +353,35 @@ class ActorCell:
         self.cut_short()
 
     def halt(self) -> None:
-        """Stops the actor now: what is queued is dropped, what runs is interrupted."""
+        """Stop the actor immediately: drop queued messages, interrupt the running endpoint."""
         self.is_stop_wanted = True
         self.ending.begin(None)
         self.cut_short()
 
-    # What the drivers must have.
+    # Methods that subclasses implement.
 
     def start(self, spawn_message: Message) -> None:
-        """Makes the actor and serves its messages; returns at once."""
+        """Create the actor and start to serve its messages; return immediately."""
         raise NotImplementedError
 
     def cancel(self, message: Message) -> None:
-        """Ends the call that a caller has given up, or remembers that it need not start."""
+        """Cancel a running call, or record that a call that has not started must not start."""
         raise NotImplementedError
 
     def supervise_soon(self, ask: Ask) -> None:
-        """Calls `__supervise__` as soon as the actor can be asked."""
+        """Call `__supervise__` as soon as the actor can run it."""
         raise NotImplementedError
 
     def cut_short(self) -> None:
-        """Raises `CallCancelled` in the endpoint that runs."""
+        """Raise `CallCancelled` in the running endpoint."""
         raise NotImplementedError
 
     def running_messages(self) -> list[Message]:
-        """Gives the messages that were taken from the mailbox and are not answered."""
+        """Return the messages that were taken from the mailbox and have no reply yet."""
         raise NotImplementedError
 
     def detail(self, error: ActorFailure | None) -> FailureDetail:
-        """Says why the actor takes no more messages; each call with an error is a new failure."""
+        """Describe why the mailbox is closed; each call with an error is a new failure."""
         identity = self.runtime.identity
         fields = {
             "mesh_name": self.name,

@@ -1,7 +1,7 @@
-"""Who is running: the actor and the message that the current code serves.
+"""Current context: the running actor and the message that it serves.
 
-Each message sets one context variable, so that tasks and nested calls see their own. A program
-outside any actor is the root, which has no message.
+Each message sets a context variable, so tasks and nested calls see their own context. Code outside
+of any actor runs as the root, which has no message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOWHERE = Extent((), ())
 
 
 class Serving:
-    """One message being served by one actor."""
+    """One message that an actor is serving."""
 
     __slots__ = ("cell", "extent", "message")
 
@@ -45,7 +45,7 @@ class Serving:
 
     @property
     def point(self) -> Point:
-        """The receiver's place in the slice that was called; at its spawn, in its mesh."""
+        """The rank of the receiver in the called slice; during the spawn, its rank in the mesh."""
         if self.message is None:
             return self.cell.point
         return Point(self.message.rank, self.extent)
@@ -57,7 +57,7 @@ set_serving = _serving.set
 
 
 class Instance:
-    """The actor that runs, as it sees itself."""
+    """The running actor, as seen by its own code."""
 
     __slots__ = ("_cell",)
 
@@ -66,17 +66,17 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """The name that its mesh was spawned under; `root` for the program itself."""
+        """The name that the mesh was spawned with; `root` for the program itself."""
         return "root" if self._cell is None else self._cell.name
 
     @property
     def class_name(self) -> str:
-        """The qualified name of its class."""
+        """The qualified name of the actor class."""
         return "root" if self._cell is None else self._cell.class_name
 
     @property
     def actor_id(self) -> ActorAddr:
-        """Its address, unique in the job: host, process, port."""
+        """The address of the actor, unique in the job: host, process, port."""
         from mesh_core._ids import ActorAddr
         from mesh_core._program.runtime import runtime
 
@@ -85,41 +85,41 @@ class Instance:
 
     @property
     def proc_id(self) -> ProcId:
-        """The address of its process."""
+        """The id of the actor's process."""
         return self.actor_id.proc_id
 
     @property
     def rank(self) -> Point:
-        """Its place in the mesh that it was spawned in, whatever slice is called."""
+        """The rank in the mesh that the actor was spawned in, whatever slice was called."""
         return Point(0, _NOWHERE) if self._cell is None else self._cell.point
 
     @property
     def proc(self) -> ProcMesh:
-        """Its own process, as a mesh of one."""
+        """The process of the actor, as a mesh of one process."""
         from mesh_core._meshes.mesh import this_proc
 
         return this_proc()
 
     @property
     def proc_mesh(self) -> ProcMesh:
-        """All processes that its mesh was spawned on."""
+        """All processes that the mesh of the actor was spawned on."""
         from mesh_core._meshes.mesh import this_proc
 
         return this_proc() if self._cell is None else self._cell.procs
 
     @property
     def creator(self) -> str:
-        """The address of the actor that spawned it."""
+        """The address of the actor that spawned this one."""
         return "" if self._cell is None else self._cell.owner_name
 
     def abort(self, reason: str | None = None) -> None:
-        """Fails this actor: its owner is told; the answer of the current call is still sent."""
+        """Fail this actor after the current call has been answered, and notify its owner."""
         self._require().abort(reason)
 
     kill = abort
 
     def stop(self, reason: str | None = None) -> None:
-        """Stops this actor once the current message is served; its cleanup runs."""
+        """Stop this actor after the current message is served; its cleanup runs."""
         self._require().stop_soon(reason)
 
     def _require(self) -> ActorCell:
@@ -134,7 +134,7 @@ class Instance:
 
 
 class Context:
-    """The running actor, and the place that its current message addresses."""
+    """The running actor and the rank that its current message addresses."""
 
     __slots__ = ("actor_instance", "message_rank")
 
@@ -147,11 +147,11 @@ class Context:
 
 
 def context() -> Context:
-    """Gives the current context; in the program itself it starts Mesh on first use.
+    """Return the current context; in the program itself, the first call starts Mesh.
 
-    Tasks that an endpoint starts have its context. A thread has it when it is started with
-    `contextvars.copy_context().run`, or by `asyncio.to_thread`; any other runs as the program does,
-    outside of every actor.
+    Tasks that an endpoint starts inherit its context. A thread inherits it if it is started with
+    `contextvars.copy_context().run` or by `asyncio.to_thread`. Any other thread runs as the program
+    does, outside of every actor.
     """
     current = serving()
     if current is None:
@@ -163,16 +163,16 @@ def context() -> Context:
 
 
 def current_rank() -> Point:
-    """Gives the place of this actor in the slice that the current message addressed."""
+    """Return the rank of this actor in the slice that the current message addressed."""
     current = serving()
     return Point(0, _NOWHERE) if current is None else current.point
 
 
 def current_size() -> dict[str, int]:
-    """Gives the sizes of the slice that the current message addressed."""
+    """Return the sizes of the slice that the current message addressed, by dimension."""
     return dict(current_rank().extent)
 
 
 def current_actor_name() -> str:
-    """Gives the address of the running actor."""
+    """Return the address of the running actor."""
     return context().actor_instance.actor_id

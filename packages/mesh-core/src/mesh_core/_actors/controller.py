@@ -1,7 +1,7 @@
-"""Controllers: actors that there is one of in the job, found by name from anywhere.
+"""Controllers: actors that exist once per job and are found by name from every process.
 
-They live in the process of the program. Its agent makes them, one request after the other, so who
-asks first and who asks at the same time get the same actor.
+Controllers live in the process of the program. The agent of that process creates them and handles
+one request at a time, so concurrent requests for the same name get the same actor.
 """
 
 from __future__ import annotations
@@ -37,23 +37,25 @@ P = ParamSpec("P")
 def get_or_spawn_controller(
     name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
 ) -> Future[A]:
-    """Gives the one actor of this name in the job, spawning it first if there is none.
+    """Return the actor with this name in the job; spawn it first if it does not exist.
 
-    It lives in the process of the program until that ends. Arguments count for who comes first.
+    The actor lives in the process of the program until the program ends. Only the first request for
+    a name spawns the actor; the arguments of later requests are ignored.
 
     Args:
-        name: What everybody calls it.
-        cls: Its class.
-        *args: Arguments of its `__init__`.
-        **kwargs: Arguments of its `__init__` by keyword.
+        name: The name of the controller, unique in the job.
+        cls: The actor class.
+        *args: Positional arguments of `__init__`.
+        **kwargs: Keyword arguments of `__init__`.
 
     Returns:
-        A future of a mesh of one. It raises what `__init__` raised; for those who come after an
-        actor that has failed, `ActorFailed`.
+        A future of a mesh of one actor. For the request that spawned the actor, it raises the
+        exception that `__init__` raised. For later requests, it raises `ActorFailed` if the actor
+        has failed.
 
     Raises:
-        ValueError: The class is no `Actor`.
-        TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+        ValueError: The class does not derive from `Actor`.
+        TypeError: The arguments do not match `__init__`, or cannot be pickled.
     """
     made: Any = cls
     check_class(made)
@@ -66,7 +68,7 @@ def get_or_spawn_controller(
 def answer_controller(
     message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Finds or spawns a controller in this process, and answers when it is known to be well."""
+    """Find or spawn a controller in this process, and reply once it is initialized."""
     controllers = runtime().controllers
     mesh = controllers.get(name)
     is_new = mesh is None
@@ -85,7 +87,8 @@ def _answer(message: Message, mesh: ActorMesh[Any], is_new: bool) -> None:
         mesh.initialized.get()
         body, buffers = encode_value(mesh, 1 << 60)
     except Exception as error:
-        # Who spawns it hears what `__init__` raised; who comes later, that it has failed of that.
+        # The request that spawned the actor gets the exception of `__init__`; later requests get an
+        # `ActorFailed` with that exception as its cause.
         cause = error.__cause__ if is_new and isinstance(error, ActorFailed) else None
         engine.answer(message, RAISED, encode_exception(cause or error))
     else:

@@ -1,4 +1,4 @@
-"""What is put around the endpoints of a process while somebody wants to see how they fail."""
+"""Wrappers around the endpoints of a process, used to observe how endpoints fail."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ __all__ = ["Guard", "guard_endpoints", "is_actor_ending"]
 
 
 class Guard(Protocol):
-    """Makes of an endpoint what is called in its place."""
+    """Wrapper factory: returns a callable that replaces an endpoint."""
 
     def __call__(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
-        """Gives what is called.
+        """Return the wrapped endpoint.
 
         Args:
-            function: The method; its first argument is the actor.
-            is_async: Whether calling it gives a coroutine, as calling the result must then.
+            function: The method of the actor; its first argument is the actor.
+            is_async: Whether calling the method returns a coroutine. If so, calling the wrapper
+                must return a coroutine too.
         """
 
 
 def guard_endpoints(guard: Guard) -> Callable[[], None]:
-    """Puts something around every endpoint of the actors of this process, from its next call on.
+    """Wrap every endpoint of the actors of this process, starting with the next call.
 
     Returns:
-        What takes it away again.
+        A function that removes the wrapper.
 
     Raises:
-        RuntimeError: Somebody else has done so, and has not taken it away.
+        RuntimeError: Another guard is already installed.
     """
     guards = runtime().guards
     if guards:
@@ -52,7 +53,7 @@ def guard_endpoints(guard: Guard) -> Callable[[], None]:
 
 
 def is_actor_ending() -> bool:
-    """Says whether the actor that runs is to end now, so that nothing of it should wait on."""
+    """Return whether the running actor is terminating, so that it should not wait."""
     current = serving()
     return current is not None and current.cell.ending.is_begun.is_set()
 

@@ -1,4 +1,4 @@
-"""Ending what a thread runs, from another thread, without ever hitting what it runs next."""
+"""Interruption of the endpoint that a thread runs, without affecting the endpoint it runs next."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["CallerGone", "Interruptible"]
 
 
 class CallerGone(CallCancelled):
-    """What is raised inside a plain endpoint whose caller has given the call up."""
+    """Raised inside a plain endpoint whose caller has cancelled the call."""
 
     def __init__(self) -> None:
         super().__init__("call was cancelled by its caller")
 
 
 class Interruptible:
-    """A thread that serves messages one by one, of which the running one can be ended.
+    """A thread that serves messages one at a time and whose running message can be interrupted.
 
-    An exception that one thread raises in another arrives some time later. So the canceller sets
-    `cancelling` before it looks at `running`, and the thread looks at `cancelling` after it has
-    reset `running`: either the canceller sees that the message is over, or the thread sees that an
-    exception may still be on its way and takes it back.
+    An exception that one thread raises in another arrives some time later. Therefore the canceller
+    sets `cancelling` before it reads `running`, and the thread reads `cancelling` after it has
+    reset `running`. Either the canceller sees that the message has ended, or the thread sees that
+    an exception may be pending and revokes it.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Interruptible:
         self._lock = threading.Lock()
 
     def interrupt(self, key: Key) -> bool:
-        """Raises `CallerGone` in the thread if it runs the message from there."""
+        """Raise `CallerGone` in the thread if it is running the message with this key."""
         with self._lock:
             running = self.running
             if running is None or (running.from_proc, running.from_port) != key:
@@ -52,7 +52,7 @@ class Interruptible:
             return True
 
     def was_interrupted(self, message: Message) -> bool:
-        """Says whether the message was; afterwards nothing is on its way to this thread."""
+        """Return whether the message was interrupted, and revoke any pending exception."""
         while True:
             try:
                 with self._lock:
@@ -65,6 +65,6 @@ class Interruptible:
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    """Raises an exception in a thread when it next runs Python code; None takes that back."""
+    """Raise an exception in a thread when it next runs Python code; None revokes a pending one."""
     raised = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), raised)

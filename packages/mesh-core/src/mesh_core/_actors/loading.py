@@ -1,7 +1,8 @@
-"""An actor that is being loaded beside the agent, which goes on to answer.
+"""Loading of an actor on a separate thread, while the agent continues to reply.
 
-To know what it is to be imports its module, which may take long: a framework from a cold disk takes
-half a minute. A process that did so in the thread of its agent would seem dead meanwhile.
+Unpickling a spawn request imports the module of the actor class, which may take long: a framework
+on a cold disk takes half a minute. If the thread of the agent did this, the process would appear to
+be dead.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ __all__ = ["Loading"]
 
 
 class Loading:
-    """One actor that is coming.
+    """One actor that is being loaded.
 
     Attributes:
-        message: What has spawned it.
-        order: What it is to be, once that is known.
-        error: Why that cannot be known.
-        is_overdue: Whether it was told to stop, and the time to serve what is queued is over.
-        is_given_up: Whether it is not to be started any more.
+        message: The spawn request.
+        order: The unpickled request; None until it is loaded.
+        error: The exception that loading raised, if any.
+        is_overdue: Whether the actor was stopped and its time to serve queued messages has expired.
+        is_given_up: Whether the actor must not be started any more.
     """
 
     def __init__(self, message: Message) -> None:
@@ -37,7 +38,7 @@ class Loading:
         self.is_given_up = False
 
     def start(self, on_end: Callable[[], object]) -> None:
-        """Begins; calls back from a thread when it knows."""
+        """Start to load the actor; call `on_end` on another thread when it has ended."""
         thread = threading.Thread(target=self._run, args=(on_end,), name="mesh-load", daemon=True)
         thread.start()
 
@@ -47,6 +48,6 @@ class Loading:
         try:
             self.order = value_of(self.message)
         except BaseException as error:
-            # Its module is not there, or does not import here.
+            # The module does not exist on this host, or its import failed.
             self.error = error
         on_end()

@@ -1,4 +1,4 @@
-"""The actor of this process that serves the messages to a port."""
+"""Lookup of the actor of this process that serves the messages to a port."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ __all__ = ["is_actor_coming", "local_actor"]
 
 
 def local_actor(port: int) -> object | None:
-    """Gives something that stands for the actor of this process at a port, while it lives.
+    """Return an object that represents the live actor at a port of this process, or None.
 
-    It is another one when the actor has been started anew.
+    After a restart of the actor, the object is a different one.
     """
     cell = runtime().actors.get(port)
     return None if cell is None or cell.is_ended else cell
 
 
 def is_actor_coming(port: int) -> bool:
-    """Returns whether an actor is still to be spawned at a port of this process.
+    """Return whether an actor is still to be spawned at a port of this process.
 
-    Messages to that port wait for the actor meanwhile. Spawning takes as long as importing the
+    Messages to that port wait until the actor has started. Spawning takes as long as importing the
     module of its class. The result is False while the actor lives, and once it has ended or could
     not be spawned.
     """

@@ -1,7 +1,7 @@
-"""Plain functions run beside an event loop, on threads that no executor of the program owns.
+"""Threads that run plain functions for an event loop, independent of any executor.
 
-The executors of `concurrent.futures` take no work once the main thread has ended; actors of the
-program's own process clean up after that.
+The executors of `concurrent.futures` accept no work after the main thread has ended, but actors in
+the process of the program run their cleanup after that.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ R = TypeVar("R")
 
 
 class OwnThread:
-    """One thread that runs functions in the order in which an event loop hands them over."""
+    """A thread that runs functions in the order in which an event loop submits them."""
 
     def __init__(self, name: str) -> None:
-        # As long as the tasks that wait for its functions are many.
+        # The length of the queue is bounded by the number of tasks that wait for its functions.
         self._work: SimpleQueue[_Job | None] = SimpleQueue()
         threading.Thread(target=self._live, name=name, daemon=True).start()
 
     def _live(self) -> None:
         while (job := self._work.get()) is not None:
             job.run()
-            # What it has held, such as a port, is let go of before the next one comes.
+            # Release what the job holds, such as a port, before waiting for the next job.
             del job
 
     async def run(self, function: Callable[[], R]) -> R:
-        """Runs a function there and waits for it; raises what it raises."""
+        """Run a function on the thread and wait for it; raise what it raises."""
         job = _Job(asyncio.get_running_loop(), function)
         self._work.put(job)
         return await job.done  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Lets the thread end behind what it was given."""
+        """End the thread after it has run all submitted functions."""
         self._work.put(None)
 
 
 async def run_beside(function: Callable[[], R]) -> R:
-    """Runs a function on a thread of its own and waits for it; raises what it raises."""
+    """Run a function on a new thread and wait for it; raise what it raises."""
     thread = OwnThread("mesh-beside")
     try:
         return await thread.run(function)
@@ -56,7 +56,7 @@ async def run_beside(function: Callable[[], R]) -> R:
 
 
 class _Job:
-    """One function, and the future of its outcome."""
+    """A function and the future of its result."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> None:
         self._loop = loop
@@ -76,14 +76,14 @@ class _Job:
         try:
             self._loop.call_soon_threadsafe(self._settle)
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed, so nothing waits for the result.
             return
 
     def _settle(self) -> None:
         if self.done.done():
             return
         if isinstance(self._error, StopIteration):
-            # A future takes none.
+            # A future does not accept StopIteration as its exception.
             self.done.set_exception(RuntimeError("the function raised StopIteration"))
         elif self._error is not None:
             self.done.set_exception(self._error)

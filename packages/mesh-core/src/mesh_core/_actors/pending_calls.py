@@ -1,4 +1,4 @@
-"""What the actors of a process wait for, for those who look on."""
+"""Replies that the actors of a process wait for, for monitoring."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ __all__ = ["Waiting", "waiting"]
 
 
 class Waiting(NamedTuple):
-    """An answer that somebody in this process waits for."""
+    """A reply that this process waits for."""
 
     call: int
-    """The port of the answers."""
+    """The port on which the replies arrive."""
     proc: int
-    """The process that has not answered, packed: host in the upper 32 bits, slot in the lower."""
+    """The process that has not replied, packed: host in the upper 32 bits, slot in the lower."""
     port: int
-    """The port of the actor that has not answered."""
+    """The port of the actor that has not replied."""
     actor: int
-    """The port of the actor that waits; 0 when that is not known, as for the program itself."""
+    """The port of the waiting actor; 0 if it is not known or is the program itself."""
     actor_name: str
-    """The name of its mesh; empty when that is not known."""
+    """The name of the waiting actor's mesh; empty if it is not known."""
     running: str
-    """The endpoint that waits; empty when that is not known."""
+    """The endpoint that waits; empty if it is not known."""
     endpoint: str
-    """The endpoint that was called; empty when that is not known."""
+    """The endpoint that was called; empty if it is not known."""
     waited_s: float | None
-    """For how long; None when that is not known."""
+    """How long the actor has waited, in seconds; None if it is not known."""
 
 
 def waiting() -> list[Waiting]:
-    """Gives the answers that are missing in this process.
+    """Return the outstanding replies of this process.
 
-    Who waits and since when is known of actors that wait without a limit of time.
+    The waiting actor and the duration are known only for actors that wait without a timeout.
     """
     if not is_running():
         return []

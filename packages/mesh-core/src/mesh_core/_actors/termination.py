@@ -1,9 +1,9 @@
-"""The end of one actor: who is told what, in which order, and what bounds it in time.
+"""Termination of one actor: the order of its steps, the notifications and the time limits.
 
-An actor ends in steps: it takes no more messages, the endpoint that runs returns, what it owns is
-stopped, it cleans up. The actor itself goes through them where it runs; somebody else looks on,
-and gives it up when a step takes too long. So the end always comes, and everyone who waits for it
-hears of it, once.
+An actor terminates in steps: it stops accepting messages, the running endpoint returns, the meshes
+that it owns stop, and `__cleanup__` runs. The actor performs the steps on its own thread or event
+loop. A separate thread monitors them and abandons the actor if a step exceeds its time limit. So
+termination always completes, and every waiting process gets exactly one notification.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ __all__ = ["Ending"]
 
 
 class Ending:
-    """How far the end of an actor has come."""
+    """State of the termination of one actor."""
 
     def __init__(self, cell: ActorCell) -> None:
         self._cell = cell
         self._lock = threading.Lock()
         self.error: ActorFailure | None = None
         self.grace_s: float | None = None
-        # The steps.
+        # Events that mark the completed steps, in order.
         self.is_begun: threading.Event = threading.Event()
         self.is_idle: threading.Event = threading.Event()
         self.is_childless: threading.Event = threading.Event()
         self.is_over: threading.Event = threading.Event()
-        # Who is to be told of the end.
+        # Requests to be answered when the termination has completed.
         self._waiting: list[Message] = []
         self._is_finished = False
         self._detail: FailureDetail | None = None
         self._problem: BaseException | None = None
 
     def begin(self, error: ActorFailure | None) -> None:
-        """Takes no more messages, and tells callers and the owner why; the first call counts."""
+        """Close the mailbox and notify callers and the owner; only the first call counts."""
         cell = self._cell
         with self._lock:
             if self.is_begun.is_set():
@@ -77,7 +77,7 @@ class Ending:
         threading.Thread(target=self._look_on, name=f"mesh-end-{cell.name}", daemon=True).start()
 
     def drain(self, grace_s: float) -> None:
-        """Waits until the queue is served up to the stop behind it, as long as it goes on."""
+        """Wait for a stop message behind the queue, as long as messages are being served."""
         cell = self._cell
         seen = cell.served_count
         while not self.is_begun.wait(grace_s):
@@ -89,16 +89,16 @@ class Ending:
             seen = cell.served_count
 
     def stop_children(self) -> None:
-        """Stops what the actor owns, and waits for it."""
+        """Stop the meshes that the actor owns and wait until they have stopped."""
         self.is_idle.set()
         self._cell.runtime.ownership.end_owner(self._cell.port, self.error is not None)
         self.is_childless.set()
 
     def finish(self, problem: BaseException | None = None) -> None:
-        """Nothing of the actor is left; the first call counts.
+        """Mark the actor as terminated; only the first call counts.
 
         Args:
-            problem: What went wrong with the end itself.
+            problem: An error of the termination itself.
         """
         cell = self._cell
         with self._lock:
@@ -113,20 +113,20 @@ class Ending:
         for message in waiting:
             self._answer(message)
         if self._problem is not None and not waiting:
-            # Nobody asked how it went, so the log has to tell.
+            # No request waits for the result, so the problem can only be reported in the log.
             traceback.print_exception(self._problem)
             self._problem = None
-        # The process may leave as soon as this is set.
+        # The process may exit as soon as this event is set.
         self.is_over.set()
         cell.runtime.agent.cell_ended(cell)
 
     def failure(self) -> bytes | None:
-        """Gives what the owner was told, if the actor has failed."""
+        """Return the encoded failure that the owner was notified of, if the actor has failed."""
         detail = self._detail
         return None if self.error is None or detail is None else detail.encode()
 
     def answer_when_over(self, message: Message) -> None:
-        """Tells somebody when nothing of the actor is left, and what went wrong meanwhile."""
+        """Reply once the actor has terminated, with any problem that occurred."""
         with self._lock:
             if not self._is_finished:
                 self._waiting.append(message)
@@ -134,12 +134,12 @@ class Ending:
         self._answer(message)
 
     def _answer(self, message: Message) -> None:
-        """Says how it went; whether a failure is news, who asks knows."""
+        """Reply with the outcome; the requester knows whether it already handled the failure."""
         problem = None if self._problem is None else encode_exception(self._problem)
         self._cell.answer(message, (self.failure(), problem))
 
     def _look_on(self) -> None:
-        """Gives the actor up when a step of its end takes too long."""
+        """Abandon the actor if a step of its termination exceeds its time limit."""
         cell, config = self._cell, effective()
         grace_s = config.stop_grace_s if self.grace_s is None else self.grace_s
         if not self.is_idle.wait(grace_s):

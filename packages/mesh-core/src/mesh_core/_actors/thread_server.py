@@ -1,4 +1,4 @@
-"""Actors without `async`: each has a thread, and never hears of an event loop."""
+"""Actors without `async` methods, which run on a separate thread without an event loop."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ThreadCell"]
 
-# How many messages are taken at once: one lock and one wake-up for all of them.
+# Maximum number of messages taken at once, with one lock acquisition and one wake-up for all.
 _BATCH_MAX = 64
 
 
 class _Stopped(Exception):
-    """The actor was told to stop, or wants to."""
+    """The actor was requested to stop, or has requested it itself."""
 
 
 class ThreadCell(ActorCell, Interruptible):
-    """An actor that runs on a thread of its own."""
+    """An actor that runs on a dedicated thread."""
 
     def start(self, spawn_message: Message) -> None:
-        """Starts the thread; the actor is made there."""
+        """Start the thread, which creates the instance."""
         from collections import deque
 
         self.left: deque[Message] = deque()
@@ -52,14 +52,14 @@ class ThreadCell(ActorCell, Interruptible):
             self.answer(spawn_message, None)
             self._serve()
         except (_Stopped, ActorFailure, PortClosed):
-            # What has failed is in `abort_error`.
+            # The failure is in `abort_error`.
             pass
         self._end(spawn_message)
 
     def _create(self) -> None:
         order = self.order
         set_serving(Serving(self, None, self.point.extent))
-        # Its `__init__` may spawn already.
+        # `__init__` may already spawn meshes, so the owner is registered first.
         self.runtime.ownership.owner_started(self.port, self.has_supervise())
         try:
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
@@ -76,7 +76,7 @@ class ThreadCell(ActorCell, Interruptible):
         receive, port, left = self.engine.receive, self.port, self.left
         while True:
             if self.cancelled:
-                # A call is cancelled here when it has left the mailbox. All that had are done.
+                # Calls cancelled here had left the mailbox, and all of those messages are done.
                 self.cancelled.clear()
             left.extend(receive(port, _BATCH_MAX, None))
             while left:
@@ -86,7 +86,8 @@ class ThreadCell(ActorCell, Interruptible):
                 try:
                     self._handle(message)
                 except CallerGone:
-                    # It came while the outcome was dealt with, which nobody waits for any more.
+                    # The interruption arrived while the outcome was processed, which no caller
+                    # waits for.
                     self.running = None
                     self.was_interrupted(message)
                     self._check_wishes()
@@ -95,7 +96,7 @@ class ThreadCell(ActorCell, Interruptible):
         plan = self.plans.get(message.meta) or self.plan(message.meta)
         if plan.is_internal:
             return self._handle_internal(message, plan)
-        # A canceller adds to `cancelled` and then looks at `running`; we do it the other way round.
+        # A canceller adds to `cancelled` and then reads `running`; this thread does it in reverse.
         self.running = message
         if self.cancelled and self.take_cancelled(message):
             self.running = None
@@ -137,30 +138,30 @@ class ThreadCell(ActorCell, Interruptible):
             self._supervise_all()
 
     def cancel(self, message: Message) -> None:
-        """Ends the call that a caller has given up, or remembers that it need not start."""
+        """Cancel a running call, or record that a call that has not started must not start."""
         key = (message.from_proc, message.from_port)
         self.cancelled.add(key)
         if self.interrupt(key):
             self.cancelled.discard(key)
 
     def cut_short(self) -> None:
-        """Raises `CallCancelled` in the endpoint that runs."""
+        """Raise `CallCancelled` in the running endpoint."""
         message = self.running
         if message is not None:
             self.interrupt((message.from_proc, message.from_port))
 
     def running_messages(self) -> list[Message]:
-        """Gives the messages that were taken from the mailbox and are not answered."""
+        """Return the messages that were taken from the mailbox and have no reply yet."""
         current = self.running or self.unanswered
         left = list(self.left)
         return left if current is None else [current, *left]
 
     def is_held_by(self, current: Serving) -> bool:
-        """Says whether the actor waits when this thread does, which runs in that context."""
+        """Return whether the actor waits if this thread, running in this context, waits."""
         return threading.get_ident() == self.ident
 
     def supervise_soon(self, ask: Any) -> None:
-        """Calls `__supervise__` between two messages."""
+        """Call `__supervise__` between two messages."""
         self.urgent.append(ask)
         self.runtime.ownership.nudge(self.port)
 

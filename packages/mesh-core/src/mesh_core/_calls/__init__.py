@@ -1,1 +1,1 @@
-"""Calls, their futures and streams, and the ports that answers arrive at."""
+"""Calls, their futures and streams, and the ports on which replies arrive."""

@@ -1,4 +1,4 @@
-"""Folding the answers of a mesh into one value."""
+"""Reduction of the replies of a mesh to one value."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ A = TypeVar("A")
 
 
 class Accumulator(Generic[P, R, A]):
-    """Calls an endpoint on every actor and folds the answers in the order in which they come.
+    """Calls an endpoint on every actor and folds the replies in the order in which they arrive.
 
     Args:
-        endpoint: What to call.
-        identity: What the fold starts from.
-        combine: Takes the fold so far and one answer; gives the fold.
+        endpoint: The endpoint to call.
+        identity: The initial value of the fold.
+        combine: Function of the current value and one reply that returns the new value.
     """
 
     def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
@@ -36,10 +36,10 @@ class Accumulator(Generic[P, R, A]):
         self._combine = combine
 
     def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Calls and folds.
+        """Call the endpoint and return a future of the folded value.
 
         Raises:
-            TypeError: The arguments do not fit the method, or cannot be pickled.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
         """
         answers = self._endpoint.stream(*args, **kwargs)
 

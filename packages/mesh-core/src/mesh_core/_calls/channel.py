@@ -1,8 +1,8 @@
-"""Channels: a port to send on, which travels in messages, and the receiver, which stays.
+"""Channels: a port that can be sent in messages, and a receiver that stays in its process.
 
-A receiver hears of the death of every process that holds a port of it, and of every message with
-such a port that was dropped: `recv` then raises `ProcDied` once, after all that the process had
-sent. So none waits for a sender that is gone.
+A receiver is notified of the death of every process that holds one of its ports, and of every
+dropped message that contained such a port. `recv` then raises `ProcDied` once, after all values
+that the process had sent. So no receiver waits for a sender that no longer exists.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _EXCEPTION_META = b"E"
 
 
 class Port(Generic[R]):
-    """Where values can be sent to; picklable, usable from any process and thread."""
+    """The sending end of a channel; picklable, and usable in any process and on any thread."""
 
     def __init__(self, proc: int, port: int, once: bool, current: Runtime | None = None) -> None:
         self._runtime = runtime() if current is None else current
@@ -65,21 +65,22 @@ class Port(Generic[R]):
         self._is_remote = False
 
     def send(self, value: R) -> None:
-        """Sends a value; it arrives after all that this process sent here before.
+        """Send a value; it arrives after everything that this process sent on the channel before.
 
         Raises:
-            RuntimeError: The port is for one value, and has sent it.
+            RuntimeError: The port accepts one value, which has already been sent.
             TypeError: The value cannot be pickled.
-            MailboxFull: On an event loop, when the receiver has too many of our messages.
+            MailboxFull: On an event loop, if the mailbox of the receiver has no room for the
+                message.
         """
         body, buffers = encode_value(value, effective().segment_threshold_bytes)
         self._post(_VALUE_META, body, buffers)
 
     def exception(self, error: BaseException) -> None:
-        """Sends an exception, which `recv` raises.
+        """Send an exception, which `recv` raises.
 
         Raises:
-            RuntimeError: The port is for one value, and has sent it.
+            RuntimeError: The port accepts one value, which has already been sent.
         """
         self._post(_EXCEPTION_META, encode_exception(error), [])
 
@@ -132,10 +133,10 @@ class Port(Generic[R]):
 
 
 def _unpickle_port(job: bytes, proc: int, port: int, once: bool, label: bytes) -> Port[Any]:
-    """Unpickle a port; outside its own process, its receiver is notified of the holder.
+    """Unpickle a port; outside its own process, its receiver is notified of the new holder.
 
     Raises:
-        ForeignHandle: This process belongs to another job than the port.
+        ForeignHandle: This process belongs to a different job than the port.
     """
     current = runtime_of_job(job, "port")
     made: Port[Any] = Port(proc, port, once, current)
@@ -149,26 +150,26 @@ def _unpickle_port(job: bytes, proc: int, port: int, once: bool, label: bytes) -
 
 
 class AnswerPort(Port[R]):
-    """The port that an endpoint with an explicit port answers on, now or later.
+    """The response port of an endpoint that replies explicitly, during the call or later.
 
-    Letting go of it unanswered tells the caller so; so does the death of the process that it was
-    handed on to.
+    If the port is dropped without a reply, or if the process that it was sent to dies, the caller
+    gets an error.
     """
 
     def __init__(self, message: Message, *, is_handed_on: bool = False) -> None:
         super().__init__(message.from_proc, message.from_port, once=False)
         self._message = message
         self._is_answered = not message.from_port
-        # Whether the process that was called waits for a word from here.
+        # Whether this process must notify the called process of the reply.
         self._is_handed_on = is_handed_on
 
     def send(self, value: R) -> None:
-        """Answers with a value. A call takes the first answer; a channel takes all."""
+        """Reply with a value. A call uses the first reply; a channel receives all of them."""
         body, buffers = encode_value(value, effective().segment_threshold_bytes)
         self._answer(0, body, buffers)
 
     def exception(self, error: BaseException) -> None:
-        """Answers with an exception, which the caller's `get` raises."""
+        """Reply with an exception, which `get` raises at the caller."""
         self._answer(RAISED, encode_exception(error), [])
 
     def _answer(self, code: int, body: bytes, buffers: list[memoryview]) -> None:
@@ -180,7 +181,7 @@ class AnswerPort(Port[R]):
             self._runtime.tell_agent(address[0], "answer_port_released", address)
 
     def __reduce__(self) -> Any:
-        # Whoever gets the copy answers.
+        # The copy in the message is the one that replies.
         self._is_answered = True
         address = self._message.address()
         label = labelled(address)
@@ -192,10 +193,10 @@ class AnswerPort(Port[R]):
 
 
 def _unpickle_answer_port(job: bytes, label: bytes, *address: int) -> AnswerPort[Any]:
-    """Unpickle a port; the process that was called is notified of the new holder.
+    """Unpickle a response port and notify the called process of the new holder.
 
     Raises:
-        ForeignHandle: This process belongs to another job than the port.
+        ForeignHandle: This process belongs to a different job than the port.
     """
     current = runtime_of_job(job, "port")
     is_handed_on = address[0] != current.me
@@ -208,29 +209,29 @@ def _unpickle_answer_port(job: bytes, label: bytes, *address: int) -> AnswerPort
 
 
 class PortReceiver(Generic[R]):
-    """The end of a channel where values come out, in the order of each sender."""
+    """The receiving end of a channel; preserves the order of the values of each sender."""
 
     def __init__(self, port: int, once: bool) -> None:
         self._engine = runtime().engine
         self._port = port
         self._once = once
         self._is_asked = False
-        # Futures that have no value yet, in the order of `recv`. Values are taken out of the
-        # mailbox and handed to them in one step, under the lock.
+        # Futures without a value, in the order of the calls of `recv`. Values are taken from the
+        # mailbox and assigned to them in one step, under the lock.
         self._waiting: deque[RecvFuture[Any]] = deque()
         self._turn = Condition(RLock())
-        # One thread at a time sleeps on the port; the others sleep until it has handed out values.
+        # One thread at a time waits on the port. The others wait until it has assigned values.
         self._has_sleeper = False
         self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
     def recv(self) -> Future[R]:
-        """Gives the next value, as a future.
+        """Return a future of the next value.
 
-        The future raises an exception that was sent; `ProcDied` when a process that held a port has
-        died; `ChannelClosed` after `close`.
+        The future raises the exception if the sender sent one, `ProcDied` if a process that held a
+        port has died, and `ChannelClosed` after `close`.
 
         Raises:
-            ValueError: The channel is for one value, and it has been asked for.
+            ValueError: The channel carries one value, which has already been requested.
         """
         if self._once and self._is_asked:
             raise ValueError("the channel is for one value, which was asked for: open another one")
@@ -241,7 +242,7 @@ class PortReceiver(Generic[R]):
         return future
 
     def close(self) -> None:
-        """Takes no more values: what was not received yet and what still comes is dropped."""
+        """Close the channel: drop queued values and all values that arrive later."""
         self._engine.close_mailbox(self._port, STOPPED, b"")
         holders.pop(self._port, None)
 
@@ -249,7 +250,7 @@ class PortReceiver(Generic[R]):
         return value_of(message)
 
     def _hand_out(self) -> None:
-        """Gives what has come in to who waits, without waiting."""
+        """Assign the values in the mailbox to waiting futures, without blocking."""
         engine = self._engine
         with self._turn:
             while self._waiting:
@@ -264,10 +265,10 @@ class PortReceiver(Generic[R]):
                 self._waiting.popleft()._take(messages[0])
 
     def _wait(self, future: RecvFuture[Any], until: float | None) -> bool:
-        """Blocks until a future is settled; False when the time is over."""
+        """Block until a future is settled; return False if the deadline passes first."""
         while True:
             with self._turn:
-                # Others may hand out, between here and the sleep, the very value that would end it.
+                # Before this thread waits, another thread may assign the value that would wake it.
                 if not self._has_sleeper:
                     self._engine.expect(self._port)
                 self._hand_out()
@@ -289,7 +290,7 @@ class PortReceiver(Generic[R]):
                     self._turn.notify_all()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Has values handed out by an event loop from now on."""
+        """Let an event loop assign values from now on."""
         if loop in self._loops:
             return
         self._loops.add(loop)
@@ -319,7 +320,7 @@ class PortReceiver(Generic[R]):
                 return
 
     def ranked(self) -> RankedPortReceiver[R]:
-        """Gives the same channel, whose values come with the rank of who sent them."""
+        """Return a view of this channel that yields each value with the rank of its sender."""
         return RankedPortReceiver(self._port, self._once, self)
 
     def __reduce__(self) -> Any:
@@ -331,11 +332,11 @@ class PortReceiver(Generic[R]):
 
 
 class RankedPortReceiver(PortReceiver[tuple[int, R]], Generic[R]):
-    """As `PortReceiver`; values are pairs of rank and value."""
+    """Like `PortReceiver`, but the values are pairs of rank and value."""
 
     def __init__(self, port: int, once: bool, plain: PortReceiver[R] | None = None) -> None:
         super().__init__(port, once)
-        # The receiver that this is another view of: it owns the port.
+        # The receiver that this object is a view of; it owns the port.
         self._plain = plain
         if plain is not None:
             self._waiting, self._turn = plain._waiting, plain._turn
@@ -349,7 +350,7 @@ class RankedPortReceiver(PortReceiver[tuple[int, R]], Generic[R]):
 
 
 class RecvFuture(Future[R]):
-    """One value of a channel. Futures of one channel are served in the order of `recv`."""
+    """One value of a channel. Futures of a channel get values in the order of `recv`."""
 
     __slots__ = ("_receiver",)
 
@@ -395,7 +396,7 @@ class RecvFuture(Future[R]):
 
 
 class Channel(Generic[R]):
-    """Makes channels; the type parameter says what travels on one."""
+    """Factory for channels; the type parameter is the type of the values."""
 
     @overload
     @classmethod
@@ -405,20 +406,20 @@ class Channel(Generic[R]):
     def open(cls, once: Literal[True]) -> tuple[Port[R], PortReceiver[R]]: ...
     @classmethod
     def open(cls, once: bool = False) -> tuple[Port[R], PortReceiver[R]]:
-        """Opens a channel whose receiver is in this process.
+        """Open a channel whose receiver is in this process.
 
         Args:
-            once: One value only.
+            once: Whether the channel carries a single value.
         """
         number = _open_port()
         return Port(runtime().me, number, once), PortReceiver(number, once)
 
     @classmethod
     def open_ranked(cls, once: bool = False) -> tuple[Port[R], RankedPortReceiver[R]]:
-        """As `open`; values are received together with the rank of who sent them.
+        """Open a channel that yields each value with the rank of its sender; see `open`.
 
         Args:
-            once: One value only.
+            once: Whether the channel carries a single value.
         """
         number = _open_port()
         ranked: RankedPortReceiver[R] = RankedPortReceiver(number, once)

@@ -1,4 +1,4 @@
-"""Futures for work that is not a call: transfers of memory, mounts, jobs."""
+"""Futures for work other than calls: memory transfers, mounts, jobs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Completion(Protocol[R_co]):
-    """Work that runs beside Python and ends at some time."""
+    """Work that runs outside of Python and ends at some time."""
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits; says whether the work has ended."""
+        """Wait up to `timeout` seconds; return whether the work has ended."""
 
     def is_done(self) -> bool:
-        """Says whether the work has ended."""
+        """Return whether the work has ended."""
 
     def outcome(self) -> R_co:
-        """Gives what the work ended with, or raises it; called when it has ended."""
+        """Return the result of the work or raise its exception; called after it has ended."""
 
     def cancel(self) -> bool:
-        """Ends the work, if it has not ended; says whether that is why it ends."""
+        """Cancel the work if it has not ended; return whether this ended it."""
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Calls back once the work has ended, at once if it has, from any thread."""
+        """Call `callback` on any thread once the work has ended, or now if it already has."""
 
 
 class _CompletionFuture(Future[R], Generic[R]):
@@ -67,15 +67,15 @@ class _CompletionFuture(Future[R], Generic[R]):
             try:
                 loop.call_soon_threadsafe(self._poll)
             except RuntimeError:
-                # The loop is closed: nobody awaits there any more.
+                # The loop is closed, so no task awaits the future.
                 return
 
         self._completion.when_done(wake)
 
     def cancel(self) -> bool:
-        """Ends the work; says whether that is why it has ended.
+        """Cancel the work; return whether this ended it.
 
-        Afterwards `get` raises what the work says when it is cancelled, a `CallCancelled`.
+        Afterwards `get` raises the exception with which cancelled work ends, a `CallCancelled`.
         """
         if self.done():
             return False
@@ -85,7 +85,7 @@ class _CompletionFuture(Future[R], Generic[R]):
 
 
 class _SettledFuture(Future[R]):
-    """A future that has its outcome from the start."""
+    """A future that is settled from the start."""
 
     __slots__ = ()
 
@@ -95,15 +95,15 @@ class _SettledFuture(Future[R]):
 
 
 def future_of(completion: Completion[R]) -> Future[R]:
-    """Gives the future of some work."""
+    """Return the future of some work."""
     return _CompletionFuture(completion)
 
 
 def done_future(value: R) -> Future[R]:
-    """Gives a future that is done already."""
+    """Return a future that already has a value."""
     return _SettledFuture(_VALUE, value)
 
 
 def failed_future(error: BaseException) -> Future[Any]:
-    """Gives a future that raises already."""
+    """Return a future that already has an exception."""
     return _SettledFuture(_ERROR, error)

@@ -60,12 +60,12 @@ class _TaskFuture(Future[R]):
 
 
 def run_async(thread: LoopThread, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-    """Runs a coroutine on a loop; gives its outcome as a future."""
+    """Run a coroutine on a loop and return a future of its outcome."""
     return _TaskFuture(thread, coroutine)
 
 
 def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
-    """Turns an `async def` into a function that gives a `Future`, for both kinds of callers."""
+    """Wrap an `async def` into a function that returns a `Future`, for threads and event loops."""
 
     @functools.wraps(function)
     def start(*args: P.args, **kwargs: P.kwargs) -> Future[R]:

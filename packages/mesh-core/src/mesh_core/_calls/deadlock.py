@@ -1,9 +1,10 @@
-"""Waiting inside an actor, and noticing when the wait can never end.
+"""Waiting inside an actor, with detection of waits that can never end.
 
-An actor that waits for itself is found at once. A longer circle (A waits for B, B for A) is found
-by asking: a wait that has lasted a while asks the process of the actor it waits for what *that* one
-waits for, and so on. What comes back to the start twice, through the very same calls, is a circle:
-`DeadlockError` is raised with the names. Waits with a timeout are no part of any circle.
+A call of an actor to itself is detected immediately. A longer cycle (A waits for B, B waits for A)
+is detected by probing: after a while, a waiting actor queries the process of the actor that it
+waits for, which reports what *that* actor waits for, and so on. If two such searches return to the
+start through exactly the same calls, the wait is a cycle, and `DeadlockError` is raised with the
+names of its members. Waits with a timeout are never part of a cycle.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     Actor = tuple[int, int]
     Call = tuple[int, int]
-    # Actor and endpoint that wait, the call waited for and its endpoint, who has not answered yet.
+    # The waiting actor and endpoint, the call that it waits for, the called endpoint, and the
+    # actors that have not replied.
     Link = tuple[str, str, Call, str, list[Actor]]
 
 __all__ = [
@@ -46,7 +48,7 @@ __all__ = [
 _HOPS_MAX = 64
 _BACKOFF_MAX = 32
 _PROBES_MAX = 16
-# How often it is looked whether an actor of this process has come that is being spawned.
+# How often to check whether an actor that is being spawned in this process has started.
 _COMING_S = 0.05
 
 
@@ -54,16 +56,16 @@ class Wait:
     """One wait of an actor for a call.
 
     Attributes:
-        cell: The actor.
-        call: The call that the actor serves meanwhile; None when somebody else may answer it.
-        is_exclusive: Whether the actor serves nothing else before the wait has ended.
-        reply: The port where the answers are waited for.
+        cell: The waiting actor.
+        call: The call that the actor is serving; None if its reply may come from another component.
+        is_exclusive: Whether the actor serves no other message until the wait has ended.
+        reply: The port on which the replies arrive.
         name: The endpoint that was called.
-        task: The task that waits, on an event loop.
-        future: What it waits for.
-        since: When it began, or was last looked at.
-        began: When it began.
-        factor: How many probe periods lie between two looks.
+        task: The waiting task, on an event loop.
+        future: The future that the task awaits.
+        since: When the wait began or was last probed, as `time.monotonic()`.
+        began: When the wait began, as `time.monotonic()`.
+        factor: Number of probe periods until the next probe.
     """
 
     __slots__ = (
@@ -90,7 +92,7 @@ class Wait:
         self.factor = 1
 
     def is_blocking(self) -> bool:
-        """Says whether the endpoint cannot go on before this wait has ended."""
+        """Return whether the endpoint cannot continue until this wait has ended."""
         if self.task is None:
             return True
         from mesh_core._calls.task_dependencies import is_awaited_by
@@ -99,41 +101,41 @@ class Wait:
         return root is not None and is_awaited_by(root, self.task)
 
     def link(self) -> Link:
-        """Gives what others need to know of the wait."""
+        """Return the description of the wait that other processes need."""
         engine = self.cell.engine
         left = [(proc, to) for r, proc, to in engine.waits() if r == self.reply]
         return self.cell.name, self.running_name, (engine.me, self.reply), self.name, left
 
 
-# The `bootstrap` of this process, while it runs.
+# The context of this process's `bootstrap`, while it runs.
 _set_up: Serving | None = None
-# What the actors of this process wait for. Written by whoever waits, read by the agent.
+# The waits of the actors of this process. Waiting threads write it; the agent reads it.
 _waits: set[Wait] = set()
 _ticking: set[int] = set()
 
 
 def waits() -> list[Wait]:
-    """Gives what the actors of this process wait for now, without a limit of time."""
+    """Return the current waits of the actors of this process that have no timeout."""
     return list(_waits)
 
 
 def set_up_runs(set_up: Serving | None) -> None:
-    """Notes that `bootstrap` runs in this process from now on, or, with None, that it has ended."""
+    """Record that `bootstrap` is running in this process, or, if None, that it has ended."""
     global _set_up
     _set_up = set_up
 
 
 def waiter() -> Serving | None:
-    """Gives the actor that waits when this code does, or the `bootstrap` of the process."""
+    """Return the context of the actor, or of `bootstrap`, that this code runs in."""
     return serving() or _set_up
 
 
 def waiting_on(runtime: Runtime, port: int, call: Call) -> list[Link]:
-    """Says what must end before a port of this process can answer a call."""
+    """Return the waits that must end before a port of this process can reply to a call."""
     cell = runtime.actors.get(port)
     if cell is not None:
         return _waits_of(cell, call)
-    # Nothing else is spawned, and no question answered, before `bootstrap` has ended.
+    # Until `bootstrap` has ended, nothing else is spawned and no request is answered.
     return [] if _set_up is None else _waits_of(_set_up.cell, call)
 
 
@@ -174,10 +176,10 @@ def check_wait(
     *,
     needs_all: bool = True,
 ) -> list[Message] | None:
-    """Waits for answers from within an actor.
+    """Wait for replies from within an actor.
 
     Raises:
-        DeadlockError: The wait can never end. The call goes on: it is for the caller to cancel.
+        DeadlockError: The wait can never end. The call is not cancelled; that is up to the caller.
     """
     current = waiter()
     assert current is not None
@@ -196,7 +198,8 @@ def check_wait(
             if answers is not None:
                 return answers
             if is_coming:
-                # Only when it is there can be seen that it needs what this wait holds.
+                # Whether the actor needs the loop that this wait blocks is known only after it has
+                # started.
                 _check_own_call(wait, endpoint, needs_all)
                 continue
             wait.factor = min(wait.factor * 2, _BACKOFF_MAX)
@@ -208,7 +211,7 @@ def check_wait(
 
 
 def begin_wait(future: CallFuture[Any]) -> Wait | None:
-    """Notes that a task of an actor awaits a call; the future fails when that can never end."""
+    """Register that a task of an actor awaits a call; the future fails on a deadlock."""
     current = waiter()
     if current is None:
         return None
@@ -235,7 +238,7 @@ def begin_wait(future: CallFuture[Any]) -> Wait | None:
 
 
 def end_wait(wait: Wait) -> None:
-    """Notes that a task goes on."""
+    """Unregister a wait, because its task resumes."""
     _waits.discard(wait)
 
 
@@ -244,7 +247,7 @@ def _has_deadline(endpoint: Endpoint[..., Any]) -> bool:
 
 
 def _tick(loop: asyncio.AbstractEventLoop) -> None:
-    """Looks at the waits of tasks that have lasted a while; again as long as there are any."""
+    """Probe the waits of tasks that have lasted a while; reschedule while any are left."""
     probe_s, now = effective().deadlock_probe_s, time.monotonic()
     mine = [wait for wait in tuple(_waits) if wait.task is not None and _loop_of(wait) is loop]
     if not mine:
@@ -270,7 +273,7 @@ def _probe(wait: Wait) -> None:
 
 
 def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -> None:
-    """Raises when an actor waits for itself while it serves nothing else."""
+    """Raise if an actor waits for itself and serves no other message until then."""
     if not _is_call(endpoint):
         return
     cell, mesh = wait.cell, endpoint._mesh
@@ -296,7 +299,7 @@ def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -
 
 
 def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
-    """Raises when a blocking wait on the event loop is for an actor that needs this loop."""
+    """Raise if a wait that blocks the event loop is for an actor that needs this loop."""
     if wait.task is not None:
         return
     cell = wait.cell
@@ -312,7 +315,7 @@ def _check_own_loop(wait: Wait, endpoint: Endpoint[..., Any]) -> None:
 
 
 def _is_coming(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
-    """Says whether a wait that holds the event loop is for an actor here that is not there yet."""
+    """Return whether a wait blocks the loop for a local actor that has not started yet."""
     cell = wait.cell
     if not _is_call(endpoint):
         return False
@@ -321,7 +324,7 @@ def _is_coming(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
 
 
 def _is_call(endpoint: Endpoint[..., Any]) -> bool:
-    """Says whether an endpoint is called, and not only waited for until a mesh is ready."""
+    """Return whether the endpoint is a real one, not the readiness of a mesh."""
     return hasattr(endpoint, "_method")
 
 
@@ -330,7 +333,7 @@ def _is_here(wait: Wait, endpoint: Endpoint[..., Any]) -> bool:
 
 
 def _deadlock_of(wait: Wait) -> DeadlockError | None:
-    """Looks for a circle, and looks again: what is there twice has been there in between."""
+    """Search for a cycle twice; a cycle found both times existed throughout."""
     first = _find_circle(wait)
     if first is None or _find_circle(wait) != first:
         return None
@@ -344,7 +347,7 @@ def _deadlock_of(wait: Wait) -> DeadlockError | None:
 
 
 def _find_circle(wait: Wait) -> list[Link] | None:
-    """Follows the waits from one actor on; gives those that lead back to it."""
+    """Follow the waits from one actor; return the path that leads back to it."""
     own = wait.link()
     paths: list[list[Link]] = [[own]]
     seen: set[Call] = {own[2]}
@@ -362,7 +365,7 @@ def _find_circle(wait: Wait) -> list[Link] | None:
 
 
 def _is_waiter(wait: Wait, proc: int, port: int) -> bool:
-    """Says whether whoever answers at a port is the one that waits."""
+    """Return whether the waiting actor, or `bootstrap`, serves a port."""
     cell = wait.cell
     if proc != cell.engine.me:
         return False
@@ -371,7 +374,7 @@ def _is_waiter(wait: Wait, proc: int, port: int) -> bool:
 
 
 def _is_held_by(wait: Wait, call: Call) -> bool:
-    """Says whether a call to the waiting actor gets no answer before the wait has ended."""
+    """Return whether a call to the waiting actor gets no reply until the wait has ended."""
     return wait.call == call or (wait.is_exclusive and wait.cell.has_queued(call))
 
 

@@ -1,8 +1,8 @@
-"""Endpoints: how a class declares them, and how a mesh calls them.
+"""Endpoints: how a class declares them and how a mesh calls them.
 
-`@endpoint` leaves a descriptor in the class. Looked up on a mesh, a name gives an `Endpoint`: the
-verbs `call`, `call_one`, `choose`, `broadcast` and `stream`. Everything about a call that does not
-change from one to the next (receivers, name, limits) is worked out once and kept with the mesh.
+`@endpoint` replaces a method by a descriptor. Looking up the name on a mesh returns an `Endpoint`
+with the verbs `call`, `call_one`, `choose`, `broadcast` and `stream`. Everything that is the same
+for all calls of an endpoint (receivers, name, limits) is computed once and cached with the mesh.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ R = TypeVar("R")
 class EndpointProperty(Generic[P, R]):
     """A method that a mesh can call.
 
-    On a mesh it reads as an `Endpoint`; on the actor itself as the plain method, so that one
-    endpoint may use another.
+    Looking it up on a mesh returns an `Endpoint`. Looking it up on the actor returns the plain
+    method, so that one endpoint can use another.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EndpointProperty(Generic[P, R]):
 
 
 def _is_async(method: Callable[..., Any]) -> bool:
-    """Says whether calling the method gives a coroutine; looks through partials and wrappers."""
+    """Return whether calling the method returns a coroutine; unwraps partials and wrappers."""
     if hasattr(method, "__code__"):
         return bool(method.__code__.co_flags & 0x80)
     from inspect import iscoroutinefunction
@@ -135,13 +135,13 @@ def endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """Marks a method, `def` or `async def`, as callable on a mesh of its actors.
+    """Mark a method, `def` or `async def`, as callable on a mesh of its actors.
 
     Args:
-        propagate: How shapes follow from arguments, for distributed tensors.
-        explicit_response_port: The first parameter is a `Port`, and the method answers on it, now
-            or later, instead of returning.
-        instrument: Make a span of each call.
+        propagate: How the shapes of results follow from arguments, for distributed tensors.
+        explicit_response_port: If true, the first parameter of the method is a `Port`, and the
+            method replies on it, during the call or later, instead of returning a value.
+        instrument: Whether to create a span for each call.
 
     Example:
         >>> from mesh_core import Actor, endpoint
@@ -185,12 +185,12 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """Marks an `async def` that runs beside the messages that follow it.
+    """Mark an `async def` that runs concurrently with the messages that follow it.
 
-    Calls of one sender start in order; they end in any order.
+    Calls of one sender start in the order in which they were sent and complete in any order.
 
     Raises:
-        ValueError: The method is not `async def`, or is an endpoint already.
+        ValueError: The method is not `async def`, or is already an endpoint.
     """
 
     def mark(method: Any) -> EndpointProperty[Any, Any]:
@@ -215,7 +215,7 @@ def concurrent_endpoint(
 
 
 class CallOptions:
-    """What a caller may ask for; see `Endpoint.options`."""
+    """Options of a call; see `Endpoint.options`."""
 
     __slots__ = ("return_exceptions", "timeout")
 
@@ -228,10 +228,11 @@ _DEFAULT_OPTIONS = CallOptions()
 
 
 class Endpoint(Generic[P, R]):
-    """One endpoint of one mesh or slice: what can be called there.
+    """One endpoint of a mesh or slice, with the verbs that call it.
 
-    Sending happens at the call. It waits for room when a receiver's mailbox holds too much of ours,
-    but on an event loop, where nothing may wait, `MailboxFull` is raised.
+    The message is sent when a verb is called. If the mailbox of a receiver has no room for more
+    messages of this process, the call blocks until it has. On an event loop, which must not block,
+    the call raises `MailboxFull` instead.
     """
 
     __slots__ = ("_arity", "_mesh", "_meta", "_method", "_name", "_options", "_propagate")
@@ -262,12 +263,14 @@ class Endpoint(Generic[P, R]):
     def options(
         self, *, timeout: float | None = None, return_exceptions: bool = False
     ) -> Endpoint[P, R]:
-        """Gives the same endpoint with other ways of calling.
+        """Return the same endpoint with other call options.
 
         Args:
-            timeout: Seconds after which a call raises `DeadlineExceeded` and is cancelled where it
-                runs.
-            return_exceptions: `call` gives a mesh of results and exceptions instead of raising.
+            timeout: Deadline in seconds. When it passes, the call raises `DeadlineExceeded` and is
+                cancelled at the actor. By default the deadline is `call_timeout_s` of the
+                configuration.
+            return_exceptions: If true, `call` returns exceptions as values in the result mesh
+                instead of raising them.
 
         Raises:
             ValueError: The timeout is negative or not finite.
@@ -281,11 +284,11 @@ class Endpoint(Generic[P, R]):
         return other
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """Calls every actor; the future gives their results, by rank.
+        """Call every actor and return a future of the results, by rank.
 
         Raises:
-            TypeError: The arguments do not fit the method, or cannot be pickled.
-            MailboxFull: On an event loop, when an actor has too many of our messages.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            MailboxFull: On an event loop, if the mailbox of an actor has no room for the message.
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
@@ -294,12 +297,12 @@ class Endpoint(Generic[P, R]):
         return GatherFuture(reply, self, self._options.return_exceptions)
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls the only actor of the mesh.
+        """Call the only actor of the mesh.
 
         Raises:
-            ValueError: The mesh has not exactly one actor.
-            TypeError: The arguments do not fit the method, or cannot be pickled.
-            MailboxFull: On an event loop, when the actor has too many of our messages.
+            ValueError: The mesh does not have exactly one actor.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            MailboxFull: On an event loop, if the mailbox of the actor has no room for the message.
         """
         targets = self._mesh._targets
         if len(targets) != 1:
@@ -314,11 +317,11 @@ class Endpoint(Generic[P, R]):
         return CallFuture(reply, self)
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls one actor, picked at random.
+        """Call one actor, picked at random.
 
         Raises:
-            TypeError: The arguments do not fit the method, or cannot be pickled.
-            MailboxFull: On an event loop, when the actor has too many of our messages.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            MailboxFull: On an event loop, if the mailbox of the actor has no room for the message.
         """
         index = _random_index(len(self._mesh._targets))
         try:
@@ -328,23 +331,23 @@ class Endpoint(Generic[P, R]):
         return CallFuture(reply, self)
 
     def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls the replica of a service with the least load; on a mesh the same as `choose`."""
+        """Call the replica of a service with the least load; on a mesh, the same as `choose`."""
         return self.choose(*args, **kwargs)
 
     def fanout(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """Calls every replica of a service; on a mesh the same as `call`."""
+        """Call every replica of a service; on a mesh, the same as `call`."""
         return self.call(*args, **kwargs)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
-        """Calls every actor; gives futures in the order in which the answers come.
+        """Call every actor and return futures in the order in which the replies arrive.
 
-        Iterates with `for` and with `async for`; `with_ranks()` also gives the rank of each. On an
-        event loop, `for` never waits: it gives futures before their answers have come, to be
-        awaited in turn.
+        The result can be iterated with `for` and `async for`; `with_ranks()` also yields the rank
+        of each reply. On an event loop, `for` never waits: it yields futures before their replies
+        have arrived, to be awaited in order.
 
         Raises:
-            TypeError: The arguments do not fit the method, or cannot be pickled.
-            MailboxFull: On an event loop, when an actor has too many of our messages.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            MailboxFull: On an event loop, if the mailbox of an actor has no room for the message.
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
@@ -353,12 +356,12 @@ class Endpoint(Generic[P, R]):
         return stream_answers(reply, self)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Sends to every actor and waits for nothing; a failure there goes to the actor's owner.
+        """Send to every actor without waiting for replies; failures go to the owner of the actors.
 
         Raises:
-            TypeError: The arguments do not fit the method, or cannot be pickled.
-            MailboxFull: On an event loop, when an actor has too many of our messages.
-            MeshStopped: The mesh was stopped by this program.
+            TypeError: The arguments do not match the signature, or cannot be pickled.
+            MailboxFull: On an event loop, if the mailbox of an actor has no room for the message.
+            MeshStopped: This program has stopped the mesh.
         """
         try:
             self._send(self._mesh._targets, args, kwargs, 0)
@@ -366,10 +369,10 @@ class Endpoint(Generic[P, R]):
             call_by_layer(self, "broadcast", args, kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls every actor and gives the distributed tensor of what they return.
+        """Call every actor and return the distributed tensor of their results.
 
         Raises:
-            RuntimeError: No package that knows of tensors is installed.
+            RuntimeError: No installed package provides distributed tensors.
         """
         return call_by_layer(self, "rref", args, kwargs)  # type: ignore[no-any-return]
 
@@ -455,7 +458,7 @@ class Endpoint(Generic[P, R]):
 
 
 class _Arity:
-    """How many positional arguments a method takes: the check that every call pays for."""
+    """The number of positional arguments of a method, for the fast check on every call."""
 
     __slots__ = ("_least", "_most", "_skip")
 
@@ -478,7 +481,7 @@ class _Arity:
         return self._least <= count <= self._most
 
     def bind(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raises what a direct call of the method would raise."""
+        """Raise the `TypeError` that a direct call of the method would raise, if any."""
         from inspect import signature
 
         try:
@@ -494,11 +497,11 @@ def call_by_layer(
     kwargs: dict[str, Any],
     index: int | None = None,
 ) -> Any:
-    """Has the tensor layer make a call; of one actor, where there is an index.
+    """Delegate a call to the tensor layer; if an index is given, call only that actor.
 
     Raises:
-        RuntimeError: No package that knows of tensors is installed.
-        TypeError: The arguments do not fit the method, or the layer cannot send them.
+        RuntimeError: No installed package provides distributed tensors.
+        TypeError: The arguments do not match the signature, or the layer cannot send them.
     """
     if kwargs or not endpoint._arity.fits(len(args)):
         endpoint._arity.bind(endpoint._method, args, kwargs)
@@ -509,7 +512,7 @@ def call_by_layer(
     sender = endpoint.options()
     sender._options, sender._mesh = endpoint._options, mesh
     sender._meta = bytes([meta[0] | BY_LAYER]) + meta[1:]
-    # What is sent is the layer's and not what the method takes.
+    # The layer sends its own arguments, which the signature of the method does not describe.
     sender._arity = _Arity(0, sys.maxsize, 0)
     send = getattr(sender, {"rref": "call", "choose": "call_one"}.get(verb, verb))
     timeout = endpoint._options.timeout
@@ -527,7 +530,7 @@ def call_by_layer(
 
 
 def _random_index(count: int) -> int:
-    """Picks one of `count`; `random` is slow to import and seldom needed."""
+    """Pick one of `count` indexes; `random` is imported lazily because its import is slow."""
     from random import randrange
 
     return randrange(count)
@@ -536,15 +539,15 @@ def _random_index(count: int) -> int:
 def as_endpoint(
     method: Any, *, propagate: Any = None, explicit_response_port: bool = False
 ) -> Endpoint[..., Any]:
-    """Calls a method of a spawned mesh that its class does not mark as an endpoint.
+    """Make a method callable on a spawned mesh although its class does not mark it as an endpoint.
 
     Args:
         method: `mesh.method`, looked up on a mesh.
-        propagate: As for `endpoint`.
-        explicit_response_port: As for `endpoint`.
+        propagate: See `endpoint`.
+        explicit_response_port: See `endpoint`.
 
     Raises:
-        ValueError: It is not a method of a mesh.
+        ValueError: The argument is not an undecorated method of a mesh.
     """
     if not isinstance(method, UndecoratedMethod):
         raise ValueError(
@@ -561,7 +564,7 @@ def as_endpoint(
 
 
 class UndecoratedMethod:
-    """A method of an actor's class that is no endpoint, looked up on a mesh."""
+    """A method of an actor class that is not an endpoint, looked up on a mesh."""
 
     __slots__ = ("mesh", "method", "name")
 
@@ -581,7 +584,7 @@ class UndecoratedMethod:
 
 
 def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
-    """Gives what a name of the actor's class reads as on a mesh."""
+    """Return the value of an attribute of the actor class when it is looked up on a mesh."""
     if isinstance(found, EndpointProperty):
         flags = EXPLICIT_PORT if found.explicit_response_port else 0
         options = _DEFAULT_OPTIONS
@@ -601,18 +604,18 @@ def send(
     port: Port[R] | None = None,
     selection: Literal["all", "choose"] = "all",
 ) -> None:
-    """Sends a message whose answers, one for each actor, go to a port.
+    """Send a message whose replies, one per actor, go to a port.
 
     Args:
-        endpoint: What to call.
-        args: Its positional arguments.
-        kwargs: Its arguments by keyword.
-        port: Where answers go; nowhere when left out.
-        selection: All actors, or one picked at random.
+        endpoint: The endpoint to call.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        port: The port that receives the replies; None discards them.
+        selection: `"all"` actors, or `"choose"` for one picked at random.
 
     Raises:
-        ValueError: The selection is neither of the two.
-        TypeError: The arguments do not fit the method, or cannot be pickled.
+        ValueError: `selection` is neither `"all"` nor `"choose"`.
+        TypeError: The arguments do not match the signature, or cannot be pickled.
     """
     if selection not in ("all", "choose"):
         raise ValueError(f"selection {selection!r} is neither 'all' nor 'choose'")

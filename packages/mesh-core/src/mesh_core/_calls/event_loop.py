@@ -1,7 +1,8 @@
-"""Event loops: how one is woken by answers, and the one that async endpoints share.
+"""Event loops: how replies wake them, and the loop that all async endpoints share.
 
-A loop watches one descriptor. The core lists the ports that became ready behind it; the loop then
-calls whoever watches them. No thread of ours touches a loop from outside.
+A loop watches one file descriptor. The core lists the ports that became ready behind it, and the
+loop then runs the callbacks of those ports. Mesh never accesses a loop from another thread for
+this.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = ["LoopThread", "LoopWaker", "is_on_event_loop", "loop_thread", "waker_
 
 
 def is_on_event_loop() -> bool:
-    """Says whether this thread runs an event loop, without importing asyncio for the question."""
+    """Return whether this thread runs an event loop, without importing asyncio."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 class LoopWaker:
-    """Calls watchers of ports from within one event loop."""
+    """Runs callbacks for ready ports on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self.engine = engine
@@ -41,7 +42,7 @@ class LoopWaker:
         loop.add_reader(self._queue.fileno(), self._on_ready)
 
     def watch(self, port: int, callback: Callable[[], object]) -> None:
-        """Calls back once when something has come in on the port, soon if it is there already."""
+        """Call `callback` once, when a message arrives on the port or soon if one is queued."""
         callbacks = self._once.get(port)
         if callbacks is None:
             self._once[port] = [callback]
@@ -50,12 +51,12 @@ class LoopWaker:
         self.engine.notify(port, self._queue)
 
     def watch_always(self, port: int, callback: Callable[[], object]) -> None:
-        """Calls back whenever something has come in on the port."""
+        """Call `callback` whenever a message arrives on the port."""
         self._always[port] = callback
         self.engine.notify(port, self._queue)
 
     def forget(self, port: int) -> None:
-        """Calls nobody back for the port any more."""
+        """Remove all callbacks of the port."""
         self._once.pop(port, None)
         self._always.pop(port, None)
 
@@ -72,16 +73,16 @@ _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker] = WeakKeyDictio
 
 
 def waker_of(loop: asyncio.AbstractEventLoop, engine: Engine) -> LoopWaker:
-    """Gives the waker of a loop for the ports of an engine; to be called from within the loop."""
+    """Return the waker of a loop for the ports of an engine; call it on the loop."""
     waker = _wakers.get(loop)
     if waker is None or waker.engine is not engine:
-        # The loop keeps an older one for what is left of an older job.
+        # The loop keeps the previous waker for the remaining futures of a previous job.
         waker = _wakers[loop] = LoopWaker(loop, engine)
     return waker
 
 
 class LoopThread:
-    """The event loop that all async endpoints of this process run on."""
+    """The event loop on which all async endpoints of this process run."""
 
     def __init__(self) -> None:
         import asyncio
@@ -97,13 +98,13 @@ class LoopThread:
         self.loop.run_forever()
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> ThreadFuture[Any]:
-        """Runs a coroutine there, from any thread."""
+        """Run a coroutine on the loop, from any thread."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def call(self, callback: Callable[..., object], *args: Any) -> None:
-        """Calls a function there, from any thread."""
+        """Call a function on the loop, from any thread."""
         self.loop.call_soon_threadsafe(callback, *args)
 
 
@@ -112,7 +113,7 @@ _thread: LoopThread | None = None
 
 
 def loop_thread() -> LoopThread:
-    """Gives the loop of this process, starting it on first use."""
+    """Return the event loop of this process; start it on first use."""
     global _thread
     with _lock:
         if _thread is None:

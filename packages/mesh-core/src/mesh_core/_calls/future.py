@@ -1,8 +1,8 @@
-"""Futures: waited for by threads, awaited by event loops.
+"""Futures, which threads can wait for and event loops can await.
 
-A future is a view of a port where answers come in. Nothing runs to complete it: the thread that
-waits reads the links itself, and an event loop is woken through a descriptor of its own. Values are
-unpickled by whoever asks for them.
+A future is a view of a port on which replies arrive. No code runs in the background to complete it:
+a waiting thread reads the connections itself, and an event loop is woken through a dedicated file
+descriptor. The thread that requests a value unpickles it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ __all__ = ["CallFuture", "Future", "GatherFuture", "checked_timeout"]
 
 R = TypeVar("R")
 _PENDING, _VALUE, _ERROR = range(3)
-# How often a thread looks whether another one, which has the answers, is done with them.
+# How often a thread checks whether another thread that took the replies has processed them.
 _SETTLE_PAUSE_S = 0.0002
 
 
 class Future(Generic[R]):
-    """A value that is on its way.
+    """A value that becomes available later.
 
-    `get()` blocks this thread; `await` suspends this task. Both may be used any number of times.
+    `get()` blocks the current thread; `await` suspends the current task. Both may be used any
+    number of times, on any thread.
     """
 
     __slots__ = ("__weakref__", "_outcome", "_state", "_traceback", "_watchers")
@@ -52,16 +53,16 @@ class Future(Generic[R]):
         raise TypeError("futures are made by calls: use mesh.endpoint.call(...)")
 
     def get(self, timeout: float | None = None) -> R:
-        """Waits for the value.
+        """Wait for the value.
 
         Args:
-            timeout: Seconds to wait; the call goes on when they are over, and `get` may be called
-                again.
+            timeout: Maximum time to wait, in seconds. When it expires, the call continues, and
+                `get` may be called again. By default there is no limit.
 
         Raises:
-            TimeoutError: The time is over.
+            TimeoutError: The timeout expired.
             ValueError: The timeout is negative or not finite.
-            MeshError: The call failed; a remote exception is an instance of its own type too.
+            MeshError: The call failed; a remote exception is also an instance of its original type.
         """
         if timeout is not None:
             checked_timeout(timeout)
@@ -74,10 +75,10 @@ class Future(Generic[R]):
     result = get
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits, and gives the exception that `get` would raise, or None.
+        """Wait, and return the exception that `get` would raise, or None.
 
         Raises:
-            TimeoutError: The time is over.
+            TimeoutError: The timeout expired.
         """
         if timeout is not None:
             checked_timeout(timeout)
@@ -86,16 +87,16 @@ class Future(Generic[R]):
         return self._outcome if self._state == _ERROR else None
 
     def done(self) -> bool:
-        """Says whether `get` would return or raise at once."""
+        """Return whether `get` would return or raise immediately."""
         if self._state == _PENDING:
             self._poll()
         return self._state != _PENDING
 
     def cancel(self) -> bool:
-        """Gives the call up, here and where it runs.
+        """Cancel the call, here and at the actor.
 
-        A queued message is taken back; a running `async` endpoint is cancelled; a running plain one
-        gets `CallCancelled` raised at its next bytecode. Afterwards `get` raises `CallCancelled`.
+        A queued message is removed, a running `async` endpoint is cancelled, and a running plain
+        endpoint gets `CallCancelled` at its next bytecode. Afterwards `get` raises `CallCancelled`.
 
         Returns:
             Whether the future was still pending.
@@ -110,9 +111,10 @@ class Future(Generic[R]):
         return self.done() and isinstance(self._outcome, CallCancelled)
 
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
-        """Calls back with this future when it is done, from a thread of Mesh's.
+        """Call `callback` with this future when it is done, on a thread of Mesh.
 
-        What asyncio itself registers, as `asyncio.wait` does, is called on its event loop.
+        Callbacks that asyncio itself registers, for example in `asyncio.wait`, run on their event
+        loop.
         """
         if self.done():
             callback(self)
@@ -136,7 +138,7 @@ class Future(Generic[R]):
         loop_thread().submit(drive())
 
     def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
-        """Drop a callback that was not called yet; return how often it was registered."""
+        """Remove a callback that was not called yet; return how often it was registered."""
         waiting = _callbacks.get(self, [])
         count = waiting.count(callback)
         for _ in range(count):
@@ -144,10 +146,10 @@ class Future(Generic[R]):
         return count
 
     def as_asyncio(self) -> asyncio.Future[R]:
-        """Gives an asyncio future of the running loop with the same outcome.
+        """Return an asyncio future of the running loop with the same outcome.
 
         Raises:
-            RuntimeError: No event loop runs in this thread.
+            RuntimeError: No event loop is running in this thread.
         """
         import asyncio
 
@@ -181,14 +183,14 @@ class Future(Generic[R]):
     def _start(self) -> None:
         self._state = _PENDING
         self._outcome: Any = None
-        # Futures of event loops that are done when this one is.
+        # Futures of event loops that complete together with this one.
         self._watchers: list[asyncio.Future[None]] | None = None
 
     def _settle(self, state: int, outcome: Any) -> None:
         if self._state != _PENDING:
             return
         if state == _ERROR:
-            # Each raise adds to the traceback: it begins anew from what it is now.
+            # Each raise extends the traceback, so `get` restores the original one every time.
             self._traceback = outcome.__traceback__
         self._outcome = outcome
         self._state = state
@@ -198,12 +200,12 @@ class Future(Generic[R]):
             self._watchers = None
 
     async def _settled(self) -> None:
-        """Waits from an event loop, and raises nothing."""
+        """Wait on an event loop until the future is done, without raising its exception."""
         if not self.done():
             await self._ready()
 
     def _ready(self) -> asyncio.Future[None]:
-        """An asyncio future of the running loop that is done when this one is."""
+        """Return an asyncio future of the running loop that completes together with this one."""
         import asyncio
 
         try:
@@ -215,37 +217,37 @@ class Future(Generic[R]):
         if watchers is None:
             self._watchers = [watcher]
         else:
-            # Those that were given up, by a timeout say, need not be remembered.
+            # Remove watchers that were abandoned, for example because of a timeout.
             watchers[:] = [other for other in watchers if not other.done()]
             watchers.append(watcher)
         self._watch(loop)
         if self._state != _PENDING:
-            # Another thread has settled it, perhaps before it saw the watcher.
+            # Another thread settled the future, perhaps before it could see the watcher.
             _finish(watcher)
         return watcher
 
     def _begin_wait(self) -> Wait | None:
-        """Called before a task begins to wait; what it gives is ended when the task goes on."""
+        """Register the wait of a task; the task passes the result to `end_wait` when it resumes."""
         return None
 
     def _wait(self, timeout: float | None) -> None:
-        """Blocks until settled, or raises TimeoutError."""
+        """Block until the future is settled, or raise TimeoutError."""
         raise NotImplementedError
 
     def _poll(self) -> None:
-        """Settles if that needs no waiting."""
+        """Settle the future if this is possible without waiting."""
         raise NotImplementedError
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Has `_poll` called from the loop when there is something to settle with."""
+        """Arrange that the loop calls `_poll` when a result may be available."""
         raise NotImplementedError
 
     def _give_up(self) -> bool:
-        """Tells the other side that nobody waits any more; false when it is too late for that."""
+        """Cancel the work on the other side; return False if it is too late."""
         raise NotImplementedError
 
 
-# What is to be called when futures are done, in the order of registration.
+# Callbacks of pending futures, in the order of registration.
 _callbacks: WeakKeyDictionary[Future[Any], list[Callable[[Future[Any]], object]]] = (
     WeakKeyDictionary()
 )
@@ -254,7 +256,7 @@ _callbacks: WeakKeyDictionary[Future[Any], list[Callable[[Future[Any]], object]]
 def _on_own_loop(
     callback: Callable[[Future[Any]], object],
 ) -> Callable[[Future[Any]], object]:
-    """Gives what calls a callback from any thread; asyncio's own are for its loop alone."""
+    """Return a function that runs a callback from any thread; asyncio's own need their loop."""
     if not str(getattr(callback, "__module__", "")).startswith("asyncio."):
         return callback
     import asyncio
@@ -262,7 +264,7 @@ def _on_own_loop(
     loop = asyncio.get_running_loop()
 
     def call(future: Future[Any]) -> None:
-        # A closed loop waits for nothing any more.
+        # A closed loop waits for nothing.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(callback, future)
 
@@ -270,7 +272,7 @@ def _on_own_loop(
 
 
 def _wake(watcher: asyncio.Future[None]) -> None:
-    """Finishes the future of a loop, from whatever thread."""
+    """Complete the future of a loop, from any thread."""
     import asyncio
 
     loop = watcher.get_loop()
@@ -280,7 +282,7 @@ def _wake(watcher: asyncio.Future[None]) -> None:
     try:
         loop.call_soon_threadsafe(_finish, watcher)
     except RuntimeError:
-        # The loop is closed: nobody awaits there any more.
+        # The loop is closed, so no task awaits the future.
         return
 
 
@@ -290,7 +292,7 @@ def _finish(watcher: asyncio.Future[None]) -> None:
 
 
 class CallFuture(Future[R]):
-    """The answer of one actor."""
+    """The reply of one actor."""
 
     __slots__ = ("_endpoint", "_hold", "_reply")
 
@@ -300,7 +302,8 @@ class CallFuture(Future[R]):
         self._watchers = None
         self._reply = reply
         self._endpoint = endpoint
-        # No `__del__`: an exception of a signal handler, `KeyboardInterrupt` say, gets lost in one.
+        # No `__del__`: an exception of a signal handler, such as `KeyboardInterrupt`, would be lost
+        # in it.
         self._hold = endpoint._mesh._runtime.engine.hold(reply) if reply else None
 
     def _wait(self, timeout: float | None) -> None:
@@ -331,7 +334,7 @@ class CallFuture(Future[R]):
 
     def _take(self, answers: list[Message]) -> None:
         if not answers:
-            # Another thread has taken the answers, or given them up, and is about to settle.
+            # Another thread has taken the replies, or cancelled the call, and is about to settle.
             while self._state == _PENDING:
                 time.sleep(_SETTLE_PAUSE_S)
             return
@@ -351,7 +354,7 @@ class CallFuture(Future[R]):
         return None if waiter() is None else begin_wait(self)
 
     def _fail(self, error: BaseException) -> None:
-        """Ends the call with an error of this side's, if it has not ended."""
+        """Cancel the call and fail the future, unless the call has already ended."""
         if self._give_up():
             self._settle(_ERROR, error)
 
@@ -366,7 +369,7 @@ class CallFuture(Future[R]):
 
 
 class GatherFuture(CallFuture[ValueMesh[R]]):
-    """The answers of all actors, by rank."""
+    """The replies of all actors, by rank."""
 
     __slots__ = ("_return_exceptions",)
 
@@ -390,17 +393,18 @@ class GatherFuture(CallFuture[ValueMesh[R]]):
         endpoint = self._endpoint
 
         def value_at(message: Message) -> Any:
-            # Knows the endpoint and not the future, which would keep the values alive in a circle.
+            # Capture the endpoint instead of the future, which would keep the values alive in a
+            # cycle.
             return error_of(message, endpoint) if message.code else value_of(message)
 
         self._settle(_VALUE, ValueMesh(region, by_rank, decode=value_at))
 
 
 def checked_timeout(timeout: float) -> float:
-    """Gives the timeout back.
+    """Validate a timeout and return it.
 
     Raises:
-        ValueError: It is negative or not finite.
+        ValueError: The timeout is negative or not finite.
     """
     if not (timeout >= 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")

@@ -1,7 +1,7 @@
-"""Who has, or is to get, the ports that this process waits for.
+"""Registry of the processes that hold, or will receive, the ports that this process waits for.
 
-Kept in the process that waits: the one with the receiver of a channel, or the one whose endpoint
-was called and has handed its response port on.
+The waiting process keeps the registry: either it has the receiver of a channel, or one of its
+endpoints was called and has sent its response port to another process.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ __all__ = [
     "ports_sent",
 ]
 
-#: The meta of a message that says that one who could send to a channel is dead.
+#: Metadata of a message that reports the death of a process that could send to a channel.
 DEATH_META = b"D"
 
-# Who holds ports of the channels of this process: port -> process -> how many.
+# Holders of the ports of the channels of this process: port -> process -> number of copies.
 holders: dict[int, dict[int, int]] = {}
 
 
-# Addresses of ports in messages that have not arrived, by the number of the transit and the process
-# that the message goes to.
+# Addresses of ports in messages that have not arrived, by transit number and receiving process.
 _coming: dict[tuple[int, int], Address] = {}
-# Ports that have arrived before their sender's word that it has sent them; the oldest go first.
+# Ports that arrived before the sender's report that it sent them; the oldest are evicted first.
 _early: dict[tuple[int, int], None] = {}
 _EARLY_LEN_MAX = 4096
 
 
 def ports_sent(labels: list[Label], procs: list[int]) -> None:
-    """Ports that this process waits for are about to be sent to others, or to itself."""
+    """Record that ports this process waits for are about to be sent to these processes."""
     engine = runtime().engine
     for serial, address in labels:
         for proc in procs:
@@ -60,14 +59,14 @@ def ports_sent(labels: list[Label], procs: list[int]) -> None:
 
 
 def ports_recalled(labels: list[Label], procs: list[int]) -> None:
-    """They were not sent."""
+    """Record that these ports were not sent."""
     for serial, _address in labels:
         for proc in procs:
             _coming.pop((serial, proc), None)
 
 
 def ports_dropped(labels: list[Label], procs: list[int]) -> None:
-    """Nobody will load the message that had them."""
+    """Record that the message with these ports was dropped before it was unpickled."""
     reason = "the message that carried the port was dropped before it was taken"
     body = FailureDetail(0, PROC_DIED, {"reason": reason}).encode()
     for serial, _address in labels:
@@ -78,7 +77,7 @@ def ports_dropped(labels: list[Label], procs: list[int]) -> None:
 
 
 def arrived(serial: int, proc: int) -> None:
-    """A process has loaded a port."""
+    """Record that a process has unpickled a port."""
     if _coming.pop((serial, proc), None) is None:
         _early[serial, proc] = None
         while len(_early) > _EARLY_LEN_MAX:
@@ -86,7 +85,7 @@ def arrived(serial: int, proc: int) -> None:
 
 
 def port_held(proc: int, port: int, serial: int) -> None:
-    """A process has got a port of a channel of ours."""
+    """Record that a process has received a port of a channel of this process."""
     arrived(serial, proc)
     held = holders.get(port)
     if held is not None:
@@ -95,7 +94,7 @@ def port_held(proc: int, port: int, serial: int) -> None:
 
 
 def port_released(proc: int, port: int) -> None:
-    """A process has let go of one."""
+    """Record that a process has released a port of a channel of this process."""
     held = holders.get(port)
     if held is not None and proc in held:
         held[proc] -= 1
@@ -103,24 +102,24 @@ def port_released(proc: int, port: int) -> None:
             del held[proc]
 
 
-# Who has been handed ports that callers of this process's endpoints wait for: process -> addresses.
+# Response ports of this process's endpoints that other processes hold: process -> addresses.
 _handed_on: dict[int, set[Address]] = {}
 
 
 def answer_port_held(proc: int, address: Address, serial: int) -> None:
-    """A process has got a port that an actor here was to answer on."""
+    """Record that a process has received the response port of an actor of this process."""
     arrived(serial, proc)
     _handed_on.setdefault(proc, set()).add(tuple(address))
     runtime().engine.watch(proc)
 
 
 def answer_port_released(proc: int, address: Address) -> None:
-    """A process has answered on one."""
+    """Record that a process has replied on such a response port."""
     _handed_on.get(proc, set()).discard(tuple(address))
 
 
 def holder_died(proc: int, body: bytes) -> None:
-    """A process has died: who waits for a port that it held, or was to get, is told."""
+    """Notify every waiter for a port that a dead process held or was about to receive."""
     lost = set(_handed_on.pop(proc, ()))
     me = runtime().me
     lost |= {(me, port) for port, held in list(holders.items()) if held.pop(proc, 0)}
@@ -131,12 +130,12 @@ def holder_died(proc: int, body: bytes) -> None:
 
 
 def _address_of(label: Address) -> Address:
-    """Gives the address in a label: of a channel two numbers, of an answer five."""
+    """Return the address in a label: two numbers for a channel, five for a response port."""
     return label[:2] if not any(label[2:]) else label
 
 
 def _lose(label: Address, body: bytes) -> None:
-    """Nothing comes any more from one that had, or was to get, a port: who waits is told."""
+    """Notify the waiter that one holder, or expected holder, of a port is lost."""
     engine = runtime().engine
     address = _address_of(label)
     if len(address) > 2:

@@ -1,8 +1,9 @@
-"""Ports in messages that have not arrived: who waits for one hears when such a message is dropped.
+"""Tracking of ports in messages in transit, so that waiters learn of dropped messages.
 
-A pickled port carries a label, bytes that can be found without loading the pickle. The sender of a
-message tells the process that waits for the port which processes the message goes to. Each of them
-says when the port has arrived. What dies before that, or drops the message, will never send.
+A pickled port carries a label: bytes that can be found without unpickling. The sender of a message
+notifies the process that waits for the port of the processes that the message goes to. Each of
+those processes reports the arrival of the port. A process that dies before that, or that drops the
+message, will never send on the port.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Label", "drop_ports", "labelled", "note_ports", "recall_ports"]
 
-#: The number of the transit, then the address of the port: five numbers, the first of which is the
-#: process that waits for it.
+#: The transit number, then the address of the port: five numbers, the first of which is the process
+#: that waits for the port.
 _LABEL = Struct("<6Q")
-#: What an agent is told, done in this process.
+#: Handlers of the agent's methods, for direct calls within this process.
 _HERE = {
     "ports_sent": ports_sent,
     "ports_recalled": ports_recalled,
@@ -41,14 +42,14 @@ def labelled(address: Sequence[int]) -> bytes:
     """Return a new label for a port, to be pickled with it.
 
     Args:
-        address: Up to five numbers; the first is the process that waits for what is sent to it.
+        address: Up to five numbers; the first is the process that waits for messages to the port.
     """
     numbers = [*address, 0, 0, 0, 0, 0][:5]
     return PORT_MARK + _LABEL.pack(next(_serials), *numbers)
 
 
 def serial_of(label: bytes) -> int:
-    """Return the number of the transit that a label was made for."""
+    """Return the transit number of a label."""
     serial: int = _LABEL.unpack_from(label, len(PORT_MARK))[0]
     return serial
 
@@ -66,13 +67,13 @@ def labels_in(body: bytes) -> list[Label]:
 
 
 def note_ports(body: bytes, targets: Targets | Sequence[tuple[int, int]]) -> None:
-    """Tell those who wait for the ports in a message which processes it is about to be sent to."""
+    """Notify the waiters for the ports in a message of the processes it is about to be sent to."""
     if PORT_MARK in body:
         _tell("ports_sent", body, _procs_of(targets))
 
 
 def recall_ports(body: bytes, targets: Targets | Sequence[tuple[int, int]]) -> None:
-    """Take back `note_ports`: the message was not sent."""
+    """Revoke `note_ports`, because the message was not sent."""
     if PORT_MARK in body:
         _tell("ports_recalled", body, _procs_of(targets))
 
@@ -82,20 +83,20 @@ def _procs_of(targets: Targets | Sequence[tuple[int, int]]) -> list[int]:
 
 
 def drop_ports(message: Message) -> None:
-    """Tell those who wait for the ports in a message that nobody will load it."""
+    """Notify the waiters for the ports in a message that it was dropped."""
     if PORT_MARK in message.body:
         _tell("ports_dropped", message.body, [message.address()[0]])
 
 
 def _tell(method: str, body: bytes, procs: list[int]) -> None:
-    """Pass the labels of a message on to the processes that wait for their ports."""
+    """Pass the labels of a message to the processes that wait for their ports."""
     current = runtime()
     waiting: dict[int, list[Label]] = {}
     for serial, address in labels_in(body):
         waiting.setdefault(address[0], []).append((serial, address))
     for proc, labels in waiting.items():
         if proc == current.me:
-            # At once: the message that follows may arrive before the agent has looked.
+            # Call the handler directly, because the next message may arrive before the agent runs.
             _HERE[method](labels, procs)
         else:
             current.tell_agent(proc, method, labels, procs)

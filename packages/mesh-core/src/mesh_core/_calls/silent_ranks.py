@@ -1,4 +1,4 @@
-"""Who has not answered when a bounded wait ends, and what is known of the cause."""
+"""Description of the ranks that did not reply within a timeout, and the known reasons."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_silent"]
 
-# How long the agents of hosts may take to say what is known there.
+# Time limit for the agents of hosts to report the state of their processes.
 _LIMIT_S = 0.5
-# Waits that are shorter than this are polls: they are not made longer to say more.
+# Shorter waits count as polls, and no diagnosis prolongs them.
 _POLL_S = 0.1
 _NAMED_MAX = 3
 
 _Condition = tuple[str, str]
-"""Which process it is, and what it does or has not done."""
+"""The process, and its state or missing reply, as two texts."""
 
 
 def describe_silent(mesh: Any, reply: int, timeout_s: float | None) -> str:
-    """Describes who has not answered a call, for the end of an error message.
+    """Describe the processes that have not replied to a call, for the end of an error message.
 
     Args:
-        mesh: What was called.
-        reply: The port of the answers.
-        timeout_s: How long the caller has waited.
+        mesh: The mesh that was called.
+        reply: The port on which the replies arrive.
+        timeout_s: How long the caller has waited, in seconds.
 
     Returns:
-        Text that begins with a colon; empty when nobody can be named.
+        Text that begins with a colon; empty if no process can be named.
     """
     if timeout_s is None or timeout_s < _POLL_S:
         return ""
@@ -57,7 +57,7 @@ def _text(mesh: Any, proc: int, condition: _Condition) -> str:
 
 
 def _conditions_of(current: Runtime, procs: list[int]) -> dict[int, _Condition]:
-    """Asks the agents of all hosts at the same time."""
+    """Query the agents of all hosts in parallel."""
     slots: dict[int, list[int]] = {}
     for proc in procs:
         slots.setdefault(proc >> 32, []).append(proc & 0xFFFF_FFFF)

@@ -1,7 +1,7 @@
-"""Streams: the answers of one call, in the order in which they come.
+"""Streams: the replies of one call, in the order in which they arrive.
 
-A thread waits for the next answer before it gets a future. On an event loop, which must not wait,
-the future comes first, and is the next answer once that has come.
+A thread waits for the next reply before it gets a future. An event loop must not wait, so there the
+future is created first and completes with the next reply to arrive.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 class AnswerStream(Generic[R]):
-    """The answers of a call in the order in which they come."""
+    """The replies of a call in the order in which they arrive."""
 
     __slots__ = (
         "_answers",
@@ -51,10 +51,10 @@ class AnswerStream(Generic[R]):
         self._engine = endpoint._mesh._runtime.engine
         self._hold = self._engine.hold(reply)
         self._left = len(endpoint._mesh._targets)
-        # What has come and was not given away yet, last first.
+        # Replies that have arrived and were not yielded yet, in reverse order.
         self._answers: list[Message] = []
         self._lock = RLock()
-        # Futures that were given away before their answers have come.
+        # Futures that were yielded before their replies arrived.
         self._promised: deque[PromisedFuture[R]] = deque()
 
     def __len__(self) -> int:
@@ -77,10 +77,10 @@ class AnswerStream(Generic[R]):
         return self._pop()
 
     def _wait(self, timeout: float | None) -> bool:
-        """Blocks until an answer has come; False when the time is over.
+        """Block until a reply has arrived; return False if the timeout expires first.
 
         Raises:
-            DeadlockError: None can ever come.
+            DeadlockError: No reply can ever arrive.
         """
         engine, reply = self._engine, self._reply
         answers = (
@@ -95,7 +95,7 @@ class AnswerStream(Generic[R]):
         return True
 
     def _keep_promises(self) -> None:
-        """Settles promised futures with what has come, without waiting."""
+        """Settle promised futures with the replies that have arrived, without waiting."""
         engine, reply = self._engine, self._reply
         with self._lock:
             while self._promised:
@@ -106,7 +106,7 @@ class AnswerStream(Generic[R]):
                 self._promised.popleft()._take([self._answers.pop()])
 
     def _arrived(self) -> None:
-        """Settles promised futures from within an event loop, and is called again for the rest."""
+        """Settle promised futures on an event loop, and register again if any are left."""
         self._keep_promises()
         if self._promised:
             import asyncio
@@ -125,7 +125,7 @@ class AnswerStream(Generic[R]):
         return Point(message.rank, Extent(region.labels, region.sizes)), future
 
     def with_ranks(self) -> RankedStream[R]:
-        """Iterates over pairs of the answering rank and its future."""
+        """Return an iterator over pairs of the replying rank and its future."""
         return RankedStream(self)
 
     async def _next_async(self) -> tuple[Point, Future[R]]:
@@ -150,9 +150,9 @@ class AnswerStream(Generic[R]):
 
 
 class PromisedFuture(CallFuture[R]):
-    """The next answer of a stream to come, for an event loop that must not wait for it.
+    """The next reply of a stream to arrive, for an event loop that must not wait for it.
 
-    Futures of one stream take answers in the order in which they were given away.
+    Futures of one stream get replies in the order in which the futures were yielded.
     """
 
     __slots__ = ("_stream",)
@@ -185,7 +185,7 @@ class PromisedFuture(CallFuture[R]):
         self._stream._watch(loop)
 
     def _give_up(self) -> bool:
-        """Leaves the answer to the next future of the stream."""
+        """Leave the reply to the next future of the stream."""
         stream = self._stream
         with stream._lock:
             if self not in stream._promised:
@@ -196,7 +196,7 @@ class PromisedFuture(CallFuture[R]):
 
 
 class RankedStream(Generic[R]):
-    """As `AnswerStream`, with the rank of each answer."""
+    """Like `AnswerStream`, with the rank of each reply."""
 
     __slots__ = ("_stream",)
 
@@ -224,13 +224,13 @@ class RankedStream(Generic[R]):
 
 
 def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any]:
-    """Turns the answers of a call into a stream."""
+    """Create a stream of the replies of a call."""
     endpoint._mesh._runtime.engine.set_stream(reply)
     return AnswerStream(reply, endpoint)
 
 
 def _arrival(loop: asyncio.AbstractEventLoop, engine: Engine, reply: int) -> asyncio.Future[None]:
-    """Gives a future of the loop that is done when an answer has come in."""
+    """Return a future of the loop that completes when a reply has arrived."""
     arrived: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:

@@ -1,9 +1,9 @@
-"""Which task of an event loop cannot go on before which other one has ended.
+"""Dependencies between the tasks of an event loop: which task waits for which other task.
 
-asyncio says so of a task that awaits another one, and of `gather`. A `TaskGroup`, `wait` and
-`shield` await a future of their own, and have it completed by callbacks of the tasks: those are
-looked at. What is not recognised, in a newer Python say, counts as not awaited: a deadlock is then
-missed, and none is seen where there is none.
+asyncio exposes this for a task that awaits another task and for `gather`. A `TaskGroup`, `wait` and
+`shield` await an internal future that callbacks of the tasks complete, so this module inspects
+those callbacks. A construct that it does not recognize, for example in a newer Python, counts as
+not awaited: a deadlock is then missed, but none is reported wrongly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TASKS_MAX = 256
 
 
 def is_awaited_by(root: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:
-    """Says whether a task cannot go on before another one has ended, or is that one."""
+    """Return whether `root` is `task`, or cannot continue until `task` has ended."""
     left: list[Any] = [root]
     for _ in range(_TASKS_MAX):
         if not left:
@@ -38,7 +38,7 @@ def is_awaited_by(root: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:
 
 
 def _is_completed_by(awaited: Any, task: Any) -> bool:
-    """Says whether a future is completed only when a task has ended, by a callback of that."""
+    """Return whether a future is completed by a callback of a task, when that task ends."""
     callbacks = getattr(task, "_callbacks", None) or ()
     return any(_completes(callback, awaited) for callback, _ in tuple(callbacks))
 

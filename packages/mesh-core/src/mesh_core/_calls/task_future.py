@@ -1,4 +1,4 @@
-"""Futures of what processes are asked besides endpoints: to be ready, to stop."""
+"""Futures of requests to processes other than endpoint calls: to become ready, or to stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["AgentFuture", "EndFuture", "HostStopFuture", "ReadyFuture", "StopFut
 
 
 class _Question:
-    """Stands where an endpoint would, in the texts of errors."""
+    """Substitute for an `Endpoint` in error messages about such requests."""
 
     __slots__ = ("_mesh", "_options", "name")
 
@@ -37,7 +37,7 @@ class _Question:
 
 
 class AgentFuture(CallFuture[Any]):
-    """Answers of all ranks, of which only failures count."""
+    """Replies of the agents of all ranks; only failures matter."""
 
     __slots__ = ("_is_value", "_settled_value")
 
@@ -55,7 +55,8 @@ class AgentFuture(CallFuture[Any]):
         self._is_value = is_value
 
     def _wait(self, timeout: float | None) -> None:
-        # Agents answer on threads of their own, so an actor may wait for them whatever it serves.
+        # Agents reply on separate threads, so an actor may wait for them while it serves any
+        # message.
         answers = self._engine.wait(self._reply, timeout)
         if answers is None:
             silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
@@ -85,9 +86,10 @@ class AgentFuture(CallFuture[Any]):
 
 
 class ReadyFuture(AgentFuture):
-    """Done when `bootstrap` or `__init__` has ended everywhere.
+    """Completes when `bootstrap` or `__init__` has ended on every rank.
 
-    Both may wait for the actor that waits here: such a circle fails, as one of calls does.
+    Both may wait for the actor that waits for this future. Such a cycle raises an error, like a
+    cycle of calls.
     """
 
     __slots__ = ()
@@ -96,7 +98,7 @@ class ReadyFuture(AgentFuture):
 
 
 class HostStopFuture(AgentFuture):
-    """How processes have ended that their hosts were told to stop: with a dead host, they have."""
+    """Outcome of stopping processes through their hosts; a dead host counts as stopped."""
 
     __slots__ = ()
 
@@ -105,16 +107,17 @@ class HostStopFuture(AgentFuture):
 
 
 class StopFuture(AgentFuture):
-    """How the actors of a mesh have ended that was told to stop.
+    """Outcome of stopping the actors of a mesh.
 
-    A failure counts if the owner, who stops the mesh, had not heard of it when it did so.
+    A failure is raised only if the owner, which stops the mesh, was not notified of it before the
+    stop.
     """
 
     __slots__ = ("_is_forced",)
 
     def __init__(self, reply: int, mesh: Any, *, is_forced: bool = False) -> None:
         super().__init__(reply, mesh, "stop")
-        # Their processes end with them, so nothing is left of what takes too long.
+        # Whether the processes exit with their actors, so that late actors leave nothing behind.
         self._is_forced = is_forced
 
     def _error_in(self, message: Message) -> BaseException | None:
@@ -141,7 +144,7 @@ class StopFuture(AgentFuture):
 
 
 class EndFuture(Future[None]):
-    """Done when all of its parts are; then calls back, once."""
+    """Completes when all of its parts are done, and then calls `on_end` once."""
 
     __slots__ = ("_on_end", "_ownership", "_parts", "_task")
 
@@ -159,14 +162,14 @@ class EndFuture(Future[None]):
             self._finish()
 
     def get(self, timeout: float | None = None) -> None:
-        """As every future's; what it raises is told to nobody else."""
+        """See `Future.get`; a failure that it raises is not reported to anyone else."""
         self.exception(timeout)
         super().get()
 
     result = get
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As every future's; what it gives is told to nobody else."""
+        """See `Future.exception`; a failure that it returns is not reported to anyone else."""
         error = super().exception(timeout)
         self._give()
         return error
@@ -178,7 +181,7 @@ class EndFuture(Future[None]):
             self._give()
 
     def outcome(self) -> BaseException | None:
-        """Waits, and gives the error to who will tell it to somebody."""
+        """Wait and return the error without marking it as observed; the caller must report it."""
         return super().exception()
 
     def _give(self) -> None:
@@ -226,12 +229,12 @@ class EndFuture(Future[None]):
             self._settle(_VALUE, None)
 
     def _give_up(self) -> bool:
-        # What ends is not brought back.
+        # A stop cannot be cancelled.
         return False
 
 
 def _failures_of(error: BaseException) -> tuple[tuple[Any, BaseException], ...]:
-    """Gives the errors of all ranks of what one of them stands for, with where they were."""
+    """Return the failures of all ranks that an error represents, with their positions."""
     found: tuple[tuple[Any, BaseException], ...] = error.__dict__.get(
         "_mesh_failures", ((None, error),)
     )

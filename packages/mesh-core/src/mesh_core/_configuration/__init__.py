@@ -1,1 +1,1 @@
-"""Settings, from code, a file or the environment."""
+"""Settings from code, a file or the environment."""

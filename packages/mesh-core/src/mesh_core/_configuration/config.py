@@ -1,14 +1,15 @@
-"""Settings: one typed object made of layers, of which the program's own words come last and win.
+"""Configuration: a typed object that is merged from layers.
 
-From the weakest to the strongest:
+The layers, from the lowest precedence to the highest:
 
-1. the defaults,
-2. the `[core]` table of the file that `MESH_CONFIG` names,
-3. the environment (`MESH_MAILBOX_LEN_MAX=100`),
-4. in a process that Mesh started: what was in force where it was spawned,
-5. `configure(...)`, for the whole process,
-6. `with configured(...)`, for what runs inside: this thread or task, and the tasks it starts,
-7. what a call says of itself (`mesh.step.options(timeout=2)`), which is not kept here.
+1. The defaults.
+2. The `[core]` table of the file that `MESH_CONFIG` names.
+3. Environment variables (`MESH_MAILBOX_LEN_MAX=100`).
+4. In a process that Mesh started: the effective settings of the process that spawned it. They
+   replace the file and the environment.
+5. `configure(...)`, which applies to the whole process.
+6. `with configured(...)`, which applies to the block: its thread or task, and the tasks it starts.
+7. The options of a call (`mesh.step.options(timeout=2)`), which this module does not store.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _TABLE = "core"
 
 
 class Config:
-    """The settings in force, as attributes; never changes.
+    """The effective settings, as attributes of an immutable object.
 
     `dict(config)` and `config["mailbox_len_max"]` work too.
     """
@@ -81,17 +82,17 @@ class Config:
         unresponsive_timeout_s: float
 
     def __init__(self, **settings: Unpack[Settings]) -> None:
-        """Takes the defaults for what is not given.
+        """Create a configuration; settings that are not given have their defaults.
 
         Raises:
-            ConfigError: A setting is unknown, or a value is not one that it takes.
+            ConfigError: A setting is unknown, or a value is invalid.
         """
         given = _read(settings)
         for name, setting in SETTINGS.items():
             object.__setattr__(self, name, given.get(name, setting.default))
 
     def as_mapping(self) -> dict[str, Any]:
-        """Gives the settings as plain data, for `from_mapping` in another process."""
+        """Return the settings as plain data, for `from_mapping` in another process."""
         mapping = dict(self)
         if self.log_dir is not None:
             mapping["log_dir"] = str(self.log_dir)
@@ -99,15 +100,15 @@ class Config:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Makes the settings again that `as_mapping` gave.
+        """Create a configuration from the result of `as_mapping`.
 
         Raises:
-            ConfigError: A setting is unknown, or a value is not one that it takes.
+            ConfigError: A setting is unknown, or a value is invalid.
         """
         return cls(**mapping)
 
     def keys(self) -> Iterator[str]:
-        """Gives the names of all settings."""
+        """Return the names of all settings."""
         return iter(SETTINGS)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -139,10 +140,10 @@ class Config:
 
 
 def effective() -> Config:
-    """Gives the settings in force here.
+    """Return the effective settings in the current context.
 
     Raises:
-        ConfigError: The file or the environment, which are read on first use, say what cannot be.
+        ConfigError: The file or the environment, which are read on first use, contain an error.
     """
     scope = _scope.get()
     if scope is not None:
@@ -151,31 +152,31 @@ def effective() -> Config:
 
 
 def configure(**settings: Unpack[Settings]) -> None:
-    """Sets settings for the whole process, over the file and the environment.
+    """Change settings for the whole process; they override the file and the environment.
 
     Args:
         settings: Any settings, by name.
 
     Raises:
-        ConfigError: A setting is unknown, or a value is not one that it takes; nothing is set then.
+        ConfigError: A setting is unknown, or a value is invalid; no setting is changed.
     """
     _layers.set_runtime(_read(settings))
 
 
 class configured:
-    """Sets settings for a `with` block, over all that `configure` set.
+    """Overrides settings, including those set by `configure`, within a `with` block.
 
-    Holds for this thread or task and for the tasks that it starts, and disturbs no other.
-    Processes that are spawned inside begin with these settings.
+    The settings apply to this thread or task and to the tasks that it starts, and to no others.
+    Processes that are spawned in the block start with these settings.
     """
 
     __slots__ = ("_settings", "_tokens")
 
     def __init__(self, **settings: Unpack[Settings]) -> None:
-        """Takes any settings, by name.
+        """Accept any settings, by name.
 
         Raises:
-            ConfigError: A setting is unknown, or a value is not one that it takes.
+            ConfigError: A setting is unknown, or a value is invalid.
         """
         self._settings = _read(settings)
         self._tokens: list[Token[_Scope | None]] = []
@@ -192,54 +193,55 @@ class configured:
 
 
 def get_global_config() -> dict[str, Any]:
-    """Gives every setting in force here, by name."""
+    """Return all effective settings in the current context, by name."""
     return dict(effective())
 
 
 def get_runtime_config() -> dict[str, Any]:
-    """Gives what `configure` has set in this process, and nothing else."""
+    """Return the settings that were changed by `configure` in this process."""
     return dict(_layers.runtime)
 
 
 def clear_runtime_config() -> None:
-    """Undoes every `configure`, and reads the file and the environment again."""
+    """Undo every `configure`, and read the file and the environment again."""
     _layers.clear()
 
 
 def inherit(mapping: Mapping[str, Any]) -> None:
-    """Takes over, in a new process, what was in force where it was spawned.
+    """Adopt, in a new process, the effective settings of the process that spawned it.
 
-    That includes the spawning process's file and environment, so this process reads neither.
+    These include the file and the environment of the spawning process, so this process reads
+    neither.
 
     Args:
-        mapping: What `Config.as_mapping` gave there.
+        mapping: The result of `Config.as_mapping` in the spawning process.
 
     Raises:
-        ConfigError: A setting is unknown, or a value is not one that it takes.
+        ConfigError: A setting is unknown, or a value is invalid.
     """
     _layers.set_inherited(_read(mapping))
     _scope.set(None)
 
 
 def check(mapping: Mapping[str, Any]) -> None:
-    """Says what would be wrong with `inherit`.
+    """Validate a mapping for `inherit`.
 
     Args:
-        mapping: What `Config.as_mapping` gave somewhere.
+        mapping: The result of `Config.as_mapping`.
 
     Raises:
-        ConfigError: A setting is unknown, or a value is not one that it takes.
+        ConfigError: A setting is unknown, or a value is invalid.
     """
     _read(mapping)
 
 
 class _Layers:
-    """The layers that hold for the whole process, and what they come to.
+    """The layers that apply to the whole process, and the merged result.
 
     Attributes:
-        config: What they come to; None when that must be worked out anew.
-        generation: Counts the changes, for those who keep what they worked out.
-        runtime: What `configure` set.
+        config: The merged result; None if the layers have to be merged again.
+        generation: Number of changes so far, used to invalidate caches of merged results.
+        runtime: The settings that `configure` set.
     """
 
     def __init__(self) -> None:
@@ -251,7 +253,7 @@ class _Layers:
         self._lock = allocate_lock()
 
     def merge(self, over: Mapping[str, Any] | None = None) -> Config:
-        """Works out what the layers come to, with one more layer over them."""
+        """Merge the layers, with an optional additional layer on top."""
         if self._inherited is None and self._outside is None:
             self._outside = {**_read_file(), **_read_environment()}
         below = self._outside if self._inherited is None else self._inherited
@@ -262,20 +264,20 @@ class _Layers:
         return config
 
     def set_runtime(self, settings: dict[str, Any]) -> None:
-        """Adds to what `configure` set before."""
+        """Add settings to those that `configure` set earlier."""
         with self._lock:
             self.runtime = {**self.runtime, **settings}
             self._changed()
 
     def set_inherited(self, settings: dict[str, Any]) -> None:
-        """Starts anew from the settings of another process."""
-        self._lock = allocate_lock()  # the fork may have left it taken
+        """Reset the layers to the settings of another process."""
+        self._lock = allocate_lock()  # the lock may have been held during the fork
         self._inherited = settings
         self.runtime = {}
         self._changed()
 
     def clear(self) -> None:
-        """Forgets what `configure` set and what was read."""
+        """Drop the settings of `configure`, and those read from the file and the environment."""
         with self._lock:
             self.runtime = {}
             self._outside = None
@@ -287,7 +289,7 @@ class _Layers:
 
 
 class _Scope:
-    """What the `configured` blocks around a piece of code set, and what that comes to."""
+    """The settings of the `configured` blocks around a piece of code, and the merged result."""
 
     __slots__ = ("_config", "_generation", "settings")
 
@@ -297,7 +299,7 @@ class _Scope:
         self._config: Config | None = None
 
     def config(self) -> Config:
-        """Gives the settings inside, working them out anew after a `configure`."""
+        """Return the settings in the block; merge them again after a `configure`."""
         if self._config is None or self._generation != _layers.generation:
             self._generation = _layers.generation
             self._config = _layers.merge(self.settings)
@@ -305,7 +307,7 @@ class _Scope:
 
 
 def _read(given: Mapping[str, Any], origin: str = "", *, is_text: bool = False) -> dict[str, Any]:
-    """Checks names and values, and gives each value in the form in which it is kept."""
+    """Validate names and values, and convert each value to its stored form."""
     settings: dict[str, Any] = {}
     for given_name, value in given.items():
         name = PEER_NAMES.get(given_name, given_name)
@@ -343,7 +345,7 @@ def _read_environment() -> dict[str, Any]:
 
 
 def _warn_of_misspelt() -> None:
-    """Warns of variables that look like a setting; others may be anybody's."""
+    """Warn about variables that resemble a setting; others may belong to other programs."""
     known = {_PREFIX + name.upper() for name in SETTINGS} | {_FILE_VARIABLE}
     others = [name for name in os.environ if name.startswith(_PREFIX) and name not in known]
     if not others:

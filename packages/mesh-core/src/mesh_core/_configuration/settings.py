@@ -1,4 +1,4 @@
-"""The settings: their names, defaults, what each may hold, and what it is for."""
+"""Definitions of the settings: name, default, accepted values and purpose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Size = int | str
 
     class Settings(TypedDict, total=False):
-        """What `configure` and `configured` take: any of the settings, by name."""
+        """The keyword arguments of `configure` and `configured`: any of the settings, by name."""
 
         attach_timeout_s: Duration
         call_timeout_s: Duration | None
@@ -50,12 +50,12 @@ __all__ = ["PEER_NAMES", "SETTINGS", "Setting"]
 
 
 class Setting:
-    """One setting.
+    """Definition of a setting.
 
     Attributes:
-        default: What it holds when nobody says otherwise.
-        kind: What it may hold.
-        purpose: What it is for, as a sentence.
+        default: The default value.
+        kind: The accepted values.
+        purpose: The purpose of the setting, as a sentence.
     """
 
     __slots__ = ("default", "kind", "purpose")
@@ -176,4 +176,4 @@ PEER_NAMES = {
     "stop_grace_period": "stop_grace_s",
     "tail_log_lines": "log_tail_lines",
 }
-"""What PyTorch Monarch calls the same things, so that its programs run unchanged."""
+"""Setting names of PyTorch Monarch, accepted so that its programs run unchanged."""

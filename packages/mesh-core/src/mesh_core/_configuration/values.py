@@ -1,7 +1,7 @@
-"""What a setting may hold: how each kind of value is read from code, a file or the environment.
+"""Kinds of setting values, and how each is read from code, a file or the environment.
 
-A reader takes what was given and gives the value, or raises `ValueError`. In text every kind has a
-form; code may give a text only where text says more than a number does ("5 min", "64 KiB").
+A reader converts its input to the value or raises `ValueError`. Every kind can be read from text.
+In code, text is accepted only if it can express more than a number ("5 min", "64 KiB").
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Kind:
     """A kind of value.
 
     Attributes:
-        allowed: What it takes, in words.
-        read: Reads a value that code or a file gave.
-        parse: Reads a text from the environment.
+        allowed: Description of the accepted values.
+        read: Converts a value from code or a file.
+        parse: Converts text from the environment.
     """
 
     __slots__ = ("allowed", "parse", "read")
@@ -58,7 +58,7 @@ class Kind:
 
 
 def count(least: int = 0, most: int = 2**63 - 1) -> Kind:
-    """A whole number."""
+    """Return the kind for integers."""
 
     def read(given: Any) -> int:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
@@ -70,7 +70,7 @@ def count(least: int = 0, most: int = 2**63 - 1) -> Kind:
 
 
 def size(least: int = 1, most: int = 2**63 - 1) -> Kind:
-    """A number of bytes, or a text such as `64 KiB`."""
+    """Return the kind for sizes: a number of bytes, or text such as `64 KiB`."""
 
     def read(given: Any) -> int:
         if isinstance(given, str):
@@ -84,7 +84,7 @@ def size(least: int = 1, most: int = 2**63 - 1) -> Kind:
 
 
 def seconds(*, above_zero: bool = False, none: str | None = None) -> Kind:
-    """A duration: seconds, a timedelta, or a text such as `500ms` or `1h 30m`."""
+    """Return the kind for durations: seconds, a timedelta, or text such as `500ms` or `1h 30m`."""
 
     def read(given: Any) -> float:
         if isinstance(given, str):
@@ -105,7 +105,7 @@ def seconds(*, above_zero: bool = False, none: str | None = None) -> Kind:
 
 
 def flag() -> Kind:
-    """True or False."""
+    """Return the kind for True and False."""
 
     def read(given: Any) -> bool:
         if not isinstance(given, bool):
@@ -121,7 +121,7 @@ def flag() -> Kind:
 
 
 def choice(*options: str) -> Kind:
-    """One of a few words."""
+    """Return the kind for a fixed set of words."""
 
     def read(given: Any) -> str:
         if not isinstance(given, str) or given not in options:
@@ -132,10 +132,10 @@ def choice(*options: str) -> Kind:
 
 
 def folder(none: str) -> Kind:
-    """The path of a directory."""
+    """Return the kind for the path of a directory."""
 
     def read(given: Any) -> Any:
-        # Most programs set no path, and pathlib is one of the dearer imports.
+        # Import lazily: most programs set no path, and pathlib is an expensive import.
         from os import PathLike
         from pathlib import Path
 
@@ -147,7 +147,7 @@ def folder(none: str) -> Kind:
 
 
 def modules(none: str) -> Kind:
-    """The names of modules."""
+    """Return the kind for names of modules."""
 
     def read(given: Any) -> tuple[str, ...]:
         if isinstance(given, str) or not hasattr(given, "__iter__"):
@@ -179,7 +179,7 @@ def _within(value: int, least: int, most: int) -> int:
 
 
 def _quantity(text: str, units: dict[str, Any]) -> float:
-    """Adds up a text of numbers with units, such as `1h 30m`."""
+    """Add up text of numbers with units, such as `1h 30m`."""
     total, rest = 0.0, text.strip().lower().replace("_", "")
     if not rest:
         raise ValueError

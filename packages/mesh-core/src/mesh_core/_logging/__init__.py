@@ -1,1 +1,1 @@
-"""What processes print: captured, forwarded and shown."""
+"""Capturing, forwarding and printing the output of processes."""

@@ -1,4 +1,4 @@
-"""What processes print: from their pipes to files, to the tail of a report, to the controller."""
+"""Capture of process output from pipes: to log files, error reports and callbacks."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from mesh_core._processes.stdio import PID_TAG, STDERR_TAG, STDOUT_TAG
 LINE_LEN_MAX = 64 * 1024
 
 _CUT_MARK = f" [cut: the line is longer than {LINE_LEN_MAX // 1024} KiB]"
-# How often a progress bar, which rewrites its line again and again, is let through.
+# Interval at which an update of a progress bar, which rewrites its line, is let through.
 _PROGRESS_INTERVAL_S = 1.0
 _READ_LEN = 1 << 18
 _TOKEN = re.compile(rb"([\n\r\xfe\xff])")
@@ -28,10 +28,10 @@ _SPECIAL = re.compile(rb"[\r\xfe\xff]")
 
 
 class LineSplitter:
-    """Cuts what comes out of a shared pipe into lines of stdout and stderr.
+    """Splits the content of a shared pipe into lines of stdout and stderr.
 
-    A carriage return lets the next text overwrite the line, as on a terminal; so that a progress
-    bar is seen to move, what is overwritten counts as a line once a second.
+    After a carriage return, the next text overwrites the line, as on a terminal. So that a progress
+    bar visibly advances, the overwritten text counts as a line once per second.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +44,7 @@ class LineSplitter:
         self._lines: list[tuple[Stream, str]] = []
 
     def feed(self, content: bytes) -> list[tuple[Stream, str]]:
-        """Returns the lines that `content` completes."""
+        """Return the lines that `content` completes."""
         first, *rest = content.split(b"\n")
         self._take(first)
         for piece in rest:
@@ -54,7 +54,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[tuple[Stream, str]]:
-        """Returns what is left, as if it had ended in line feeds."""
+        """Return the remaining text as lines, as if it had ended with line feeds."""
         for is_stderr in (False, True):
             if self._partial[is_stderr]:
                 self._is_stderr = is_stderr
@@ -63,7 +63,7 @@ class LineSplitter:
         return lines
 
     def _take(self, piece: bytes) -> None:
-        """Adds a piece without line feeds to the line it belongs to."""
+        """Add a piece without line feeds to the current line of its stream."""
         if _SPECIAL.search(piece) is None:
             self._add(piece)
             return
@@ -114,7 +114,7 @@ class LineSplitter:
 
 
 class ProcLog:
-    """The reading end of one process's output."""
+    """The read end of the output pipe of one process."""
 
     def __init__(
         self, slot: int, incarnation: int, name: str, fd: int, tail_lines: int, path: Path | None
@@ -131,16 +131,16 @@ class ProcLog:
         os.set_blocking(fd, False)
 
     def fileno(self) -> int:
-        """Returns the descriptor to wait on."""
+        """Return the file descriptor to wait on."""
         return self._fd
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """The last lines of the process."""
+        """The last lines that the process printed."""
         return tuple(self._tail)
 
     def read(self) -> list[LogLine] | None:
-        """Returns the lines that have arrived; None at the end, when no process can write."""
+        """Return the lines that have arrived, or None when no process can write any more."""
         try:
             content = os.read(self._fd, _READ_LEN)
         except BlockingIOError:
@@ -148,7 +148,7 @@ class ProcLog:
         return self._feed(content) if content else None
 
     def drain(self) -> list[LogLine]:
-        """Returns the lines of all that was written so far, whoever still goes on writing."""
+        """Return the lines of everything written so far, even if a process continues to write."""
         (waiting,) = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, b"\0" * 4))
         lines: list[LogLine] = []
         while waiting > 0:
@@ -158,18 +158,18 @@ class ProcLog:
         return lines
 
     def finish(self) -> list[LogLine]:
-        """Returns the lines of all that was written so far, the last one even if unfinished."""
+        """Return the lines of everything written so far, including an incomplete last line."""
         return self.drain() + self._lines(self._splitter.finish())
 
     def close(self) -> None:
-        """Lets go of the pipe and the file."""
+        """Close the pipe and the file."""
         os.close(self._fd)
         if self._file is not None:
             self._file.close()
 
     def _feed(self, content: bytes) -> list[LogLine]:
         if content.startswith(PID_TAG) and self.pid is None:
-            # The first thing written, and short, so that it comes in one piece.
+            # This is the first output, and it is short enough to arrive in one piece.
             pid, _, content = content[1:].partition(b"\n")
             self.pid = int(pid)
         return self._lines(self._splitter.feed(content)) if content else []
@@ -197,10 +197,10 @@ class ProcLog:
 
 
 class LogForwarder:
-    """Hands lines to a callback on a thread of its own, so that a slow one delays nothing else.
+    """Passes lines to a callback on a separate thread, so that a slow one delays nothing else.
 
-    What waits is bounded: while `is_full`, the owner of the pipes stops to read them, and their
-    writers wait. `on_room` is called when there is room again.
+    The queue is bounded: while `is_full`, the owner of the pipes stops reading them, so their
+    writers block. `on_room` is called when the queue has room again.
     """
 
     def __init__(
@@ -220,18 +220,18 @@ class LogForwarder:
         self._char_count = 0
         self._put_count = 0
         self._done_count = 0
-        # Lines, not batches, and only told to those who look: it grows without the lock.
+        # Counts lines, not batches. It is only informative, so it grows without the lock.
         self._handed_count = 0
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether no more should be put; what is put nevertheless is kept."""
+        """Whether the queue is full; lines that are put nevertheless are kept."""
         return self._line_count >= self._queue_len_max or self._char_count >= self._queue_chars_max
 
     def put(self, lines: list[LogLine]) -> None:
-        """Adds lines; never blocks."""
+        """Add lines to the queue; never blocks."""
         if not lines:
             return
         with self._condition:
@@ -245,10 +245,10 @@ class LogForwarder:
             self._condition.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all that was put before is handed on; returns whether it was.
+        """Wait until all lines put so far have been passed on; return whether they have been.
 
         Args:
-            limit_s: How long it waits while not a single line is handed on.
+            limit_s: Maximum time to wait without a single line being passed on, in seconds.
         """
         if threading.current_thread() is self._thread:
             return False
@@ -262,7 +262,7 @@ class LogForwarder:
             )
 
     def close(self, limit_s: float) -> bool:
-        """Lets the thread end once it has handed on what waits; returns whether it has."""
+        """End the thread after it has passed on the queued lines; return whether it has ended."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
@@ -301,13 +301,13 @@ def wait_while_moving(
     position: Callable[[], int],
     limit_s: float,
 ) -> bool:
-    """Waits for something as long as it comes nearer, however slowly; returns whether it came.
+    """Wait for a condition as long as there is progress; return whether the condition became true.
 
     Args:
-        condition: Is held, and told when it is done.
-        is_done: Whether it is.
-        position: How far it has come.
-        limit_s: Longest that it may stand still.
+        condition: Held by the caller, and notified when the condition may be true.
+        is_done: Returns whether the condition is true.
+        position: Returns a measure of the progress.
+        limit_s: Maximum time to wait without progress, in seconds.
     """
     before = position()
     while not condition.wait_for(is_done, limit_s):

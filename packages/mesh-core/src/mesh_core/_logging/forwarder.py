@@ -1,4 +1,4 @@
-"""What processes of this host print, on its way to the program that runs the job elsewhere."""
+"""Forwarding of the output of this host's processes to the program that runs the job."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteLog"]
 
-# Lines that wait, and characters of one batch; beyond that their writers wait.
+# Maximum number of queued lines, and maximum characters of a batch; writers block beyond that.
 _LINES_MAX = 4_096
 _BATCH_CHARS_MAX = 1 << 20
 
 
 class RemoteLog:
-    """Sends lines in batches, the next one when the last has been shown.
+    """Sends lines in batches; the next batch is sent when the previous one has been shown.
 
-    So a quiet host's lines come at once, those of a busy one many at a time, and a program that is
-    slow to show them slows their writers, not fills its memory.
+    A quiet host therefore sends its lines immediately, and a busy host sends many at a time. A
+    program that shows lines slowly blocks their writers and does not run out of memory.
 
     Args:
-        show: Has a batch shown, and returns when it is; what it raises ends nothing.
+        show: Sends a batch and returns when it has been shown; its exceptions are ignored.
     """
 
     def __init__(self, show: Callable[[list[LogLine]], object]) -> None:
@@ -38,7 +38,7 @@ class RemoteLog:
         self._thread: threading.Thread | None = None
 
     def put(self, line: LogLine) -> None:
-        """Adds a line; waits while too many do."""
+        """Add a line; blocks while the queue is full."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="mesh-log", daemon=True)
@@ -49,10 +49,10 @@ class RemoteLog:
             self._changed.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all that was put before is shown; returns whether it was.
+        """Wait until all lines put so far have been shown; return whether they have been.
 
         Args:
-            limit_s: How long it waits while nothing more is shown.
+            limit_s: Maximum time to wait without a line being shown, in seconds.
         """
         with self._changed:
             goal = self._put_count
@@ -72,7 +72,7 @@ class RemoteLog:
             try:
                 self._show(batch)
             except Exception:
-                # The program is gone: nobody is left to read it.
+                # The program no longer exists, so nothing reads the lines.
                 continue
             finally:
                 with self._changed:

@@ -1,4 +1,4 @@
-"""One line that a process has printed."""
+"""A line that a process has printed."""
 
 from typing import Literal, NamedTuple
 
@@ -8,13 +8,13 @@ Stream = Literal["stdout", "stderr"]
 
 
 class LogLine(NamedTuple):
-    """One line that a process has printed."""
+    """A line that a process has printed."""
 
     slot: int
     incarnation: int
     name: str
     stream: Stream
     text: str
-    """Without the line feed; what is not UTF-8 is replaced."""
+    """The text without the line feed; bytes that are not valid UTF-8 are replaced."""
     time: float
-    """Seconds since the epoch, when the controller read it."""
+    """When the controller read the line, in seconds since the epoch."""

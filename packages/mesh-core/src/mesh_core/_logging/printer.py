@@ -1,4 +1,4 @@
-"""Printing the lines of many processes on the controller's own streams."""
+"""Printing of the lines of many processes on the standard streams of the controller."""
 
 import itertools
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from mesh_core._logging.line import LogLine, Stream
 
-# A repeat is held back this long for others to join it; first occurrences are never held back.
+# Repeats are held for this long to be grouped; first occurrences are printed immediately.
 DEFAULT_WINDOW_S = 0.2
 
-# More than this many texts within a window are a flood, in which few repeats are near.
+# More texts than this within a window are a flood, in which repeats are rarely close together.
 _GROUP_COUNT_MAX = 1024
 _NOTHING = (0,)
 _PLACE = re.compile(r"\s*\w+: *(\d+)/(\d+)\s*")
@@ -21,16 +21,16 @@ _PLACE = re.compile(r"\s*\w+: *(\d+)/(\d+)\s*")
 
 @dataclass
 class _Group:
-    """A text that was printed once, and who has repeated it since."""
+    """A text that was printed once, and the processes that have repeated it since."""
 
     mesh: str
     stream: Stream
     text: str
     number: int
-    """Counts up: groups are printed in this order."""
+    """Increasing number; groups are printed in this order."""
     closes_at: float
     repeats: dict[str, int] = field(default_factory=dict)
-    """Ranks by full name."""
+    """Ranks by the full name of the process."""
     repeat_count: int = 0
 
 
@@ -38,15 +38,15 @@ _Key = tuple[str, Stream, str]
 
 
 class LogPrinter:
-    """Prints lines with the name of their process, and gathers those that many repeat.
+    """Prints lines prefixed with the name of their process, and groups lines that many repeat.
 
-    The first of equal lines is printed at once. Those that other processes of the mesh print
-    within the window follow as one: `[trainers 7 more: ranks 1-7] ready`. Lines that differ in
-    anything are never put together, and the lines of one process keep their order.
+    The first of several equal lines is printed immediately. Equal lines that other processes of the
+    mesh print within the window follow as one line: `[trainers 7 more: ranks 1-7] ready`. Lines
+    that differ in any way are never grouped, and the lines of one process keep their order.
 
     Args:
-        window_s: How long repeats are gathered; 0 prints every line by itself.
-        clock: The monotonic time.
+        window_s: How long repeats are collected, in seconds; 0 prints every line separately.
+        clock: Returns the monotonic time in seconds.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class LogPrinter:
         self._condition = threading.Condition()
         self._groups: dict[_Key, _Group] = {}
         self._group_count = 0
-        # What is held back of each process, and the groups it is held back in, by number.
+        # The numbers of the groups that hold repeats, by process, and these groups by number.
         self._held: dict[str, list[int]] = {}
         self._repeated: dict[int, _Group] = {}
         self._thread: threading.Thread | None = None
 
     def __call__(self, line: LogLine) -> None:
-        """Prints a line, or holds it back as a repeat."""
+        """Print a line, or hold it as a repeat."""
         mesh, rank = split_name(line.name, line.slot)
         key = (mesh, line.stream, line.text)
         with self._condition:
@@ -78,20 +78,20 @@ class LogPrinter:
                 self._open_group(key)
 
     def flush(self) -> None:
-        """Prints what is held back."""
+        """Print all lines that are held."""
         with self._condition:
             self._print_groups(self._group_count)
             self._groups.clear()
 
     def close(self) -> None:
-        """Prints what is held back and ends the thread; lines may still come, one by one."""
+        """Print all lines that are held and end the thread; later lines are printed separately."""
         with self._condition:
             self._window_s = 0
             self.flush()
             self._condition.notify()
 
     def close_groups(self) -> None:
-        """Prints the groups whose window is over."""
+        """Print the groups whose window has ended."""
         with self._condition:
             self._close_groups(self._clock())
 
@@ -106,7 +106,7 @@ class LogPrinter:
 
     def _hold(self, group: _Group, name: str, rank: int) -> None:
         if group.number < self._held.get(name, _NOTHING)[-1]:
-            self._print_held(name)  # This line would overtake one that came before it.
+            self._print_held(name)  # Keeps the lines of the process in order.
         held = self._held.setdefault(name, [])
         if not held or held[-1] != group.number:
             held.append(group.number)
@@ -116,7 +116,7 @@ class LogPrinter:
         self._wake_thread()
 
     def _print_held(self, name: str) -> None:
-        """Prints all that a process has repeated, and what of others must come before."""
+        """Print all repeats of a process, and those of others that must precede them."""
         if name in self._held:
             self._print_groups(self._held[name][-1])
 
@@ -130,7 +130,7 @@ class LogPrinter:
             del self._groups[key]
 
     def _print_groups(self, last: int) -> None:
-        """Prints the repeats held back in groups up to one, which stay open."""
+        """Print the repeats held in all groups up to a number; the groups stay open."""
         for number in sorted(self._repeated):
             if number > last:
                 break
@@ -152,7 +152,7 @@ class LogPrinter:
         self._condition.notify()
 
     def _run(self) -> None:
-        """Closes windows in time; sleeps without end while nothing is held back."""
+        """Close windows on time; sleep without a timeout while no line is held."""
         with self._condition:
             while self._window_s > 0:
                 self._close_groups(self._clock())
@@ -164,7 +164,7 @@ class LogPrinter:
 
 
 def split_name(name: str, slot: int) -> tuple[str, int]:
-    """Returns mesh and rank of a process by its name.
+    """Parse the mesh and the rank of a process from its name.
 
     Example:
         >>> split_name("trainers{hosts: 1/2, gpus: 3/8}", slot=12)
@@ -183,7 +183,7 @@ def split_name(name: str, slot: int) -> tuple[str, int]:
 
 
 def ranges(ranks: Iterable[int]) -> str:
-    """Returns numbers in short: `0-2,5`."""
+    """Format numbers as ranges: `0-2,5`."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:
@@ -201,10 +201,10 @@ def _who(group: _Group) -> str:
 
 
 def _print(stream: Stream, text: str) -> None:
-    # Looked up each time: notebooks and tests put others in their place.
+    # Look the stream up each time, because notebooks and tests replace it.
     target = sys.stderr if stream == "stderr" else sys.stdout
     try:
         target.write(text + "\n")
         target.flush()
     except (AttributeError, OSError, ValueError):
-        pass  # Closed, or nobody reads it: the processes are not to blame.
+        pass  # The stream is closed or has no reader; the processes are not at fault.

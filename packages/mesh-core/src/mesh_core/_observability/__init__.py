@@ -1,1 +1,1 @@
-"""Events, traces and snapshots for those who look at a job."""
+"""Events, traces and snapshots for monitoring a job."""

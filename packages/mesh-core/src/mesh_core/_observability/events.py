@@ -1,8 +1,8 @@
-"""What happens in this process, for whoever subscribes.
+"""Events of this process, for subscribers.
 
-Messages are recorded by the core, everything else here; a stream merges both by time. While nobody
-subscribes, a place where something happens reads `recorder.is_on` and goes on. A subscriber that
-falls behind loses the oldest events, and is told how many; it never holds up who records.
+The core records message events; Python records all others. A stream merges both by time. While
+there is no subscriber, recording code only reads `recorder.is_on`. A subscriber that falls behind
+loses the oldest events and can query how many were lost. It never blocks the code that records.
 """
 
 from __future__ import annotations
@@ -68,35 +68,36 @@ EVENT_KINDS = frozenset(MESSAGE_KINDS[1:]) | {
     "metric",
     "row",
 }
-# How many events of messages a new process keeps for a subscriber that is expected there.
+# Number of message events that a new process retains for an expected subscriber.
 _EARLY_MAX = 1 << 14
-# How soon an iterator looks for messages: they come without waking anybody.
+# Interval at which an iterator polls for messages, because recorded messages wake no thread.
 _LOOK_S = 0.02
 
 
 class Event:
-    """One thing that has happened in this process.
+    """One event in this process.
 
-    What a kind does not have is 0, empty or None; docs/protocol/events.md says what has what.
+    A field that does not apply to a kind is 0, empty or None; docs/protocol/events.md lists the
+    fields of each kind.
 
     Attributes:
-        time_ns: When: nanoseconds since the epoch, as the clock of this host had it when the first
-            subscriber came. Never runs backwards.
-        kind: What, as `received` or `spawned`.
-        actor: The port of the actor or channel that it happened to.
+        time_ns: Time in nanoseconds since the epoch. The offset to the system clock is fixed when
+            the first subscriber subscribes, so times never decrease.
+        kind: The kind of event, such as `received` or `spawned`.
+        actor: The port of the actor or channel that the event concerns.
         peer: The other process, packed: the host in the upper 32 bits, the slot in the lower.
-        call: The port of the answers: the same in all events of one call.
-        rank: The rank that was called, answered, failed.
-        code: Why there is no value, or the exit code, or the verdict.
-        size: Bytes of the message without its shared parts.
-        sender: Of messages: the port of the actor that has sent it; 0 outside of actors, and when
-            nobody subscribed where it was sent.
-        endpoint: Of messages to actors: the endpoint that it is for.
-        span: Of messages: the id of the span that it was sent in.
-        text: A name, or a line, or a reason.
-        value: What was measured.
-        attributes: What the program says about a span or a measurement.
-        subject: The thing itself, where there is one: a `LogLine`.
+        call: The reply port, which is the same in all events of one call.
+        rank: The rank that was called, replied or failed.
+        code: The reason for a missing value, the exit code, or the verdict.
+        size: Size in bytes of the message without its shared parts.
+        sender: For messages: the port of the actor that sent it; 0 outside of actors, and if the
+            sending process had no subscriber.
+        endpoint: For messages to actors: the endpoint that is called.
+        span: For messages: the id of the span in which it was sent.
+        text: A name, a line or a reason.
+        value: The measured value.
+        attributes: The attributes of a span or a measurement.
+        subject: The object that the event describes, if there is one, such as a `LogLine`.
     """
 
     __slots__ = (
@@ -159,31 +160,31 @@ class Event:
 
 
 class Recorder:
-    """Hands what happens to every stream of this process.
+    """Distributes events to all streams of this process.
 
     Attributes:
-        is_on: Whether anybody subscribes: to be asked before anything else is done.
+        is_on: Whether there is a subscriber; check this before any other work.
     """
 
     def __init__(self) -> None:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forgets all subscribers: they are those of the process that this one is a fork of."""
+        """Remove all subscribers, which belong to the parent process of this fork."""
         self.is_on = False
-        # By their numbers in records; numbers outlive jobs, as streams do.
+        # Names by their numbers in records. The numbers, like streams, survive the end of a job.
         self.endpoint_names: tuple[str, ...] = ("",)
         self._streams: tuple[EventStream, ...] = ()
         self._logs: tuple[MessageLog, ...] = ()
         self.changed = threading.Condition(threading.Lock())
-        # That of the job that runs, if one does: streams outlive jobs.
+        # The engine of the current job, if any; streams survive the end of a job.
         self._engine: Engine | None = None
         self._offset_ns = 0
-        #: What to add to the time of a message to get nanoseconds since the epoch.
+        #: Offset to add to the time of a message to get nanoseconds since the epoch.
         self.time_base_ns = 0
 
     def follow(self, current: Runtime | None) -> None:
-        """Goes on with another job, or with none."""
+        """Continue with another job, or with none."""
         with self.changed:
             engine = None if current is None else current.engine
             self._take_messages()
@@ -194,7 +195,7 @@ class Recorder:
                 self._listen()
 
     def record(self, kind: str, **fields: Any) -> None:
-        """Notes that something has happened; ask `is_on` first."""
+        """Record an event; check `is_on` first."""
         with self.changed:
             event = Event(time.monotonic_ns() + self._offset_ns, kind, **fields)
             for stream in self._streams:
@@ -202,21 +203,22 @@ class Recorder:
             self.changed.notify_all()
 
     def early_events_max(self) -> int:
-        """How many events a process that is spawned from here keeps until somebody subscribes.
+        """Return how many events a spawned process retains until a subscriber arrives.
 
-        0 while messages are not recorded here: nobody is expected there.
+        The result is 0 while messages are not recorded in this process, because no subscriber is
+        expected there.
         """
         is_wanted = bool(self._logs) or any(stream._wants_messages for stream in self._streams)
         return _EARLY_MAX if is_wanted else 0
 
     def join(self, stream: EventStream, since_start: bool) -> None:
-        """Begins to give a stream what happens, or has happened before anybody subscribed."""
+        """Start to deliver events to a stream, optionally including those retained until now."""
         engine = runtime().engine
         with self.changed:
             self._turn_to(engine)
             self._set_clock(engine)
             if not self._streams and not since_start:
-                # What was kept for somebody else, if anything was.
+                # Discard events that were retained for a different subscriber.
                 engine.stop_events()
             self._take_messages()
             self._streams = (*self._streams, stream)
@@ -224,7 +226,7 @@ class Recorder:
             self.is_on = True
 
     def leave(self, stream: EventStream) -> None:
-        """Gives a stream nothing more; the last one to leave ends recording."""
+        """Stop delivery to a stream; when the last stream leaves, recording ends."""
         with self.changed:
             if stream in self._streams:
                 self._take_messages()
@@ -234,7 +236,7 @@ class Recorder:
             self.changed.notify_all()
 
     def add_log(self, log: MessageLog) -> None:
-        """Begins to write messages into the files of a log."""
+        """Start to write messages to the files of a log."""
         engine = runtime().engine
         with self.changed:
             self._turn_to(engine)
@@ -244,7 +246,7 @@ class Recorder:
             self.is_on = True
 
     def remove_log(self, log: MessageLog) -> None:
-        """Ends a log."""
+        """Stop writing to a log."""
         with self.changed:
             if log in self._logs:
                 log._turn_to(None)
@@ -252,26 +254,26 @@ class Recorder:
                 self.is_on = bool(self._streams or self._logs)
 
     def take_messages(self) -> int:
-        """Hands out the messages that the core has recorded; gives the time until which."""
+        """Distribute the messages that the core has recorded; return the time up to which."""
         with self.changed:
             until_ns = time.monotonic_ns() + self._offset_ns
             self._take_messages()
             return until_ns
 
     def _set_clock(self, engine: Engine) -> None:
-        """Sets one offset for as long as anybody listens, so that no step of the clock is seen."""
+        """Fix the clock offset while there are listeners, so that clock steps are not visible."""
         if not self._streams and not self._logs:
             self._offset_ns = time.time_ns() - time.monotonic_ns()
             self.time_base_ns = time.monotonic_ns() - engine.clock_ns() + self._offset_ns
 
     def _turn_to(self, engine: Engine | None) -> None:
-        """Goes on with the messages of an engine."""
+        """Continue with the messages of an engine."""
         if engine is not None and engine is not self._engine:
             engine.know_endpoints([name.encode() for name in self.endpoint_names[1:]])
         self._engine = engine
 
     def _listen(self) -> None:
-        """Has the core record messages if, and as many as, some stream wants them."""
+        """Configure whether the core records messages, and how many it retains."""
         if self._engine is None:
             return
         bounds = [stream.len_max for stream in self._streams if stream._wants_messages]
@@ -295,10 +297,10 @@ class Recorder:
 
 
 class EventStream:
-    """The events of this process, from the subscription on, for one subscriber.
+    """The events of this process for one subscriber, starting with the subscription.
 
-    Closing it, or leaving it as a context manager, unsubscribes. When the job ends and the program
-    begins another, the stream goes on with that.
+    Closing the stream, or leaving it as a context manager, unsubscribes. When the job ends and the
+    program starts another job, the stream continues with that job.
     """
 
     def __init__(self, kinds: frozenset[str] | None, len_max: int) -> None:
@@ -306,7 +308,8 @@ class EventStream:
         self.kinds = kinds
         self._wants_messages = kinds is None or not kinds.isdisjoint(MESSAGE_KINDS)
         self._dropped = 0
-        # Each within `len_max`: what was recorded here, records of messages, messages looked at.
+        # Events recorded here, raw records of messages, and decoded messages; each limited to
+        # `len_max`.
         self._own: deque[Event] = deque()
         self._records: deque[memoryview] = deque()
         self._records_len = 0
@@ -316,14 +319,14 @@ class EventStream:
 
     @property
     def dropped(self) -> int:
-        """How many events were lost because they were not taken in time."""
+        """The number of events that were lost because they were not read in time."""
         return self._dropped
 
     def poll(self, max: int = 1000) -> list[Event]:
-        """Gives what has happened since, oldest first, without waiting.
+        """Return the events since the last call, oldest first, without waiting.
 
         Args:
-            max: How many at most.
+            max: Maximum number of events to return.
         """
         until_ns = recorder.take_messages()
         found: list[Event] = []
@@ -336,21 +339,23 @@ class EventStream:
         return found
 
     def count_into(self, count: memoryview) -> None:
-        """Counts events other than messages from now on, those that are lost too.
+        """Count events other than messages from now on, including lost ones.
 
-        Another process that has mapped the memory sees so whether there is something new.
+        Another process that has mapped the memory can then detect new events.
 
         Args:
-            count: A writable view of one unsigned 64-bit number, to which 1 is added for each.
+            count: A writable view of one unsigned 64-bit number, which is incremented for each
+                event.
         """
         with recorder.changed:
             self._count = count
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        """Waits for events and gives one after the other.
+        """Wait for events and yield them one at a time.
 
         Args:
-            timeout: Ends when nothing has happened for so many seconds.
+            timeout: End the iteration after this many seconds without an event. By default it
+                continues until the stream is closed.
         """
         while not self._is_closed:
             found = self._wait(timeout)
@@ -362,7 +367,7 @@ class EventStream:
         return self.events()
 
     def close(self) -> None:
-        """Unsubscribes; what was not taken is forgotten."""
+        """Unsubscribe and discard all events that were not read."""
         self._is_closed = True
         recorder.leave(self)
         with recorder.changed:
@@ -389,13 +394,13 @@ class EventStream:
             left = None if until is None else until - time.monotonic()
             if found or self._is_closed or (left is not None and left <= 0):
                 return found
-            # Messages wake nobody, so that recording them stays cheap.
+            # Recorded messages wake no thread, which keeps recording cheap.
             wait_s = _LOOK_S if self._wants_messages else left
             with recorder.changed:
                 if not self._own and not self._is_closed:
                     recorder.changed.wait(wait_s if left is None else min(wait_s or left, left))
 
-    # With the lock of the recorder held.
+    # The caller of the following methods holds the lock of the recorder.
 
     def _keep(self, event: Event) -> None:
         if self.kinds is None or event.kind in self.kinds:
@@ -433,7 +438,7 @@ class EventStream:
         return None
 
     def _read(self, records: memoryview) -> None:
-        """Makes events of records, a few thousand at most."""
+        """Decode records into events, at most 4,096 at a time."""
         piece = 4096 * MESSAGE_RECORD.size
         if len(records) > piece:
             self._records.appendleft(records[piece:])
@@ -468,20 +473,21 @@ os.register_at_fork(after_in_child=recorder.start_anew)
 def subscribe(
     kinds: Iterable[str] | None = None, len_max: int | None = None, *, since_start: bool = False
 ) -> EventStream:
-    """Begins to record what happens in this process.
+    """Start to record the events of this process.
 
-    Each subscriber gets everything that happens from now on. In a program that has not used Mesh
-    yet this starts it.
+    Each subscriber gets all events from now on. In a program that has not used Mesh yet, this call
+    starts Mesh.
 
     Args:
-        kinds: What to hear of; everything when left out.
-        len_max: How many events to keep when they are not taken; the setting `event_ring_len_max`
-            when left out.
-        since_start: Begin with the first messages of this process, if nobody has subscribed here
-            before, and messages were recorded where it was spawned.
+        kinds: The kinds of events to receive; by default all.
+        len_max: Maximum number of events to retain until they are read; by default the setting
+            `event_ring_len_max`.
+        since_start: Whether to begin with the first messages of this process. This requires that
+            there was no subscriber in this process before, and that messages were recorded in the
+            process that spawned it.
 
     Raises:
-        ValueError: There is no such kind, or `len_max` is less than 1.
+        ValueError: A kind is unknown, or `len_max` is less than 1.
 
     Example:
         >>> from mesh_core.spi import subscribe

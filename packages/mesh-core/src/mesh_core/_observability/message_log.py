@@ -1,7 +1,7 @@
-"""The messages of this process in files, which the core writes as they happen.
+"""Log of the messages of this process, which the core writes to memory-mapped files.
 
-Who reads them is another process, which need not be asked for anything here, and finds them also
-when this one was killed. docs/protocol/events.md says what is in a file.
+Another process reads the files. It needs no cooperation of this process and can read them even
+after this process was killed. docs/protocol/events.md specifies the format of a file.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["LOG_HEADER", "LogState", "MessageLog", "log_messages"]
 
-#: What the file of a log begins with: a mark of who keeps it, what to add to the times of its
-#: records, how many records there are, how many endpoints have numbers, and how many records wait.
+#: Header of a log file: a marker that the owner of the log chooses, the offset to add to the times
+#: of records, the number of records, the number of numbered endpoints, and the number of waiting
+#: records.
 LOG_HEADER = Struct("<8sqQQQ24x")
 
 
 class LogState(NamedTuple):
-    """What has become of a log since its state was last asked for.
+    """State of a log and its changes since the previous query.
 
     Attributes:
-        begun: Files that were begun, in this order.
-        ended: Files that nothing more comes into, and how much of each was written, in bytes.
-        used: Bytes of the file that is written to; 0 for none.
-        dropped: How many messages were lost, because there was no file for too long.
-        wants_file: Whether another file is to be added, for what comes next or waits already.
+        begun: Files that were started, in order.
+        ended: Files that are complete, with the number of bytes written to each.
+        used: Number of bytes used in the current file; 0 if there is none.
+        dropped: Number of messages that were lost because there was no file for too long.
+        wants_file: Whether another file should be added, for waiting or future messages.
     """
 
     begun: list[Path]
@@ -43,11 +44,11 @@ class LogState(NamedTuple):
 
 
 class MessageLog:
-    """A log of all messages of this process. It goes on when a program ends its job for another.
+    """A log of all messages of this process. It continues when a program starts another job.
 
     Args:
-        waiting_max: How many messages may wait for a file.
-        since_start: As for `subscribe`.
+        waiting_max: Maximum number of messages that may wait for a file.
+        since_start: See `log_messages`.
     """
 
     def __init__(self, waiting_max: int, *, since_start: bool) -> None:
@@ -61,27 +62,27 @@ class MessageLog:
 
     @property
     def time_base_ns(self) -> int:
-        """What to add to the time of a record to get nanoseconds since the epoch."""
+        """The offset to add to the time of a record to get nanoseconds since the epoch."""
         return recorder.time_base_ns
 
     def endpoint_names(self) -> tuple[str, ...]:
-        """Gives the names of endpoints by their numbers, as of the last `state`."""
+        """Return the names of endpoints by their numbers, as of the last call of `state`."""
         return recorder.endpoint_names
 
     def extend(self, file: int, length: int, coming: Path, prefix: str, suffix: str) -> None:
-        """Adds a file for messages to come.
+        """Add a file for future messages.
 
         Args:
-            file: Its descriptor, which may be closed afterwards.
-            length: How long it is, with its header. All of it must have pages: where the disk is
-                full, writing to one that is missing would end the process.
-            coming: Its path, until it has a message.
-            prefix: What its path begins with from then on; the time of its first message follows,
-                in microseconds since the epoch.
-            suffix: What its path ends with.
+            file: Its descriptor, which the caller may close afterwards.
+            length: Its length in bytes, including the header. All of its pages must be allocated:
+                if the disk is full, writing to an unallocated page would kill the process.
+            coming: Its path until the first message is written to it.
+            prefix: The prefix of its path from then on; it is followed by the time of the first
+                message, in microseconds since the epoch.
+            suffix: The suffix of its path from then on.
 
         Raises:
-            OSError: It cannot be mapped, or is too short for a message.
+            OSError: The file cannot be mapped, or is too short for a message.
         """
         with recorder.changed:
             if self._native is not None:
@@ -89,13 +90,13 @@ class MessageLog:
                 self._native.extend(file, length, str(coming), prefix, suffix, base_ns)
 
     def turn(self) -> None:
-        """Ends the file that is written to: the next message begins another one."""
+        """End the current file: the next message starts another one."""
         with recorder.changed:
             if self._native is not None:
                 self._native.turn()
 
     def state(self) -> LogState:
-        """Says what has become of it since this was last called."""
+        """Return the state of the log and the changes since the previous call."""
         with recorder.changed:
             used, wants_file = self._look()
             begun, self._begun = self._begun, []
@@ -104,14 +105,14 @@ class MessageLog:
         return LogState(begun, ended, used, dropped, wants_file)
 
     def close(self) -> LogState:
-        """Ends it, and says what has become of it; files that were not begun never are."""
+        """End the log and return its final state; files that were not started remain unused."""
         recorder.remove_log(self)
         return self.state()
 
-    # With the lock of the recorder held.
+    # The caller of the following methods holds the lock of the recorder.
 
     def _turn_to(self, engine: Engine | None) -> None:
-        """Goes on with the messages of an engine."""
+        """Continue with the messages of an engine."""
         if self._native is not None:
             self._native.turn()
             self._look()
@@ -130,20 +131,21 @@ class MessageLog:
         self._begun += begun
         self._ended += ended
         self._dropped += dropped
-        # A file that is half full is not full before somebody looks again, or little waits.
+        # Request the next file when the current one is half full, so that it is ready in time.
         return used, bool(waiting) or (not ready and used * 2 >= room)
 
 
 def log_messages(waiting_max: int, *, since_start: bool = False) -> MessageLog:
-    """Begins to write all messages of this process into files, which are handed to the log.
+    """Start to write all messages of this process to files, which the caller adds to the log.
 
-    In a program that has not used Mesh yet this starts it.
+    In a program that has not used Mesh yet, this call starts Mesh.
 
     Args:
-        waiting_max: How many messages may wait while there is no file with room; then the oldest
-            are dropped and counted.
-        since_start: Begin with the first messages of this process, if nobody has subscribed here
-            before, and messages were recorded where it was spawned.
+        waiting_max: Maximum number of messages that wait while no file has room; beyond that, the
+            oldest are dropped and counted.
+        since_start: Whether to begin with the first messages of this process. This requires that
+            there was no subscriber in this process before, and that messages were recorded in the
+            process that spawned it.
 
     Raises:
         ValueError: `waiting_max` is less than 1.

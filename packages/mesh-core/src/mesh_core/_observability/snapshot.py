@@ -1,4 +1,4 @@
-"""What is there in a process, as the events that would have told of it."""
+"""Snapshot of the objects in a process, in the form of the events that announced them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["standing"]
 
 
 def standing() -> list[Event]:
-    """Gives `spawned` of the meshes that this process owns, and `started` of its actors.
+    """Return `spawned` events of the meshes of this process and `started` events of its actors.
 
-    For subscribers that come late. Times are of now; of `spawned`, the owner is not told.
+    Late subscribers use it to learn the current state. The times are the current time, and
+    `spawned` events do not contain the owner.
     """
     if not is_running():
         return []

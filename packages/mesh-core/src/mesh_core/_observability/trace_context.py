@@ -1,7 +1,8 @@
-"""Which span of which trace the current code runs in, across processes.
+"""The trace and span in which the current code runs, across processes.
 
-Traces and spans have the ids of W3C's Trace Context. While somebody subscribes to events, a message
-says in which span it was sent; whoever serves it is in that span until it opens one of its own.
+Traces and spans have ids as defined by W3C Trace Context. While there is a subscriber to events,
+each message contains the span in which it was sent. The code that serves the message runs in that
+span until it opens a new one.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ _SAMPLED = 1
 _SAMPLED_ONLY = bytes([_SAMPLED])
 _NOBODY = bytes(8)
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-# The step of SplitMix64: odd, so that different numbers stay different, and far apart.
+# The increment of SplitMix64: it is odd, so different numbers give different, scattered ids.
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
 class SpanIdentity:
-    """Which span it is that begins: the `subject` of the event `span_begin`.
+    """Identity of a span that begins; the `subject` of the event `span_begin`.
 
     Attributes:
-        number: Its number in this process; 0 for a span of another.
-        served_call: The port of the answers of the message that was served when it began; 0 for
+        number: The number of the span in this process; 0 for a span of another process.
+        served_call: The reply port of the message that was being served when the span began; 0 for
             none.
     """
 
@@ -52,43 +53,44 @@ class SpanIdentity:
     ) -> None:
         self.number: int = number
         self.served_call: int = served_call
-        # As messages have it: 16 bytes of trace, 8 of span, 1 of flags.
+        # The encoding in messages: 16 bytes of trace id, 8 of span id, 1 of flags.
         self._encoded = encoded
         self._parent = parent
 
     @property
     def context(self) -> TraceContext:
-        """How others refer to it."""
+        """The context by which other processes refer to the span."""
         return _decoded(self._encoded)
 
     @property
     def parent(self) -> TraceContext | None:
-        """The span around it, here or where the message that is served was sent."""
+        """The enclosing span, or the span in which the message being served was sent."""
         return None if self._parent is None else _decoded(self._parent)
 
 
 _current: ContextVar[SpanIdentity | None] = ContextVar("mesh_core.span", default=None)
-#: Gives the innermost span of this code; None outside of spans.
+#: Returns the innermost span of this code; None outside of spans.
 current_span = _current.get
-#: Makes a span the innermost one, or puts back the one before.
+#: Sets the innermost span, or restores the previous one.
 enter_span = _current.set
 
 
 class TraceContext:
-    """A span as others refer to it: an immutable value, which travels.
+    """Reference to a span: an immutable value that can be sent to other processes.
 
     Attributes:
-        trace_id: The trace, as 32 hexadecimal digits.
-        span_id: The span in it, as 16.
-        is_sampled: Whether whoever began the trace wants it kept.
+        trace_id: The id of the trace: 32 hexadecimal digits.
+        span_id: The id of the span: 16 hexadecimal digits.
+        is_sampled: Whether the origin of the trace wants it to be recorded.
 
     Args:
-        trace_id: As above.
-        span_id: As above.
-        is_sampled: As above.
+        trace_id: See above.
+        span_id: See above.
+        is_sampled: See above.
 
     Raises:
-        ValueError: An id is not so many hexadecimal digits in lower case, or is all zeros.
+        ValueError: An id does not have the right number of lowercase hexadecimal digits, or is all
+            zeros.
 
     Example:
         >>> from mesh_core import TraceContext
@@ -104,30 +106,30 @@ class TraceContext:
 
     @property
     def trace_id(self) -> str:
-        """The trace, as 32 hexadecimal digits."""
+        """The id of the trace: 32 hexadecimal digits."""
         return self._encoded[:16].hex()
 
     @property
     def span_id(self) -> str:
-        """The span in it, as 16 hexadecimal digits."""
+        """The id of the span: 16 hexadecimal digits."""
         return self._encoded[16:24].hex()
 
     @property
     def is_sampled(self) -> bool:
-        """Whether whoever began the trace wants it kept."""
+        """Whether the origin of the trace wants it to be recorded."""
         return bool(self._encoded[24] & _SAMPLED)
 
     @property
     def traceparent(self) -> str:
-        """The value of the header `traceparent` of HTTP."""
+        """The value of the HTTP header `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{self._encoded[24]:02x}"
 
     @classmethod
     def from_traceparent(cls, text: str) -> TraceContext:
-        """Reads the header `traceparent` of HTTP.
+        """Parse the HTTP header `traceparent`.
 
         Raises:
-            ValueError: It is not one.
+            ValueError: The text is not a valid header value.
         """
         return _decoded(_encoded(text.strip()))
 
@@ -145,12 +147,13 @@ class TraceContext:
 
 
 class with_trace_context:
-    """Runs its block in a span of somebody else, such as that of an HTTP request.
+    """Run a block in an external span, such as the span of an HTTP request.
 
-    Spans of the block, and calls from it, belong there. It follows tasks as any context variable.
+    The spans of the block, and its calls, become children of that span. Tasks inherit it like any
+    context variable.
 
     Args:
-        context: The span; None leaves everything as it is.
+        context: The span; None changes nothing.
 
     Example:
         >>> from mesh_core import TraceContext, trace_context, with_trace_context
@@ -176,22 +179,22 @@ class with_trace_context:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Not by token: a generator may end in another context than it began in.
+        # Do not use a token: a generator may end in a different context than it began in.
         _current.set(self._outer)
 
 
 def trace_context() -> TraceContext | None:
-    """Gives the span that the current code runs in: to hand it on by other ways than calls.
+    """Return the span of the current code, to propagate it by other means than calls.
 
-    That is the innermost `span` that is recorded, else that of the caller whose message is served,
-    else None.
+    This is the innermost recorded `span`, else the span of the caller whose message is being
+    served, else None.
     """
     encoded = _encoded_now()
     return None if encoded is None else _decoded(encoded)
 
 
 def origin() -> bytes | None:
-    """Gives what a message says of where it comes from, as in docs/protocol/call.md."""
+    """Return the origin field of a message; see docs/protocol/call.md."""
     current = serving()
     span = _current.get()
     if span is not None:
@@ -204,10 +207,10 @@ def origin() -> bytes | None:
 
 
 def new_span(number: int) -> SpanIdentity:
-    """Gives a span its ids: a part of the span around it, or the first one of a trace.
+    """Create the identity of a span: a child of the enclosing span, or the root of a trace.
 
     Args:
-        number: That of the span: no two of a process have the same.
+        number: The number of the span, unique in the process.
     """
     current, span = serving(), _current.get()
     message = None if current is None else current.message
@@ -220,18 +223,18 @@ def new_span(number: int) -> SpanIdentity:
 
 
 class _Ids:
-    """Makes ids that no other process makes, out of numbers."""
+    """Generates ids from numbers that are unique across processes."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Makes others from now on."""
+        """Choose new random bases, so that the ids differ from the previous ones."""
         self.trace = os.urandom(8)
         self._base = int.from_bytes(os.urandom(8), "big")
 
     def span_id(self, number: int) -> bytes:
-        """Makes the id of a span; never of zeros alone."""
+        """Return the id of a span; never all zeros."""
         spread = (self._base + number) * _SPREAD & _MASK
         return (spread or 1).to_bytes(8, "big")
 
@@ -252,7 +255,7 @@ def _encoded_now() -> bytes | None:
 def _encoded(text: str) -> bytes:
     found = _TRACEPARENT.fullmatch(text)
     version, trace_id, span_id, flags, rest = found.groups() if found else ("ff",) * 5
-    # What later versions add comes behind; there is no version ff.
+    # Later versions append fields; version ff is invalid.
     is_known = version != "ff" and (version != "00" or rest is None)
     if not is_known or not trace_id.strip("0") or not span_id.strip("0"):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Spans, measurements and rows of the program, as events beside those of Mesh.
+"""Spans, metrics and rows of the program, recorded as events.
 
-They cost next to nothing while nobody subscribes to events. Where they go from there
-(OpenTelemetry, tables, files) is the subscriber's business.
+They cost almost nothing while there is no subscriber. The subscriber decides where to export them
+(OpenTelemetry, tables, files).
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ _numbers = count(1)
 
 
 class Span:
-    """A stretch of time with a name, in one thread or task; a context manager.
+    """A named time interval in one thread or task; a context manager.
 
-    Its events are `span_begin` and `span_end`: `call` is the span's number in this process, `size`
-    on `span_begin` that of the span around it, `actor` the actor that runs, `code` on `span_end`
-    1 when an exception ended it, `text` the name; `subject` on `span_begin` its `SpanIdentity`.
+    A span records the events `span_begin` and `span_end`. In both, `call` is the number of the span
+    in this process, `actor` the running actor and `text` the name. In `span_begin`, `size` is the
+    number of the enclosing span and `subject` the `SpanIdentity`. In `span_end`, `code` is 1 if an
+    exception ended the span.
     """
 
     __slots__ = ("_attributes", "_is_recorded", "_name", "_number", "_outer")
@@ -79,7 +80,7 @@ class Span:
         traceback: TracebackType | None,
     ) -> None:
         if self._is_recorded:
-            # Not by token: a generator may end in another context than it began in.
+            # Do not use a token: a generator may end in a different context than it began in.
             enter_span(self._outer)
             recorder.record(
                 "span_end",
@@ -91,11 +92,11 @@ class Span:
 
 
 def span(name: str, attributes: Mapping[str, Any] | None = None) -> Span:
-    """Gives a context manager that makes a span of its block, attributed to the running actor.
+    """Return a context manager that records its block as a span of the running actor.
 
     Args:
-        name: What the block does.
-        attributes: What else is to be known of it.
+        name: The name of the span.
+        attributes: Additional attributes of the span.
 
     Example:
         >>> from mesh_core import span
@@ -110,11 +111,11 @@ def traced(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def traced(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def traced(function: Any = None, /, *, name: str | None = None) -> Any:
-    """Makes a span of each call of a function, plain or `async`.
+    """Record each call of a function, plain or `async`, as a span.
 
     Args:
         function: The function.
-        name: The name of the span; the function's own when left out.
+        name: The name of the span; defaults to the qualified name of the function.
 
     Example:
         >>> from mesh_core import traced
@@ -148,7 +149,7 @@ def traced(function: Any = None, /, *, name: str | None = None) -> Any:
 
 
 class _Instrument:
-    """Something that is measured; each measurement is an event."""
+    """Base class of instruments; each measurement is an event."""
 
     __slots__ = ("description", "name", "unit")
 
@@ -173,13 +174,13 @@ class _Instrument:
 
 
 class Counter(_Instrument):
-    """A sum that only grows."""
+    """A sum that only increases."""
 
     __slots__ = ()
     kind = 1
 
     def add(self, amount: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Adds an amount, whole or not.
+        """Add an amount, integer or fractional.
 
         Raises:
             ValueError: The amount is negative.
@@ -192,59 +193,59 @@ class Counter(_Instrument):
 
 
 class UpDownCounter(_Instrument):
-    """A sum that grows and falls."""
+    """A sum that increases and decreases."""
 
     __slots__ = ()
     kind = 2
 
     def add(self, amount: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Adds an amount, whole or not, negative or not."""
+        """Add an amount, integer or fractional, positive or negative."""
         self._note(amount, attributes)
 
 
 class Histogram(_Instrument):
-    """Values of which the distribution matters."""
+    """A distribution of values."""
 
     __slots__ = ()
     kind = 3
 
     def record(self, value: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Notes one value."""
+        """Record one value."""
         self._note(value, attributes)
 
 
 class Gauge(_Instrument):
-    """A value of which the latest matters."""
+    """A metric whose latest value matters."""
 
     __slots__ = ()
     kind = 4
 
     def set(self, value: float, attributes: Mapping[str, Any] | None = None) -> None:
-        """Notes the value that there is now."""
+        """Record the current value."""
         self._note(value, attributes)
 
 
 class Meter:
-    """Makes instruments; has the method names of OpenTelemetry's."""
+    """Factory for instruments, with the method names of OpenTelemetry."""
 
     __slots__ = ()
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
-        """Makes a sum that only grows."""
+        """Create a sum that only increases."""
         return Counter(name, unit, description)
 
     def create_up_down_counter(
         self, name: str, unit: str = "", description: str = ""
     ) -> UpDownCounter:
-        """Makes a sum that grows and falls."""
+        """Create a sum that increases and decreases."""
         return UpDownCounter(name, unit, description)
 
     def create_histogram(self, name: str, unit: str = "", description: str = "") -> Histogram:
-        """Makes something of which the distribution matters."""
+        """Create a distribution of values."""
         return Histogram(name, unit, description)
 
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
-        """Makes something of which the latest value matters."""
+        """Create a metric whose latest value matters."""
         return Gauge(name, unit, description)
 
 
@@ -252,7 +253,7 @@ _meter = Meter()
 
 
 def get_meter() -> Meter:
-    """Gives what makes counters, histograms and gauges.
+    """Return the factory for counters, histograms and gauges.
 
     Example:
         >>> from mesh_core import get_meter
@@ -263,16 +264,16 @@ def get_meter() -> Meter:
 
 
 def is_recorded() -> bool:
-    """Says whether anybody subscribes: to be asked before a row is made that costs something."""
+    """Return whether there is a subscriber; check this before computing an expensive row."""
     return recorder.is_on
 
 
 def record_row(table: str, row: Mapping[str, Any]) -> None:
-    """Tells subscribers of a row, for a table of a package's own; nothing happens without them.
+    """Send a row for a table to all subscribers; does nothing without subscribers.
 
     Args:
-        table: The table, by the name that its package gives it.
-        row: Its columns.
+        table: The name of the table; each package defines its own tables.
+        row: The columns of the row.
 
     Example:
         >>> from mesh_core.spi import record_row

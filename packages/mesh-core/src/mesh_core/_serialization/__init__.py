@@ -1,1 +1,1 @@
-"""Arguments, results and exceptions as bytes."""
+"""Serialization of arguments, results and exceptions."""

@@ -1,6 +1,6 @@
-"""How numpy arrays travel: their memory beside the message, what describes it inside.
+"""Pickling of numpy arrays: memory in separate buffers, metadata in the message.
 
-numpy is never imported here: its reducer is made when one of its arrays is met.
+This module never imports numpy: its reducer is created when the first array is pickled.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 __all__ = ["array_reducers"]
 
-# Numbers in the machine's own order: what one letter describes.
+# Type codes of numbers in native byte order, which one letter describes completely.
 _NUMBERS = frozenset("?bBhHiIlLqQefdgFDG")
 
 
 def array_reducers() -> dict[type, Reducer]:
-    """Gives the reducers for numpy's types, which must be imported already."""
+    """Return the reducers for numpy's types; numpy must already be imported."""
     return {sys.modules["numpy"].ndarray: _reduce_array}
 
 
 def _reduce_array(_pickler: Any, array: Any) -> Any:
-    """Reduces an array of numbers; numpy's own way for the others is as good, if slower."""
+    """Reduce an array of numbers; for other arrays, numpy's own reduction works, but is slower."""
     dtype = array.dtype
     code = dtype.char
     if code not in _NUMBERS or not dtype.isnative or array.nbytes == 0:
         return NotImplemented
-    # The class itself makes it again, so nothing of ours needs numpy there.
+    # The array class itself is the constructor, so no function of Mesh needs to import numpy there.
     flags = array.flags
     if flags.c_contiguous:
         return type(array), (array.shape, code, PickleBuffer(array))

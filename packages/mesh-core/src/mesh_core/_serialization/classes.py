@@ -1,11 +1,11 @@
-"""Classes that travel by value, packed once and opened once in each process.
+"""Classes that are pickled by value, packed once and unpickled once per process.
 
-A class of the main script cannot be imported elsewhere, so its definition goes along with whatever
-needs it. The definition is packed when the class is first sent, and packed again when the class, or
-a name that its methods use, has been bound anew. Whoever has opened a parcel knows its key and
-takes the class that it already has: a class that comes home is the very one that left, and one that
-comes again does not lose what the process keeps in it. As with an imported module, a value that is
-changed in place stays a matter of each process.
+Other processes cannot import a class of the main script, so messages that need the class contain
+its definition, a *parcel*. The definition is packed when the class is first sent. It is packed
+again if the class, or a name that its methods use, has been rebound since. A process that has
+unpickled a parcel remembers its key and reuses the class. So a class that returns to its origin is
+the original class, and a class that is received again keeps the state that the process stores in
+it. As with an imported module, a value that is modified in place is local to each process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
     from typing import Any
 
-    # Where names are bound, which names, and to what.
+    # A namespace, the names in it, and the objects that they are bound to.
     Bindings = tuple[Any, tuple[str, ...], tuple[Any, ...]]
 
 __all__ = ["Parcel", "find_parcel", "keep_parcel", "open_parcel"]
@@ -33,22 +33,22 @@ _opened: dict[bytes, type] = {}
 
 
 class Parcel:
-    """The definition of a class, ready to send.
+    """The pickled definition of a class.
 
     Attributes:
-        key: Names this definition in all processes.
-        body: Its pickle.
+        key: Identifies this definition in all processes.
+        body: The pickle of the class.
     """
 
     __slots__ = ("_bound", "_classes", "_within", "body", "key")
 
     def __init__(self, cls: type, key: bytes, body: bytes, parts: Iterable[Any]) -> None:
-        """Notes what the definition depends on.
+        """Record the dependencies of the definition.
 
         Args:
             cls: The class.
-            key: The name of the definition.
-            body: Its pickle.
+            key: The key of the definition.
+            body: The pickle of the class.
             parts: The functions, classes and parcels that were packed with it.
         """
         self.key = key
@@ -66,8 +66,8 @@ class Parcel:
         self._bound = names.bound()
 
     def is_current(self) -> bool:
-        """Says whether everything that was packed is still bound to what it was."""
-        # Asked each time that the class is sent: loops are half the price of generators here.
+        """Return whether all names that were packed are still bound to the same objects."""
+        # This runs each time the class is sent. Loops are twice as fast as generators here.
         for namespace, values in self._classes:
             if len(namespace) != len(values) or not all(map(is_, namespace.values(), values)):
                 return False
@@ -78,20 +78,20 @@ class Parcel:
 
 
 class _Names:
-    """The names that functions look up, by where they look."""
+    """The names that functions look up, grouped by namespace."""
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Any, set[str]]] = {}
 
     def add_function(self, function: FunctionType) -> None:
-        """Adds the globals that a function may use, and the variables that it closes over."""
+        """Add the globals that a function may use and the variables in its closure."""
         self._add(function.__globals__, _names(function.__code__))
         if function.__closure__:
             cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
             self._add(_Cells(cells), function.__code__.co_freevars)
 
     def bound(self) -> list[Bindings]:
-        """Gives what the names are bound to now."""
+        """Return the current bindings of the names."""
         return [
             (namespace, tuple(names), tuple(map(namespace.get, names)))
             for namespace, names in self._names.values()
@@ -102,28 +102,29 @@ class _Names:
 
 
 def find_parcel(cls: type) -> Parcel | None:
-    """Gives the parcel of a class, if it was packed or opened here and has not changed since."""
+    """Return the parcel of a class, if it was packed or unpickled here and is still current."""
     parcel = _parcels.get(cls)
     return parcel if parcel is not None and parcel.is_current() else None
 
 
 def keep_parcel(cls: type, body: bytes, parts: Iterable[Any]) -> Parcel:
-    """Makes the parcel of a class that was packed here.
+    """Create and store the parcel of a class that was packed in this process.
 
     Args:
         cls: The class.
-        body: Its pickle.
+        body: The pickle of the class.
         parts: The functions, classes and parcels that were packed with it.
     """
     return _keep(cls, Parcel(cls, urandom(_KEY_LEN), body, list(parts)))
 
 
 def open_parcel(key: bytes, body: bytes) -> type:
-    """Gives the class of a parcel: the one that is here already, or a new one."""
+    """Return the class of a parcel: the existing one, or a newly unpickled one."""
     cls = _opened.get(key)
     if cls is None:
         loaded: type = loads(body)
-        # Sent on from here, it is the same definition: those who have it need not open it again.
+        # If this process sends the class on, it is the same definition, so receivers that have it
+        # do not unpickle it again.
         _keep(loaded, Parcel(loaded, key, body, ()))
         cls = loaded
     return cls
@@ -139,7 +140,7 @@ def _keep(cls: type, parcel: Parcel) -> Parcel:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Gives every name that a function may look up in its globals."""
+    """Yield every name that a function may look up in its globals."""
     yield from code.co_names
     for constant in code.co_consts:
         if hasattr(constant, "co_names"):
@@ -147,10 +148,10 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class _Cells(dict[str, "Any"]):
-    """The variables that a function closes over, read through their cells."""
+    """The closure variables of a function, read through their cells."""
 
     def get(self, name: str, default: object = None) -> Any:
         try:
             return self[name].cell_contents
         except ValueError:
-            return default  # nothing is assigned yet
+            return default  # not assigned yet

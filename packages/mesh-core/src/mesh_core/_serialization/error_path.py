@@ -1,7 +1,7 @@
-"""Where in a message the value sits that cannot travel: looked for only once it failed.
+"""Search for the object in a message that cannot be pickled; runs only after an error.
 
-The search pickles ever smaller parts, and follows the one that fails: into containers, attributes,
-slots, and the variables that a function carries along.
+The search pickles ever smaller parts and follows the part that fails: into containers, attributes,
+slots and the variables that a function captures.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NO_SLOTS = frozenset({"__dict__", "__weakref__"})
 def unpicklable(
     value: Any, error: Exception, probe: Probe, names: Sequence[str] | None = None
 ) -> Unpicklable:
-    """Makes the error that says what cannot travel and where it is.
+    """Create the error that names the object that cannot be pickled and its path.
 
     Args:
-        value: What was to travel: `(args, kwargs)` if there are names, or any value.
-        error: What pickling it raised.
-        probe: Pickles a value, raising what that raises.
+        value: The message: `(args, kwargs)` if there are names, otherwise any value.
+        error: The exception that pickling it raised.
+        probe: Function that pickles a value and raises any exception of that.
         names: The names of the positional parameters, as far as they are known.
     """
     if isinstance(error, RecursionError):
@@ -47,7 +47,7 @@ def unpicklable(
         return Unpicklable(f"{path}: {error}", path=path)
     reason = safe_str(error)[:_TEXT_LEN_MAX]
     if _refuses(culprit, error):
-        # Its class has said why, and what to do.
+        # The class of the object has already explained the reason and the remedy.
         return Unpicklable(f"{path}: {reason}", path=path)
     kind = type(error).__qualname__
     said = reason if reason.startswith("cannot pickle") else f"cannot pickle it: {kind}: {reason}"
@@ -69,7 +69,7 @@ def _arguments(
 def _search(
     parts: list[tuple[str, Any]], error: Exception, probe: Probe
 ) -> tuple[str, Any, Exception]:
-    """Follows the parts that fail, and gives the path, value and error of the last."""
+    """Follow the failing parts; return the path, the value and the exception of the last one."""
     path, culprit = "value", None
     seen: set[int] = set()
     for _ in range(_DEPTH_MAX):
@@ -80,7 +80,7 @@ def _search(
         path = step
         is_whole = isinstance(error, NeedsLayer) and _has_own_reduce(culprit)
         if is_whole or _refuses(culprit, error):
-            # The value refuses as a whole, and says what to do: its attributes explain nothing.
+            # The object refuses as a whole and explains the remedy; its attributes would not help.
             break
         seen.add(id(culprit))
         parts = [(path + inner, part) for inner, part in _parts(culprit)]
@@ -88,13 +88,13 @@ def _search(
 
 
 def _has_own_reduce(value: Any) -> bool:
-    """Whether the class of a value says itself how the value is pickled."""
+    """Return whether the class of a value customizes how the value is pickled."""
     names = ("__reduce__", "__reduce_ex__")
     return any(getattr(type(value), name) is not getattr(object, name) for name in names)
 
 
 def _refuses(culprit: Any, error: Exception) -> bool:
-    """Says whether it was the class of a value that refused to pickle it, and not a part of it."""
+    """Return whether the class of a value itself refused to pickle it, not one of its parts."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -117,7 +117,7 @@ def _first_failing(
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Gives what a value is made of, each part behind how it is reached from there."""
+    """Yield the parts of a value, each with the path step that leads to it."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield f"[{_short(key)}]", item
@@ -148,7 +148,7 @@ def _named(value: Any, *names: str) -> Iterator[tuple[str, Any]]:
 
 
 def _captured(function: Any) -> Iterator[tuple[str, Any]]:
-    """Gives what a function carries along: its closure, defaults and the globals it names."""
+    """Yield the objects that a function captures: closure, defaults and the globals it uses."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
@@ -163,7 +163,7 @@ def _captured(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Gives the attributes that an object keeps, in its dictionary and its slots."""
+    """Yield the attributes of an object, in its `__dict__` and its slots."""
     own = getattr(value, "__dict__", None)
     if isinstance(own, dict):
         for name, item in own.items():
@@ -189,7 +189,7 @@ _HINTS = (
     (("frame", "traceback"), "send its text"),
     (("module",), "import it where it is used"),
 )
-"""What to do about the usual culprits, by the name of their type."""
+"""Remedies for the most common types, by the name of the type."""
 
 
 def _hint(culprit: Any) -> str:

@@ -1,8 +1,8 @@
-"""One exception taken apart into plain data, and put together again without its `__init__`.
+"""Decomposition of an exception into plain data, and reconstruction without its `__init__`.
 
-A piece that cannot be pickled travels as its `repr`; one that cannot be loaded is replaced by a
-text that says why. A class that cannot be found is stood in for by one of the same name under its
-nearest base that can.
+A value that cannot be pickled is replaced by its `repr`. A value that cannot be unpickled is
+replaced by a text that contains the reason. A class that cannot be found is replaced by a class of
+the same name that derives from its nearest base class that can be found.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    # The kind of a piece, and its value, its pickle, its text, or which argument it is.
+    # The kind of a piece, and its value, its pickle, its text, or the index of an argument.
     Piece = tuple[int, Any]
-    # Module, qualified name, and the class itself by value where it cannot be imported.
+    # Module, qualified name, and the class itself by value if it cannot be imported.
     ClassName = tuple[str, str, bytes | None]
 
 __all__ = [
@@ -50,54 +50,56 @@ _LINKS: list[Any] = [
 ]
 _GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
 _MEMBERS = frozenset({MemberDescriptorType, GetSetDescriptorType})
-# `AttributeError.obj` may be a whole actor; a group's members and ours travel in their own way.
+# `AttributeError.obj` may be a whole actor. The members of a group and the `__dict__` are handled
+# separately.
 _NOT_SENT = frozenset({"obj", "exceptions", "__weakref__", "__dict__"})
 
 Parts = tuple["list[ClassName]", "list[Piece]", "dict[str, Piece]", "bytes | None"]
-"""An exception's classes, arguments, attributes, and its own way of pickling, if it has one."""
+"""An exception's classes, arguments, attributes, and its custom pickle if it defines one."""
 
 _stand_ins: dict[tuple[str, str, type[BaseException]], type[BaseException]] = {}
 
 
 def take_apart(exception: BaseException, piece_len_max: int = sys.maxsize) -> Parts:
-    """Takes an exception apart into data that any process can load.
+    """Decompose an exception into data that any process can load.
 
     Args:
         exception: The exception.
-        piece_len_max: A value whose pickle is longer travels as a short text.
+        piece_len_max: Maximum length of the pickle of a value; a longer one is replaced by a short
+            text.
     """
     arguments = args_of(exception)
     if issubclass(type(exception), BaseExceptionGroup):
-        arguments = arguments[:1]  # its members travel as exceptions of their own
+        arguments = arguments[:1]  # its members are sent as separate exceptions
     names = [_class_name(base, piece_len_max) for base in _bases(type(exception))]
     pieces = [_piece(value, piece_len_max) for value in arguments]
     attributes = {}
     for name, value in _state(exception):
         same = next((at for at, argument in enumerate(arguments) if argument is value), None)
-        # A text of many megabytes often is an argument and an attribute at once: send it once.
+        # A text of many megabytes is often both an argument and an attribute; send it only once.
         attributes[name] = _piece(value, piece_len_max) if same is None else (_ARGUMENT, same)
     pickled = _pickled(exception) if _pickles_itself(type(exception)) else None
     return names, pieces, attributes, pickled if len(pickled or b"") <= piece_len_max else None
 
 
 def rebuild(parts: Parts, members: list[BaseException], message: str) -> BaseException:
-    """Puts an exception together again, as near to what it was as this process can.
+    """Reconstruct an exception as faithfully as this process can.
 
     Args:
-        parts: What `take_apart` gave.
+        parts: The result of `take_apart`.
         members: The exceptions of a group.
-        message: The text of the exception, for a class that cannot be found.
+        message: The text of the exception, used if its class cannot be found.
     """
     names, arguments, attributes, pickled = parts
     cls = _find_class(names)
     if pickled is not None and not issubclass(cls, _StandIn):
         exception = _load((_PICKLE, pickled))
         if isinstance(exception, BaseException):
-            return exception  # or else its own way fails here, and its parts have to do
+            return exception  # if its custom pickle fails here, use its parts
     args = tuple(_load(piece) for piece in arguments)
     try:
         exception = blank(cls, (*args[:1], members) if members else args)
-    except TypeError:  # a group that lost its members, or may not have these
+    except TypeError:  # a group that lost its members, or must not have these
         exception = blank(_stand_in(names[0], Exception), args)
     if issubclass(cls, _StandIn):
         exception.__dict__["_mesh_message"] = message
@@ -107,12 +109,12 @@ def rebuild(parts: Parts, members: list[BaseException], message: str) -> BaseExc
 
 
 def args_of(exception: BaseException) -> tuple[Any, ...]:
-    """Gives the arguments that the interpreter keeps, whatever the class calls `args`."""
+    """Return the arguments that the interpreter stores, even if the class redefines `args`."""
     return _ARGS.__get__(exception)  # type: ignore[no-any-return]
 
 
 def members_of(exception: BaseException) -> tuple[BaseException, ...]:
-    """Gives the exceptions of a group; of any other, none."""
+    """Return the exceptions of a group; an empty tuple for any other exception."""
     if not issubclass(type(exception), BaseExceptionGroup):
         return ()
     return _GROUP_MEMBERS.__get__(exception)  # type: ignore[no-any-return]
@@ -121,7 +123,7 @@ def members_of(exception: BaseException) -> tuple[BaseException, ...]:
 def links_of(
     exception: BaseException,
 ) -> tuple[BaseException | None, BaseException | None, bool]:
-    """Gives the cause, the context, and whether the context is hidden."""
+    """Return the cause, the context, and whether the context is suppressed."""
     return tuple(link.__get__(exception) for link in _LINKS)
 
 
@@ -131,20 +133,20 @@ def link(
     context: BaseException | None,
     is_context_hidden: bool,
 ) -> None:
-    """Sets the cause, the context, and whether the context is hidden, even on a frozen class."""
+    """Set the cause, the context, and whether it is suppressed, even on a frozen class."""
     for member, value in zip(_LINKS, (cause, context, is_context_hidden), strict=True):
         member.__set__(exception, value)
 
 
 def blank(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
-    """Makes an instance with these arguments, running no code of the user's.
+    """Create an instance with these arguments without running code of the user.
 
     Raises:
-        TypeError: The class is a group and the arguments are not those of one.
+        TypeError: The class is a group and the arguments do not match a group.
     """
     builtin: Any = cls
     while builtin.__flags__ & _HEAP_TYPE:
-        builtin = builtin.__base__  # the one whose layout the instances have
+        builtin = builtin.__base__  # the class that determines the layout of the instances
     exception: BaseException = builtin.__new__(cls, *args)
     _initialise(builtin, exception, args)
     if not issubclass(type(exception), BaseExceptionGroup):
@@ -153,7 +155,7 @@ def blank(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
 
 
 def _initialise(builtin: Any, exception: BaseException, args: tuple[Any, ...]) -> None:
-    """Lets the builtin type fill its fields, unless a subclass keeps other arguments than these."""
+    """Let the builtin type set its fields, unless a subclass stores different arguments."""
     try:
         builtin.__init__(exception, *args)
     except Exception:
@@ -161,13 +163,13 @@ def _initialise(builtin: Any, exception: BaseException, args: tuple[Any, ...]) -
 
 
 def copy_state(source: BaseException, target: BaseException) -> None:
-    """Gives an exception the attributes of another of its type."""
+    """Copy the attributes of an exception to another one of the same type."""
     for name, value in _state(source):
         _set(target, name, value)
 
 
 def _state(exception: BaseException) -> Iterator[tuple[str, Any]]:
-    """Walks the attributes: those in the dictionary, in slots, and of the builtin types."""
+    """Iterate over the attributes in the dictionary, in slots and in fields of builtin types."""
     for base in type(exception).__mro__:
         if base is BaseException or base is object:
             continue
@@ -185,20 +187,20 @@ def _state(exception: BaseException) -> Iterator[tuple[str, Any]]:
 
 
 def _set(exception: BaseException, name: str, value: Any) -> None:
-    """Sets an attribute past whatever the class does about setting."""
+    """Set an attribute, bypassing the `__setattr__` of the class."""
     for base in type(exception).__mro__:
         member: Any = base.__dict__.get(name)
         if type(member) in _MEMBERS:
             try:
                 member.__set__(exception, value)
             except (AttributeError, TypeError, ValueError):
-                return  # the builtin type set it from the arguments, or takes no such value
+                return  # the builtin type set it from the arguments, or rejects this value
             return
     object.__getattribute__(exception, "__dict__")[name] = value
 
 
 def _bases(cls: type[BaseException]) -> Iterator[type[BaseException]]:
-    """Walks a class and its bases, nearest first, as far as they say more than `Exception`."""
+    """Iterate over a class and its bases, nearest first, up to `BaseException`."""
     for base in cls.__mro__:
         if base in (BaseException, object):
             return
@@ -214,7 +216,7 @@ def _class_name(cls: type[BaseException], len_max: int) -> ClassName:
 
 
 def _find_class(names: list[ClassName]) -> type[BaseException]:
-    """Finds the class, or makes a stand-in for it under the nearest base that there is."""
+    """Find the class, or create a stand-in that derives from the nearest base that exists."""
     for position, name in enumerate(names):
         cls = _load_class(*name)
         if cls is not None:
@@ -232,12 +234,12 @@ def _load_class(module: str, qualname: str, by_value: bytes | None) -> type[Base
             for part in qualname.split("."):
                 found = getattr(found, part)
     except (Exception, SystemExit):
-        return None  # not there, or it breaks (or exits) when it is imported here
+        return None  # the module does not exist, or its import fails or exits
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
 class _StandIn:
-    """Marks a class that stands in for one that this process does not have."""
+    """Marker of a stand-in for a class that does not exist in this process."""
 
     def __str__(self) -> str:
         return str(self.__dict__["_mesh_message"])
@@ -260,7 +262,7 @@ def _stand_in(name: ClassName, base: type[BaseException]) -> type[BaseException]
 
 
 def _pickles_itself(cls: type[BaseException]) -> bool:
-    """Says whether the user told pickle how to treat this class."""
+    """Return whether the user has customized how this class is pickled."""
     if issubclass(cls, MeshError):
         return False
     if cls in copyreg.dispatch_table:

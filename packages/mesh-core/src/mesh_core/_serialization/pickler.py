@@ -1,26 +1,26 @@
-"""Arguments and results as bytes, with their large parts beside them.
+"""Serialization of arguments and results, with large payloads as separate buffers.
 
-`encode` makes a pickle (protocol 5) and a list of buffers. What is small stays in the pickle. Of
-what is large, nothing is copied here: a buffer that an object offers (numpy, torch, anything that
-pickles through `PickleBuffer`) is handed on as it is, and so is a large `bytes`, `bytearray` or
-text at any depth, because the C pickler passes it to its file as an object of its own, and the file
-here is a list. `decode` reads such a stream piece by piece, so that a large `bytes` is copied once,
-out of the buffer that it arrived in.
+`encode` produces a pickle (protocol 5) and a list of buffers. Small values stay in the pickle.
+Large values are not copied here: a buffer that an object exports (numpy, torch, anything that
+pickles through `PickleBuffer`) is passed on as it is. The same holds for a large `bytes`,
+`bytearray` or `str` at any depth, because the C pickler passes it to its file as a separate object,
+and the file here is a list. `decode` reads such a stream piece by piece, so a large `bytes` is
+copied only once, out of the buffer in which it arrived.
 
-A body has one of two forms: a plain pickle, or, behind the byte 0, a splice: the number of pieces
-(u32), for each the length of the inline stream before it (u64), the inline stream. The pieces then
-are the first buffers.
+A body has one of two forms. It is a plain pickle, or it is a splice, which starts with the byte 0,
+followed by the number of pieces (u32), the length of the inline stream before each piece (u64), and
+the inline stream. In a splice, the first buffers are the pieces.
 
-Functions and classes that the other side cannot import (of `__main__`, local ones, lambdas, those
-of modules registered with cloudpickle) travel by value. cloudpickle is imported when the first such
-thing is met.
+Functions and classes that the other side cannot import are pickled by value: those of `__main__`,
+local ones, lambdas, and those of modules registered with cloudpickle. cloudpickle is imported when
+the first such object is pickled.
 """
 
 from __future__ import annotations
 
 import sys
 
-# The C half alone: pickle itself also imports its twin in Python, and re with it.
+# Import only the C module: `pickle` also imports its Python implementation, and `re` with it.
 from _pickle import PickleBuffer, Pickler, Unpickler, dumps, loads
 from copyreg import dispatch_table
 from types import (
@@ -56,15 +56,15 @@ if TYPE_CHECKING:
 __all__ = ["decode", "encode", "encode_order", "encode_value", "is_importable"]
 
 _PROTOCOL = 5
-# From this length on, new memory is worth asking for huge pages.
+# Minimum length in bytes from which huge pages are worthwhile for new memory.
 _HUGE_LEN = 4 << 20
-_PLAIN = 0x80  # every pickle of this protocol begins with it
+_PLAIN = 0x80  # every pickle of this protocol starts with this byte
 _SPLICED = b"\x00"
-# What one frame has room for. A message with more large values carries the rest in its stream,
-# which travels beside the body as one piece.
+# Maximum number of buffers in a frame. If a message has more large values, the others stay in its
+# stream, which is sent beside the body as a single piece.
 _BUFFERS_LEN_MAX = 255
 _ATOMS = frozenset({int, float, bool, complex, type(None)})
-# The opcodes before a payload that the pickler writes apart; its length follows, in 8 or 4 bytes.
+# Opcodes before a payload that the pickler writes separately; its length follows in 8 or 4 bytes.
 _LONG_HEADS = frozenset({b"\x8e", b"\x96", b"\x8d"})
 _SHORT_HEADS = frozenset({b"B", b"X"})
 
@@ -72,21 +72,22 @@ _SHORT_HEADS = frozenset({b"B", b"X"})
 def encode(
     args: tuple[Any, ...], kwargs: dict[str, Any], threshold: int, names: Sequence[str] = ()
 ) -> tuple[bytes, list[memoryview]]:
-    """Makes a body, and the buffers that belong to it, of the arguments of a call.
+    """Encode the arguments of a call as a body and separate buffers.
 
     Args:
         args: The positional arguments.
-        kwargs: The arguments by keyword.
-        threshold: A buffer of as many bytes or more travels beside the body.
-        names: The names of the positional parameters, for the text of an error.
+        kwargs: The keyword arguments.
+        threshold: Minimum size in bytes of buffers that are sent beside the body.
+        names: The names of the positional parameters, for error messages.
 
     Returns:
-        The body, which `decode` turns into `(args, kwargs)`, and contiguous views of bytes that
-        share memory with the arguments: copy or send them before the caller goes on.
+        The body, which `decode` turns into `(args, kwargs)`, and contiguous byte views that share
+        memory with the arguments. Copy or send the views before control returns to the caller.
 
     Raises:
-        Unpicklable: An argument holds something that cannot travel; the text says where.
-        NeedsLayer: It holds something that only the tensor layer can send.
+        Unpicklable: An argument contains an object that cannot be pickled; the message contains its
+            path.
+        NeedsLayer: An argument contains an object that only the tensor layer can send.
     """
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
@@ -106,14 +107,15 @@ def encode(
 
 
 def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]]:
-    """Makes a body, and the buffers that belong to it, of one value: a result, a message.
+    """Encode one value, such as a result or a message, as a body and separate buffers.
 
     Args:
-        value: What is to travel.
-        threshold: A buffer of as many bytes or more travels beside the body.
+        value: The value to send.
+        threshold: Minimum size in bytes of buffers that are sent beside the body.
 
     Raises:
-        Unpicklable: The value holds something that cannot travel; the text says where.
+        Unpicklable: The value contains an object that cannot be pickled; the message contains its
+            path.
     """
     kind = type(value)
     if kind in _ATOMS or ((kind is str or kind is bytes) and len(value) < threshold):  # type: ignore[arg-type]
@@ -130,14 +132,15 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
 
 
 def encode_order(order: SpawnOrder, threshold: int) -> tuple[bytes, list[memoryview]]:
-    """Makes a body, and the buffers that belong to it, of what an actor is spawned with.
+    """Encode a spawn order as a body and separate buffers.
 
     Args:
-        order: The actor, with the arguments of its `__init__`.
-        threshold: A buffer of as many bytes or more travels beside the body.
+        order: The actor class and the arguments of its `__init__`.
+        threshold: Minimum size in bytes of buffers that are sent beside the body.
 
     Raises:
-        Unpicklable: An argument holds something that cannot travel; the text says where.
+        Unpicklable: An argument contains an object that cannot be pickled; the message contains its
+            path.
     """
     try:
         return encode_value(order, threshold)
@@ -152,17 +155,17 @@ def encode_order(order: SpawnOrder, threshold: int) -> tuple[bytes, list[memoryv
 
 
 def decode(body: bytes | memoryview, buffers: Sequence[Buffer] = ()) -> Any:
-    """Makes the value again that a body and its buffers were made of.
+    """Decode the value of a body and its buffers.
 
-    Arrays share memory with the buffers, and can be written to if the buffers can.
+    Arrays share memory with the buffers, and are writable if the buffers are.
 
     Args:
-        body: What `encode` or `encode_value` gave.
-        buffers: The buffers, in their order.
+        body: The body from `encode` or `encode_value`.
+        buffers: The buffers, in the original order.
 
     Raises:
-        Exception: Whatever the loading of an object raises: `ModuleNotFoundError` when its class's
-            module is not there.
+        Exception: Any exception that unpickling an object raises, for example `ModuleNotFoundError`
+            if the module of its class does not exist.
     """
     if body[0] == _PLAIN:
         return loads(body, buffers=buffers)
@@ -170,20 +173,20 @@ def decode(body: bytes | memoryview, buffers: Sequence[Buffer] = ()) -> Any:
 
 
 class _Chunks(list["Buffer | PickleBuffer"]):
-    """A file for the pickler that keeps each piece of the stream as it comes, uncopied."""
+    """A file for the pickler that stores each chunk of the stream without copying it."""
 
     __slots__ = ()
     write = list.append
 
 
 class _Pickler(Pickler):
-    """The C pickler, asking Python only about what is no plain data.
+    """The C pickler, which calls Python only for objects that are not plain data.
 
     Attributes:
-        spans: The storages of the tensors that were met.
-        packing: The classes that are being packed, outermost first, while that is so.
-        parts: What has been packed with the innermost: functions, classes, parcels.
-        inlined: Classes that use one that is being packed, and so are no parcels of their own.
+        spans: The storages of the tensors in the message.
+        packing: The classes that are currently being packed, outermost first.
+        parts: The functions, classes and parcels that were packed with the innermost class.
+        inlined: Classes that depend on a class that is being packed and therefore have no parcel.
     """
 
     spans: Spans | None = None
@@ -194,7 +197,7 @@ class _Pickler(Pickler):
     _cloudpickle: Any = None
 
     def reducer_override(self, value: Any) -> Any:
-        """Says how to reduce a value, or leaves it to the C pickler."""
+        """Return the reduction of a value, or leave it to the C pickler."""
         kind = type(value)
         reduce = _reducers.get(kind)
         if reduce is not None:
@@ -207,7 +210,7 @@ class _Pickler(Pickler):
         return NotImplemented
 
     def reduce_by_value(self, value: Any) -> Any:
-        """Reduces a class to its parcel, and anything else as cloudpickle does."""
+        """Reduce a class to its parcel, and any other object as cloudpickle does."""
         if issubclass(type(value), type):
             if value not in self.packing:
                 parcel = find_parcel(value) or self._pack(value)
@@ -223,7 +226,8 @@ class _Pickler(Pickler):
 
     def _reduce_by_cloudpickle(self, value: Any) -> Any:
         if self._cloudpickle is None:
-            # One for the whole message: functions that share their globals go on sharing them.
+            # Use one cloudpickle pickler per message, so that functions continue to share their
+            # globals.
             self._cloudpickle = _load_cloudpickle().Pickler(_Chunks(), _PROTOCOL)
         reduced = self._cloudpickle.reducer_override(value)
         if reduced is NotImplemented:
@@ -232,7 +236,7 @@ class _Pickler(Pickler):
         return reduced
 
     def _pack(self, cls: type) -> Parcel | None:
-        """Packs a class, unless it is one that cloudpickle knows by name or is in a circle."""
+        """Pack a class, unless cloudpickle knows it by name or it is part of a cycle."""
         if cls.__module__ == "builtins" or (self.packing and cls in self.inlined):
             return None
         pickler = _Pickler(chunks := _Chunks(), _PROTOCOL)
@@ -241,7 +245,7 @@ class _Pickler(Pickler):
         pickler.inlined = self.inlined if self.packing else set()
         pickler.dump(cls)
         if pickler.is_circular:
-            # Its pickle holds one of those around it, which is not ready yet.
+            # Its pickle refers to an enclosing class that is not complete yet.
             pickler.inlined.add(cls)
             return None
         return keep_parcel(cls, b"".join(chunks), pickler.parts)
@@ -254,7 +258,7 @@ def _encode(
     buffers: list[memoryview] = []
 
     def stays(buffer: PickleBuffer) -> bool:
-        """Says that a buffer stays in the pickle, or takes it out."""
+        """Return whether a buffer stays in the pickle; otherwise, add it to the buffers."""
         raw = buffer.raw()
         if raw.nbytes < threshold or len(buffers) >= _BUFFERS_LEN_MAX // 2:
             return True
@@ -273,14 +277,14 @@ def _encode(
 
 
 def _probe(value: object) -> None:
-    """Raises what pickling this value alone raises, copying as little as may be."""
+    """Raise the exception of pickling this value alone; copies as little as possible."""
     _encode(value, 1)
 
 
 def _splice(
     chunks: _Chunks, buffers: list[memoryview], threshold: int
 ) -> tuple[bytes, list[memoryview]]:
-    """Parts a stream into what stays in the body and the pieces that travel beside it."""
+    """Split a stream into the part that stays in the body and the pieces sent beside it."""
     pieces: list[memoryview] = []
     inline: list[Any] = []
     lengths: list[int] = []
@@ -299,7 +303,7 @@ def _splice(
             inline_len += run_len
         run, run_len = [], 0
 
-    # Each payload may end a run that becomes a piece as well, and so may the end.
+    # Each payload may also end a run that becomes a piece, and so may the end of the stream.
     payloads_left = (_BUFFERS_LEN_MAX - len(buffers) - 1) // 2
     before: Any = None
     for chunk in chunks:
@@ -323,10 +327,10 @@ def _splice(
 
 
 def _announces(chunk: Any, size: int) -> bool:
-    """Says whether a chunk ends by announcing a payload of so many bytes.
+    """Return whether a chunk ends with the header of a payload of `size` bytes.
 
-    A payload is worth handing on as it is; other chunks are joined first. To take one for the other
-    would cost a copy and nothing else, since the reader only joins what is parted here.
+    A payload is passed on without copying; other chunks are joined first. Mistaking one for the
+    other costs only a copy, because the reader joins whatever was split here.
     """
     if type(chunk) is not bytes:
         return False
@@ -343,7 +347,7 @@ def _decode_spliced(body: memoryview, buffers: Sequence[Buffer]) -> Any:
     parts: list[memoryview] = []
     for at, piece in zip(range(5, rest, 8), buffers, strict=False):
         length = int.from_bytes(body[at : at + 8], "little")
-        # What is only read need not be looked through for writes when it is let go.
+        # A read-only buffer does not have to be checked for writes when it is released.
         source = piece.frozen() if type(piece) is SharedBuffer else piece
         parts += (body[rest : rest + length], memoryview(source).cast("B"))
         rest += length
@@ -351,13 +355,13 @@ def _decode_spliced(body: memoryview, buffers: Sequence[Buffer]) -> Any:
     beside = buffers[count:]
     if len(parts) == 1:
         return loads(parts[0], buffers=beside)
-    # The unpickler takes any buffer from its file, which its stubs do not say.
+    # The unpickler accepts any buffer from its file, but its stubs do not declare this.
     reader: Any = _SplicedReader(parts)
     return Unpickler(reader, buffers=beside).load()
 
 
 class _SplicedReader:
-    """A file for the unpickler over the parts of a stream, giving views instead of copies."""
+    """A file for the unpickler over the parts of a stream; returns views instead of copies."""
 
     __slots__ = ("_at", "_parts")
 
@@ -366,11 +370,11 @@ class _SplicedReader:
         self._at = 0
 
     def peek(self, _size: int) -> memoryview:
-        """Gives the rest of the current part, without moving on."""
+        """Return the rest of the current part without advancing."""
         return self._parts[-1][self._at :] if self._parts else memoryview(b"")
 
     def read(self, size: int) -> bytes | memoryview:
-        """Gives the next bytes, uncopied when they lie in one part."""
+        """Return the next bytes, without copying if a single part contains them all."""
         if not self._parts:
             return b""
         part, start = self._parts[-1], self._at
@@ -385,7 +389,7 @@ class _SplicedReader:
         return b"".join((part[start:], self.read(end - len(part))))
 
     def readinto(self, target: memoryview) -> int:
-        """Fills the target with the next bytes: the one copy of a large `bytes`."""
+        """Fill the target with the next bytes; this is the only copy of a large `bytes`."""
         data = self.read(target.nbytes)
         if len(data) < _HUGE_LEN:
             target[: len(data)] = data
@@ -394,7 +398,7 @@ class _SplicedReader:
         return len(data)
 
     def readline(self) -> bytes:
-        """Gives the bytes up to the next line end, which protocol 5 never asks for."""
+        """Return the bytes up to the next line end; protocol 5 never calls this."""
         line = bytearray()
         while byte := self.read(1):
             line += byte
@@ -404,7 +408,7 @@ class _SplicedReader:
 
 
 def is_importable(value: Any) -> bool:
-    """Says whether the other side finds this function or class under its name."""
+    """Return whether the other side can import this function or class by its name."""
     name = value.__module__
     module = sys.modules.get(name)
     if module is None or name == "__main__":
@@ -413,17 +417,18 @@ def is_importable(value: Any) -> bool:
     for part in value.__qualname__.split("."):
         found = getattr(found, part, None)
     if found is not value:
-        # The types of None, ... and NotImplemented have no name to find them by; pickle knows them.
+        # The types of None, ... and NotImplemented have no importable name, but pickle handles
+        # them.
         return name == "builtins" and value in _SINGLETON_TYPES
     cloudpickle = sys.modules.get("cloudpickle")
     if not hasattr(cloudpickle, "list_registry_pickle_by_value"):
-        # Not imported, or being imported by another thread: nothing was registered there.
+        # cloudpickle is not imported, or another thread is importing it: no module is registered.
         return True
     return not _is_sent_by_value(name, cloudpickle)
 
 
 def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
-    """Says whether a module, or a package that it is in, is registered to travel by value."""
+    """Return whether a module, or an enclosing package, is registered for pickling by value."""
     registered = cloudpickle.list_registry_pickle_by_value()
     if not registered:
         return False
@@ -432,16 +437,16 @@ def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
 
 
 def _load_cloudpickle() -> Any:
-    """Imports cloudpickle, which costs as much as all of the rest: only when it is needed."""
+    """Import cloudpickle lazily, because its import costs as much as all other imports together."""
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
     return cloudpickle
 
 
 def _adopt_cloudpickle() -> int:
-    """Learns from cloudpickle how to send what we did not know; gives how much is known now.
+    """Adopt the reducers of cloudpickle for unknown types; return the total number of reducers.
 
-    Another thread may learn it at the same time: then it is news to both.
+    If two threads do this at the same time, both see the number increase.
     """
     known = _load_cloudpickle().Pickler.dispatch_table
     unknown = [kind for kind in known if kind not in _reducers and kind not in dispatch_table]
@@ -476,7 +481,7 @@ def _typing_reducers() -> dict[type, Reducer]:
 
 
 _SINGLETON_TYPES = frozenset({type(None), type(...), type(NotImplemented)})
-# How to reduce what the C pickler cannot, by exact type.
+# Reducers for objects that the C pickler does not support, by exact type.
 _reducers: dict[type, Reducer] = {
     MethodType: _reduce_method,
     memoryview: _reduce_memoryview,
@@ -497,7 +502,8 @@ _reducers: dict[type, Reducer] = {
         _reduce_by_value,
     ),
 }
-# Whose types we reduce in our own way, once one is met: a program without torch never pays for it.
+# Factories of reducers by module, called when a type of the module is first pickled, so that a
+# program without torch does not pay for them.
 _unadopted = {
     "numpy": array_reducers,
     "torch": tensor_reducers,

@@ -1,8 +1,8 @@
-"""An actor's exception on its way to the caller, arriving as an instance of its own type.
+"""Transport of an actor's exception to the caller, where it keeps its original type.
 
-The callee writes an exception down with all that it is linked to (`encode_exception`); the caller
-reads it and makes the `ActorError` to raise (`decode_exception`). An exception always arrives:
-what cannot travel is replaced by text, piece by piece.
+The callee encodes an exception with all exceptions that it is linked to (`encode_exception`). The
+caller decodes it into the `ActorError` to raise (`decode_exception`). An exception always arrives:
+any part of it that cannot be sent is replaced by text.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         pid: int | None
         endpoint: str | None
 
-    # What the exception is (or, of an `ActorError`, the body and place that it came with), its
-    # text, and the numbers of its cause, context and members, with -1 for none.
+    # The parts of the exception (for an `ActorError`: the body and the location that it arrived
+    # with), its text, and the indexes of its cause, context and members, with -1 for none.
     Link = tuple["Parts | tuple[bytes, Where]", str, int, int, bool, list[int]]
 
 __all__ = ["as_actor_error", "decode_exception", "encode_exception"]
@@ -50,11 +50,12 @@ __all__ = ["as_actor_error", "decode_exception", "encode_exception"]
 _LEN_MAX = 16 * 1024 * 1024
 _LINKS_LEN_MAX = 64
 _CLASSES_LEN_MAX = 256
-# How long a value of an exception may be, and how many exceptions go along: ever less, to fit.
+# Limits on the length of a value and on the number of linked exceptions; each attempt to fit into
+# the maximum length uses the next pair.
 _TRIES = ((sys.maxsize, _LINKS_LEN_MAX), (4_096, _LINKS_LEN_MAX), (256, 1))
-# A coroutine or generator turns these into a RuntimeError, and a future refuses them.
+# A coroutine or generator turns these into a RuntimeError, and a future rejects them.
 _UNSAFE = (StopIteration, StopAsyncIteration)
-# What of ours gives way to an attribute of the same name in the user's class.
+# Attributes of Mesh that yield to an attribute of the same name in the user's class.
 _SHADOWABLE = frozenset(
     {"actor", "endpoint", "failures", "host", "mesh_name", "message", "pid", "point", "proc"}
     | {"rank"}
@@ -64,12 +65,13 @@ _classes: dict[type[BaseException], type[ActorError]] = {}
 
 
 def encode_exception(exception: BaseException, len_max: int = _LEN_MAX) -> bytes:
-    """Writes down an exception with its traceback, causes, notes and, of a group, its members.
+    """Encode an exception with its traceback, causes, notes and, for a group, its members.
+
+    This function never raises, whatever the class of the exception does.
 
     Args:
-        exception: Anything that was raised, `SystemExit` and the like among it. Never raises,
-            whatever its class does.
-        len_max: The most bytes to give; an exception that has more loses its large values.
+        exception: Any raised exception, including `SystemExit` and similar ones.
+        len_max: Maximum length of the result in bytes; a larger exception loses its large values.
     """
     try:
         formatted = format_user_traceback(exception)
@@ -86,10 +88,10 @@ def encode_exception(exception: BaseException, len_max: int = _LEN_MAX) -> bytes
 
 
 def decode_exception(body: bytes | memoryview, **where: Unpack[Place]) -> ActorError:
-    """Makes the error to raise in the caller from what `encode_exception` gave in the callee.
+    """Decode the result of `encode_exception` into the error to raise at the caller.
 
     Args:
-        body: What the callee sent.
+        body: The encoded exception.
         where: The fields of `Where` that are known.
     """
     return _decode(bytes(body), Where(**where))
@@ -102,17 +104,18 @@ def as_actor_error(
     exception_formatted: str = "",
     where: Where | None = None,
 ) -> ActorError:
-    """Makes what the caller of an actor sees when the actor raised this exception.
+    """Create the error that the caller gets if an actor raises this exception.
 
-    Its class derives from `ActorError` and from the exception's own, where it is safe to raise that
-    in the caller: `SystemExit`, `KeyboardInterrupt`, `CancelledError`, `GeneratorExit` and
-    `StopIteration` would end or confuse the caller, so they arrive as an `ActorError` alone.
+    Its class derives from `ActorError` and from the type of the exception, if it is safe to raise
+    that type at the caller. `SystemExit`, `KeyboardInterrupt`, `CancelledError`, `GeneratorExit`
+    and `StopIteration` would terminate or confuse the caller, so they are raised as a plain
+    `ActorError`.
 
     Args:
-        exception: What the actor raised.
-        message: Its text there, when its text here may differ.
-        exception_formatted: The traceback there.
-        where: Which actor it was.
+        exception: The exception that the actor raised.
+        message: Its text in the actor, if the text may differ here.
+        exception_formatted: The traceback in the actor.
+        where: The location of the actor.
     """
     args = args_of(exception)
     members = members_of(exception)
@@ -122,13 +125,14 @@ def as_actor_error(
         made = blank(_class_for(type(exception)), args)
         copy_state(exception, made)
     except Exception:
-        # The class does not bear an instance made in this way: `except` misses its type, no more.
+        # The class does not support an instance created this way: use a plain `ActorError`, which
+        # `except` clauses for the original type do not catch.
         made = blank(_make_class(type(exception)), args)
     assert isinstance(made, ActorError), "every class made here derives from ActorError"
     made._describe(exception, message, exception_formatted, where)
     link(made, *links_of(exception))
     if isinstance(made, SyntaxError) and exception_formatted:
-        # Of these the interpreter prints the source line instead of the text.
+        # For a SyntaxError, the interpreter prints the source line instead of the text.
         made.add_note(exception_formatted)
     return made
 
@@ -152,7 +156,7 @@ def _decode(body: bytes, where: Where) -> ActorError:
 
 
 def _links(exception: BaseException, piece_len_max: int, len_max: int) -> list[Link]:
-    """Writes down an exception and all that it is linked to, each once, by number."""
+    """Encode an exception and all exceptions linked to it, each once and with an index."""
     found = [exception]
     numbers = {id(exception): 0}
 
@@ -167,9 +171,9 @@ def _links(exception: BaseException, piece_len_max: int, len_max: int) -> list[L
         return numbers[id(linked)]
 
     links: list[Link] = []
-    for one in found:  # which grows on the way
+    for one in found:  # the list grows during the iteration
         what: Parts | tuple[bytes, Where]
-        # By its type: `isinstance` would ask the object, whose class may be hostile.
+        # Check the type: `isinstance` would query the object, whose class may be hostile.
         if issubclass(type(one), ActorError):
             error: Any = one
             what, message = (_body_of(error), error.where), error.__dict__["_mesh_message"]
@@ -190,14 +194,14 @@ def _links(exception: BaseException, piece_len_max: int, len_max: int) -> list[L
 
 
 class _Links:
-    """The exceptions that were written down together, made again when they are asked for."""
+    """Exceptions that were encoded together and are decoded on demand."""
 
     def __init__(self, links: list[Link]) -> None:
         self._links = links
         self._made: dict[int, BaseException] = {}
 
     def root(self) -> BaseException:
-        """Makes all of them, links them to each other, and gives the first."""
+        """Decode all exceptions, link them to each other, and return the first."""
         for at in range(len(self._links)):
             self._make(at)
         for at, (_, _, cause, context, is_hidden, _) in enumerate(self._links):
@@ -210,14 +214,14 @@ class _Links:
             if len(what) == 2:
                 self._made[at] = _decode(*what)
             else:
-                # A group's members come after it, so this ends.
+                # The members of a group come after the group, so the recursion ends.
                 inner = [self._make(member) for member in members if member > at]
                 self._made[at] = rebuild(what, inner, message)
         return self._made[at]
 
 
 def _class_for(kind: type[BaseException]) -> type[ActorError]:
-    """Gives the class that exceptions of a type are raised as."""
+    """Return the class as which exceptions of a type are raised."""
     if "_mesh_is_raised_as" in kind.__dict__:
         return kind  # type: ignore[return-value]
     found = _classes.get(kind)
@@ -229,14 +233,14 @@ def _class_for(kind: type[BaseException]) -> type[ActorError]:
 
 
 def _make_raised_class(kind: type[BaseException]) -> type[ActorError]:
-    """Makes the class for a type, or for its nearest base that can be raised in a caller."""
+    """Create the class for a type, or for its nearest base that can be raised at a caller."""
     for base in kind.__mro__:
         if base is Exception:
             break
         if issubclass(base, Exception) and not issubclass(base, _UNSAFE):
             try:
                 return _make_class(kind, base)
-            except Exception:  # its metaclass refuses: that of a base may not
+            except Exception:  # the metaclass of the type refuses, but the one of a base may accept
                 continue
     return _make_class(kind)
 
@@ -244,7 +248,7 @@ def _make_raised_class(kind: type[BaseException]) -> type[ActorError]:
 def _make_class(
     kind: type[BaseException], own: type[BaseException] = ActorError
 ) -> type[ActorError]:
-    """Makes a class that derives from `ActorError`, and from a type of its own if there is one."""
+    """Create a class that derives from `ActorError` and, if given, from the user's type `own`."""
     bases = (ActorError,) if own is ActorError else (ActorError, own)
     name = f"ActorError[{kind.__qualname__.rpartition('<locals>.')[2]}]"
     namespace = {
@@ -265,7 +269,7 @@ def _make_class(
 
 
 def _body_of(error: ActorError) -> bytes:
-    """Gives what an error was read from, or writes down what it was made from."""
+    """Return the body that an error was decoded from, or encode its original exception."""
     body: bytes | None = error.__dict__.get("_mesh_body")
     return encode_exception(error.exception) if body is None else body
 

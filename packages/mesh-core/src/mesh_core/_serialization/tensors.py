@@ -1,11 +1,12 @@
-"""How torch tensors travel: the memory beside the message, what describes it inside.
+"""Pickling of torch tensors: memory in separate buffers, metadata in the message.
 
-A storage that several tensors of one message share is sent once and shared there as well. Of a
-storage that is larger than what its tensors reach, only what they reach is sent: a batch that is a
-slice of the data set costs the slice. Tensors on an accelerator arrive on the CPU.
+A storage that several tensors of a message share is sent once, and the tensors share it at the
+receiver as well. If a storage is larger than the part that its tensors use, only that part is sent:
+a batch that is a slice of a data set costs only the slice. Tensors on an accelerator arrive on the
+CPU.
 
-torch is never imported here: the reducers are made when one of its tensors is met, and on the other
-side the reference to a class of torch, inside the pickle, has imported it.
+This module never imports torch: the reducers are created when the first tensor is pickled. At the
+receiver, the reference to a torch class in the pickle imports torch.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Spans", "tensor_reducers"]
 
-# Where a span begins; no element is wider, so that every type's elements stay whole.
+# Alignment of the start of a span in bytes. No element is wider, so elements are never split.
 _ALIGN = 16
-# Less waste than this is not worth pickling the message a second time.
+# Minimum waste in bytes that makes it worthwhile to pickle the message a second time.
 _WASTE_MIN = 4_096
 
 
 class _Span:
-    """The part of one storage that is sent, and what the message's tensors reach of it."""
+    """The part of a storage that is sent, and the bytes that the tensors of the message use."""
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage
@@ -40,17 +41,17 @@ class _Span:
         self.is_compacted = False
 
     def reach(self, start: int, end: int, nbytes: int) -> None:
-        """Notes a tensor whose elements take `nbytes` within these bounds."""
+        """Record a tensor whose elements occupy `nbytes` bytes between `start` and `end`."""
         self.reached_start = min(self.reached_start, start)
         self.reached_end = max(self.reached_end, end)
         self.reached += nbytes
         self.tensors += 1
 
     def trim(self) -> bool:
-        """Narrows itself to what is reached, and says whether that saves anything worthwhile."""
+        """Narrow the span to the used part; return whether that saves a worthwhile amount."""
         start = self.reached_start // _ALIGN * _ALIGN
         end = max(start, self.reached_end)
-        # One tensor alone has no sharing to lose: its gaps need not be sent either.
+        # A single tensor shares its storage with no other, so its gaps do not have to be sent.
         self.is_compacted = self.tensors == 1 and end - start - self.reached >= _WASTE_MIN
         if self.end - self.start - (end - start) >= _WASTE_MIN:
             self.start, self.end = start, end
@@ -59,10 +60,10 @@ class _Span:
 
 
 class Spans:
-    """The storages of one message, by where they lie.
+    """The storages of one message, by address.
 
-    A message is pickled once with whole storages, which copies none of them; when it turns out that
-    much of one is reached by no tensor, it is pickled again with that one trimmed.
+    A message is first pickled with whole storages, which copies none of them. If the tensors leave
+    a large part of a storage unused, the message is pickled again with that storage trimmed.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Spans:
         self.is_trimmed = False
 
     def of(self, storage: Any) -> _Span:
-        """Gives the span for a storage, the same each time."""
+        """Return the span of a storage; the same span each time."""
         key = (storage.data_ptr(), storage.nbytes())
         span = self._spans.get(key)
         if span is None:
@@ -78,7 +79,7 @@ class Spans:
         return span
 
     def trim(self) -> bool:
-        """Narrows the spans to what is reached, and says whether to pickle the message again."""
+        """Narrow the spans to the used parts; return whether the message must be pickled again."""
         if not self.is_trimmed:
             self.is_trimmed = True in [span.trim() for span in self._spans.values()]
             return self.is_trimmed
@@ -86,7 +87,7 @@ class Spans:
 
 
 def tensor_reducers() -> dict[type, Reducer]:
-    """Gives the reducers for torch's types, which must be imported already."""
+    """Return the reducers for torch's types; torch must already be imported."""
     torch = sys.modules["torch"]
     return {
         torch.Tensor: _reduce_tensor,
@@ -98,7 +99,7 @@ def tensor_reducers() -> dict[type, Reducer]:
 
 
 def _reduce_tensor(pickler: Any, tensor: Any) -> Any:
-    """Reduces a dense tensor; torch's own way, with storages done our way, serves for the rest."""
+    """Reduce a dense tensor; torch itself reduces other tensors, and this module their storages."""
     device = tensor.device.type
     if (
         tensor.layout is not sys.modules["torch"].strided
@@ -138,7 +139,7 @@ def _tensor(
     requires_grad: bool,
 ) -> Any:
     torch = sys.modules["torch"]
-    # What arrives is here, whatever a mode of this thread makes of new tensors.
+    # A received tensor is on the CPU even if a mode of this thread redirects new tensors.
     with torch._C._DisableTorchDispatch():
         tensor = torch.empty(0, dtype=dtype, device="cpu")
         tensor.set_(storage, offset, shape, strides)
@@ -170,21 +171,22 @@ def _typed_storage(cls: Any, storage: Any, dtype: Any) -> Any:
 
 
 def _reduce_span(_pickler: Any, span: _Span) -> Any:
-    # torch has imported ctypes long since; a numpy array would do, but torch works without numpy.
+    # torch has already imported ctypes. A numpy array would also work, but torch can run without
+    # numpy.
     from ctypes import c_ubyte
 
     nbytes = span.end - span.start
     if nbytes == 0:
         return type(span.storage), (0,)
     window = (c_ubyte * nbytes).from_address(span.storage.data_ptr() + span.start)
-    window.owner = span.storage  # keeps the memory while a buffer looks at it
+    window.owner = span.storage  # keeps the memory alive while a buffer refers to it
     return _storage, (type(span.storage), PickleBuffer(window))
 
 
 def _storage(_cls: Any, buffer: Any) -> Any:
-    """Makes a storage over a buffer, which it can write to if the buffer is writable.
+    """Create a storage over a buffer; a read-only buffer is copied.
 
-    The class is there because naming it has imported torch.
+    The parameter `_cls` exists because unpickling the reference to the class imports torch.
     """
     torch = sys.modules["torch"]
     if memoryview(buffer).readonly:

@@ -1,4 +1,4 @@
-"""A traceback as its reader wants it: their own frames, not ours, and never without end."""
+"""Tracebacks as text, limited in length and without the frames of Mesh."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ if TYPE_CHECKING:
 __all__ = ["TEXT_LEN_MAX", "format_user_traceback", "shorten"]
 
 TEXT_LEN_MAX = 65_536
-"""The most characters of a message or traceback that are kept as text."""
+"""Maximum length, in characters, of a message or traceback that is stored as text."""
 
 _OUR_FILES = dirname(__file__) + sep
 
 
 def format_user_traceback(exception: BaseException) -> str:
-    """Formats an exception with its causes, leaving out the frames of Mesh itself.
+    """Format an exception and its causes without the frames of Mesh.
 
-    Frames of ours stay when there are no others: the fault then is ours, for the reader to report.
+    If the traceback has no other frames, the frames of Mesh are kept: the error is then a bug in
+    Mesh, and the user needs them to report it.
     """
-    # Of the two imports that a failure needs this is the dear one; nothing else in here wants it.
+    # Import it lazily: this is the more expensive of the two imports that a failure needs.
     from traceback import TracebackException
 
     try:
@@ -31,12 +32,12 @@ def format_user_traceback(exception: BaseException) -> str:
         _leave_out_ours(text, set())
         return shorten("".join(text.format()))
     except Exception as error:
-        # A user's class can break any step of this: its module, its name, its attributes.
+        # A user's class can make any step fail through its module, its name or its attributes.
         return f"{type.__repr__(type(exception))} (no traceback: {type(error).__qualname__})"
 
 
 def shorten(text: str, len_max: int = TEXT_LEN_MAX) -> str:
-    """Cuts the middle out of a text that is too long, and says how much is missing."""
+    """Cut the middle out of a text that is too long, and insert how many characters are missing."""
     if len(text) <= len_max:
         return text
     head, tail = len_max // 4, len_max - len_max // 4

@@ -1,6 +1,6 @@
-"""Numbers and small encodings that both ends of a message must agree on.
+"""Constants and small encodings that both ends of a message must agree on.
 
-The frame itself is the core's; this is what Python puts into its meta.
+The core defines the frame. This module defines the metadata that Python puts into it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mesh_core._meshes.shape import Region
 
-# Kinds of frames, as in docs/protocol/frame.md.
+# Kinds of frames; see docs/protocol/frame.md.
 CALL, ANSWER, FAULT, CANCEL, POST, SPAWN, DIED, RELEASE = 16, 17, 18, 19, 21, 24, 33, 41
-# Fixed ports.
+# Well-known ports.
 AGENT = 1
-# Why a call has no value.
+# Reasons for a reply without a value.
 RAISED, PROC_DIED, ACTOR_FAILED, STOPPED, DEADLINE, CANCELLED, NO_REPLY, HOST_DIED = range(1, 9)
-# Flags at the start of the meta of a call.
+# Flags in the first byte of the metadata of a call.
 UNDECORATED, EXPLICIT_PORT, INTERNAL, BY_LAYER = 1, 2, 4, 8
-# What a message to an actor may ask for besides its endpoints.
+# Internal messages to actors.
 STOP, READY = "stop", "ready"
 
 
 def call_meta(name: str, flags: int, region: Region) -> bytes:
-    """Says which method is called, and the shape of the region that is."""
+    """Encode the name of a method, the flags and the shape of the called region."""
     shape = ",".join(
         f"{label}={size}" for label, size in zip(region.labels, region.sizes, strict=True)
     )
@@ -35,7 +35,7 @@ def call_meta(name: str, flags: int, region: Region) -> bytes:
 
 @lru_cache(maxsize=4096)
 def read_call_meta(meta: bytes) -> tuple[str, int, Extent]:
-    """Gives the name, the flags and the extent of the region."""
+    """Decode the name, the flags and the extent of the region."""
     name, _, shape = meta[1:].decode().partition("\0")
     pairs = [pair.rpartition("=") for pair in shape.split(",") if pair]
     extent = Extent(tuple(p[0] for p in pairs), tuple(int(p[2]) for p in pairs))
@@ -43,16 +43,16 @@ def read_call_meta(meta: bytes) -> tuple[str, int, Extent]:
 
 
 def proc_id(host: int, slot: int) -> int:
-    """Packs a process id into one number."""
+    """Pack a process id into one number."""
     return (host << 32) | slot
 
 
 def proc_name(proc: int) -> str:
-    """Writes a process id as `host.slot`."""
+    """Format a process id as `host.slot`."""
     return f"{proc >> 32}.{proc & 0xFFFF_FFFF}"
 
 
 def proc_of(name: str) -> int:
-    """Reads a process id that `proc_name` wrote."""
+    """Parse a process id from the format of `proc_name`."""
     host, _, slot = name.partition(".")
     return proc_id(int(host), int(slot))

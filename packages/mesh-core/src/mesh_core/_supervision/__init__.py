@@ -1,1 +1,1 @@
-"""Who owns what, and what happens when it fails."""
+"""Ownership of meshes and handling of their failures."""

@@ -1,7 +1,8 @@
-"""Failures as they travel: what a process says of its own end or of an actor's.
+"""Serialized form of failures: how a process reports the end of an actor or a process.
 
-A failure has an id, the same for all who hear of it, so that each owner is told once and a waiting
-caller who has seen it takes it off everyone's list.
+A failure has an id, which is the same in all processes that are notified of it. The id ensures that
+each owner is notified once, and that a failure that a waiting caller has received is not reported
+to any owner.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ _NOT_THERE = "there is no such actor in its process: it was stopped, or the proc
 
 
 class FailureDetail:
-    """What is known of a failure, in a form that travels.
+    """Serializable description of a failure.
 
     Attributes:
-        failure_id: The same for all who hear of it; 0 for an orderly stop.
+        failure_id: The id of the failure in all processes; 0 for a normal stop.
         code: The fault code that callers get.
-        fields: Keyword arguments of the error that it becomes.
-        cause: The exception behind it, encoded.
-        owner_proc: The process whose supervisor deals with it.
+        fields: Keyword arguments of the resulting exception.
+        cause: The original exception, encoded.
+        owner_proc: The process whose supervisor handles the failure.
     """
 
     __slots__ = ("cause", "code", "failure_id", "fields", "owner_proc")
@@ -89,20 +90,20 @@ class FailureDetail:
         self.owner_proc: int = owner_proc
 
     def encode(self) -> bytes:
-        """Gives the bytes that `FailureDetail.decode` reads."""
+        """Encode the failure for `FailureDetail.decode`."""
         return dumps((self.failure_id, self.code, self.fields, self.cause, self.owner_proc), 5)
 
     @staticmethod
     def decode(body: bytes) -> FailureDetail:
-        """Reads what `encode` gave; nothing known when it is empty."""
+        """Decode the result of `encode`; an empty body gives a detail without any information."""
         return FailureDetail(*loads(body)) if body else FailureDetail(0, STOPPED, {})
 
 
 def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
-    """Makes the error that a caller or an owner is given."""
+    """Create the exception that a caller or an owner gets."""
     known = {k: v for k, v in detail.fields.items() if v is not None}
     if detail.code in (PROC_DIED, STOPPED):
-        # Its fields tell of the process; whoever asks calls the place by the name of their mesh.
+        # The fields describe the process. The location uses the mesh name of the requesting side.
         fields = {**known, **{k: v for k, v in where.items() if v is not None}}
     else:
         fields = {**where, **known}
@@ -116,7 +117,7 @@ def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
 
 
 def as_itself(error: BaseException) -> BaseException:
-    """Gives an error that Mesh itself has raised elsewhere, and not an actor, as what it is."""
+    """Unwrap an `ActorError` whose exception was raised by Mesh itself rather than by an actor."""
     if isinstance(error, ActorError) and isinstance(error.exception, MeshError):
         plain = error.exception
         if plain.__cause__ is None and error.__cause__ is not None:
@@ -128,12 +129,13 @@ def as_itself(error: BaseException) -> BaseException:
 def error_of(
     message: Message, endpoint: Endpoint[..., Any], *, is_given: bool = True
 ) -> BaseException:
-    """Makes the exception that an answer without a value stands for.
+    """Create the exception for a reply without a value.
 
     Args:
-        message: The answer.
-        endpoint: What was called.
-        is_given: A caller is given it: its failure need not go to the owner any more.
+        message: The reply.
+        endpoint: The endpoint that was called.
+        is_given: Whether a caller receives the exception, so that the failure does not have to be
+            reported to the owner.
     """
     return error_in(message.body, message.code, message, endpoint, is_given=is_given)
 
@@ -146,7 +148,7 @@ def error_in(
     *,
     is_given: bool = True,
 ) -> BaseException:
-    """As `error_of`, for an answer that has the code and the body of the error in it."""
+    """Like `error_of`, for a reply that contains the code and the body of the error."""
     mesh = endpoint._mesh
     rank, point = mesh._place(message.rank)
     place: dict[str, Any] = {
@@ -159,7 +161,7 @@ def error_in(
     if code == RAISED:
         return decode_exception(body, **place, proc=proc_name(message.from_proc))
     if code == DEADLINE:
-        # Where the call was made it was noted how long it might take.
+        # The body contains the timeout, which was recorded when the call was made.
         (timeout,) = struct.unpack("<d", body)
         return DeadlineExceeded(endpoint.name, timeout, mesh._name)
     if code == CANCELLED:
@@ -176,13 +178,14 @@ def error_in(
 def observed_error(
     body: bytes, code: int, *, is_given: bool = True, **where: Any
 ) -> SupervisionError:
-    """Makes the error for someone who waits, and takes the failure off the list of its owner.
+    """Create the exception for a waiting caller, and mark the failure as observed at its owner.
 
     Args:
-        body: What is known of the failure; may be empty.
-        code: What kind of failure it is.
-        is_given: A caller is given it: its failure need not go to the owner any more.
-        **where: Who has failed, as far as is known here.
+        body: The encoded failure; may be empty.
+        code: The fault code of the failure.
+        is_given: Whether a caller receives the exception, so that the failure does not have to be
+            reported to the owner.
+        **where: The location of the failure, as far as it is known here.
     """
     detail = FailureDetail.decode(body)
     if not body:

@@ -1,7 +1,8 @@
-"""What a program says when a failure that nobody handled ends it.
+"""Report that a program prints when an unhandled failure ends it.
 
-A reader who has never seen Mesh comes first to what they know: the traceback of their own code.
-Then comes who it was, where, what led to what, the last words of the log, and what to do.
+The report starts with the part that a reader who has never seen Mesh knows: the traceback of their
+own code. It continues with the failed actor, its location, the chain of causes, the end of the log,
+and advice.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _TO_DO = (
 
 
 def report(failure: BaseException) -> str:
-    """Tells a stranger what failed, in a text of several lines that ends with a line end.
+    """Format a failure for a reader who does not know Mesh; the text ends with a newline.
 
     Args:
-        failure: What nobody handled: an error of Mesh, or any exception.
+        failure: The unhandled exception: an error of Mesh, or any other exception.
     """
     chain = list(_chain(failure))
     blocks = [_traceback(chain), _summary(chain), _log_tail(chain)]
@@ -41,7 +42,7 @@ def report(failure: BaseException) -> str:
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """Walks from a failure to what it comes from."""
+    """Iterate over a failure and its chain of causes."""
     seen: set[int] = set()
     current: BaseException | None = failure
     while current is not None and id(current) not in seen and len(seen) < _CAUSES_MAX:
@@ -54,17 +55,17 @@ def _chain(failure: BaseException) -> Iterator[BaseException]:
 
 
 def _traceback(chain: list[BaseException]) -> str:
-    """Gives the traceback nearest to the cause that is one of the user's code."""
+    """Return the traceback of user code that is nearest to the root cause."""
     for one in chain:
         if isinstance(one, ActorError) and one.exception_formatted:
             return one.exception_formatted.rstrip()
-    # The root alone: formatting it shows the chain below it.
+    # Format only the first of them, because its text includes the chain below it.
     theirs = next((one for one in chain if not isinstance(one, MeshError)), None)
     return "" if theirs is None else format_user_traceback(theirs).rstrip()
 
 
 def _summary(chain: list[BaseException]) -> str:
-    """Says who failed, where and why, a fact to a line."""
+    """Describe the failed actor, its location and the causes, one fact per line."""
     where = _where(chain)
     subject = "the program" if where is None else where.subject()
     facts = [] if where is None else list(_facts(where))
@@ -79,7 +80,7 @@ def _summary(chain: list[BaseException]) -> str:
 
 
 def _where(chain: list[BaseException]) -> Where | None:
-    """Gives the place of the failure nearest to the cause that says anything of its place."""
+    """Return the location nearest to the root cause that contains any information."""
     found = None
     for one in chain:
         if isinstance(one, (ActorError, SupervisionError)) and (
@@ -105,7 +106,7 @@ def _facts(where: Where) -> Iterator[tuple[str, str]]:
 
 
 def _one_line(one: BaseException) -> str:
-    """Gives an exception in a line: its type, and how it puts what happened."""
+    """Format an exception in one line: its type and its message."""
     if isinstance(one, ActorError):
         return f"{type(one.exception).__qualname__}: {_first_line(one.__dict__['_mesh_message'])}"
     if isinstance(one, SupervisionError):
@@ -114,7 +115,7 @@ def _one_line(one: BaseException) -> str:
 
 
 def _casualties(chain: list[BaseException]) -> Iterator[tuple[str, str]]:
-    """Names the actors of the first process that died."""
+    """Name the actors of the first process in the chain that died."""
     died = next((one for one in chain if isinstance(one, ProcDied)), None)
     if died is not None:
         yield from (("actor lost", text) for text in died.casualties())

@@ -1,4 +1,4 @@
-"""Where a failure happened, and how that is put into words."""
+"""Location of a failure and its description in text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SIGNAL_HINTS = {
 
 
 class Where:
-    """Where a failure happened, as far as it is known.
+    """Location of a failure, as far as it is known.
 
     Attributes:
-        mesh_name: The name that the actor's mesh was spawned under.
-        actor: The actor's class or name.
-        rank: Its place in the mesh, row-major.
-        point: Its coordinates, by dimension.
-        host: The name of its host.
-        proc: The name of its process.
+        mesh_name: The name that the mesh of the actor was spawned with.
+        actor: The class or the name of the actor.
+        rank: The rank in the mesh, in row-major order.
+        point: The coordinates in the mesh, by dimension.
+        host: The name of the host.
+        proc: The name of the process.
         pid: The process id on that host.
         endpoint: The endpoint that was called.
     """
@@ -67,7 +67,7 @@ class Where:
         return f"Where({', '.join(f'{n}={v!r}' for n, v in known if v is not None)})"
 
     def subject(self) -> str:
-        """Names the actor, or what is known of it: `actor 'Trainer' of mesh 'trainers'`."""
+        """Name the actor, as far as it is known: `actor 'Trainer' of mesh 'trainers'`."""
         mesh = f" of mesh {self.mesh_name!r}" if self.mesh_name else ""
         if self.actor and self.actor != self.mesh_name:
             return f"actor {self.actor!r}{mesh}"
@@ -80,7 +80,7 @@ class Where:
         return f"host {self.host!r}" if self.host else "an actor"
 
     def place(self) -> str:
-        """Says on which rank, host and process: `rank 3 (gpus=3), host a, proc p3, pid 41`."""
+        """Describe rank, host and process: `rank 3 (gpus=3), host a, proc p3, pid 41`."""
         parts = []
         coordinates = ", ".join(f"{dim}={index}" for dim, index in (self.point or {}).items())
         if self.rank is not None:
@@ -96,7 +96,7 @@ class Where:
 
 
 def position_of(error: BaseException) -> Mapping[str, int] | int | None:
-    """Gives the coordinates that an error happened at, or its rank."""
+    """Return the coordinates at which an error occurred, or its rank."""
     where = getattr(error, "where", None)
     if where is not None:
         return where.rank if where.point is None else where.point  # type: ignore[no-any-return]
@@ -105,13 +105,13 @@ def position_of(error: BaseException) -> Mapping[str, int] | int | None:
 
 
 def position_text(place: Mapping[str, int] | int | None) -> str:
-    """Names a rank, given as a number or as a point of a mesh."""
+    """Format a rank that is given as a number or as a point of a mesh."""
     rank = getattr(place, "rank", place)
     return f"rank {rank}" if isinstance(rank, int) else str(place)
 
 
 def signal_name(number: int) -> str:
-    """Gives `SIGKILL (signal 9)`."""
+    """Format a signal number as `SIGKILL (signal 9)`."""
     from signal import Signals
 
     try:
@@ -121,5 +121,5 @@ def signal_name(number: int) -> str:
 
 
 def signal_hint(number: int | None) -> str | None:
-    """Says what such a signal usually means, where that is known."""
+    """Return the usual meaning of a signal, or None if it is not known."""
     return _SIGNAL_HINTS.get(number or 0)

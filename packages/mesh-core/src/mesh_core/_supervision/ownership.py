@@ -1,7 +1,8 @@
-"""What the actors of this process own, and what is done when it fails.
+"""Meshes that the actors of this process own, and the handling of their failures.
 
-The decisions are the core's (`Supervisor`); this carries them out: it restarts ranks, asks owners,
-fails them, stops what they leave behind, and in the end tells the program.
+The core makes the decisions (`Supervisor`). This module carries them out: it restarts ranks, calls
+`__supervise__`, fails owners, stops the meshes of owners that have ended, and finally notifies the
+program.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _NUDGE = bytes([INTERNAL]) + b"nudge\0"
 
 
 class Ask:
-    """A question to an owner: is this failure dealt with?"""
+    """One call of the `__supervise__` of an owner."""
 
     def __init__(
         self, ownership: Ownership, owner: int, failure_id: int, failure: MeshFailure
@@ -61,7 +62,7 @@ class Ask:
         self._failure = failure
 
     def run(self, supervise: Callable[[MeshFailure], object]) -> None:
-        """Asks with a plain `__supervise__`."""
+        """Call a plain `__supervise__`."""
         try:
             verdict = "handled" if supervise(self._failure) else "unhandled"
         except BaseException as error:
@@ -70,7 +71,7 @@ class Ask:
         self._ownership.handled(self._failure_id, self._owner, verdict)
 
     async def run_async(self, supervise: Callable[[MeshFailure], Awaitable[object]]) -> None:
-        """Asks with an `async` one."""
+        """Call an `async` `__supervise__`."""
         try:
             verdict = "handled" if await supervise(self._failure) else "unhandled"
         except BaseException as error:
@@ -86,7 +87,7 @@ class Ask:
 
 
 class Ownership:
-    """Owners, what they own, and the failures that are not settled."""
+    """Owners, the meshes that they own, and the failures that are not settled yet."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -95,36 +96,38 @@ class Ownership:
         self._owned: dict[int, Owned] = {}
         self._policies: dict[int, RestartPolicy] = {}
         self._details: dict[int, FailureDetail] = {}
-        # Meshes that were told to stop, and the last failure of each rank that was heard before.
+        # Meshes that are being stopped, and for each rank the last failure reported before the
+        # stop.
         self._stopping: set[int] = set()
         self._heard: dict[int, dict[int, int]] = {}
-        # Who was hit by each failure: meshes and ranks.
+        # The meshes and ranks that each failure affects.
         self._hit: dict[int, list[tuple[int, int]]] = {}
         self.raised: dict[int, BaseException] = {}
-        # Threads that stop what an ending owner leaves.
+        # Threads that stop the meshes of ending owners.
         self._enders: list[threading.Thread] = []
-        # Failures that callers were given lately.
+        # Recent failures that callers received.
         self._seen: deque[int] = deque(maxlen=1024)
-        # Failures that are the loss of a host, and were taken note of for all that was there.
+        # Host losses that have already been recorded for all processes of the host.
         self._lost_hosts: deque[int] = deque(maxlen=1024)
-        # Failures that the program was told of.
+        # Failures that the program was notified of.
         self._told: set[int | None] = set()
-        # The program ends: it is told of what fails from now on as it comes.
+        # While the program ends, it is notified of each failure immediately.
         self._is_root_ending = False
-        # What the program owned and is no more, from the time when it ends.
+        # Meshes of the program that stopped after it began to end.
         self._gone: dict[int, Owned] = {}
-        # Set when the program fails: what it leaves has less time.
+        # Shorter grace period for remaining meshes, set when the program fails.
         self.hurry_s: float | None = None
-        # Ranks that are being brought back; held while one is said to be, before what follows.
+        # Ranks that are being restarted. `_revival` is held while the result of a restart is
+        # reported, so that events which follow it are handled later.
         self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
         self._revival = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._ending: set[int] = set()
 
-    # What happens.
+    # Events.
 
     def owner_started(self, port: int, has_supervise: bool) -> None:
-        """An actor that may own meshes has started."""
+        """Record that an actor, which may own meshes, has started."""
         if recorder.is_on:
             cell = self._runtime.actors[port]
             recorder.record(
@@ -137,16 +140,16 @@ class Ownership:
         self._do(lambda tree: tree.owner_started(port, has_supervise))
 
     def owner_stopped(self, port: int) -> None:
-        """Nothing of an actor is left."""
+        """Record that an actor has terminated."""
         self._do(lambda tree: tree.owner_stopped(port))
 
     def owned(self) -> list[Owned]:
-        """Gives all meshes that this process owns."""
+        """Return all meshes that this process owns."""
         with self._lock:
             return list(self._owned.values())
 
     def spawned(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
-        """An actor, or the program, has spawned a mesh."""
+        """Record that an actor, or the program, has spawned a mesh."""
         if recorder.is_on:
             recorder.record(
                 "spawned",
@@ -179,19 +182,19 @@ class Ownership:
             self._runtime.engine.watch(mesh._proc_of(rank))
 
     def announce(self, owner: int, mesh: Owned, policy: RestartPolicy) -> None:
-        """Notes a mesh that is about to be spawned: no successor is to be without a note of it."""
+        """Write a mesh to the journal before it is spawned, so that every standby knows of it."""
         if owner == ROOT and self._runtime.journal is not None:
             self._runtime.journal.note(mesh, policy)
 
     def note_all(self, journal: Journal) -> None:
-        """Notes what the program owns already."""
+        """Write all meshes that the program owns to the journal."""
         for mesh in self.children_of(ROOT):
             policy = self._policies.get(mesh._uid)
             if policy is not None:
                 journal.note(mesh, policy)
 
     def stopping(self, uid: int) -> None:
-        """The owner stops a mesh."""
+        """Record that the owner is stopping a mesh."""
 
         def stop(tree: Supervisor) -> list[Todo]:
             self._stopping.add(uid)
@@ -200,11 +203,11 @@ class Ownership:
         self._do(stop)
 
     def stopped(self, uid: int) -> None:
-        """Nothing of a mesh is left."""
+        """Record that a mesh has terminated."""
         with self._lock:
             mesh = self._owned.get(uid)
             if mesh is not None and self._is_root_ending and uid in self._tree.children_of(ROOT):
-                # What its ranks said just before may lie unread, behind what has ended it here.
+                # The last reports of its ranks may still be unread in the mailbox.
                 self._gone[uid] = mesh
         self._do(lambda tree: tree.child_stopped(uid))
         with self._lock:
@@ -215,7 +218,7 @@ class Ownership:
         self._runtime.forget_orders(uid)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
-        """A rank of a mesh says that it has failed."""
+        """Handle the report of a failed rank of a mesh."""
         detail = FailureDetail.decode(body)
         mesh = self._lost_at_the_end(uid, detail.failure_id)
         if mesh is not None and not self._runtime.engine.holds_fault(body):
@@ -224,7 +227,7 @@ class Ownership:
         self._rank_failed([(uid, rank)], detail, body, "crash")
 
     def _lost_at_the_end(self, uid: int, failure_id: int) -> Owned | None:
-        """Gives the mesh of a failure that the program, which ends, would not hear of."""
+        """Return the mesh of a failure that an ending program would otherwise miss."""
         with self._lock:
             if not self._is_root_ending or failure_id in self._seen:
                 return None
@@ -233,7 +236,7 @@ class Ownership:
             return self._gone.get(uid)
 
     def actor_left(self, uid: int, rank: int, body: bytes) -> None:
-        """A rank of a mesh has stopped because it wanted to: only `permanent` minds."""
+        """Handle a rank that stopped itself, which matters only for the policy `permanent`."""
         with self._lock:
             policy = self._policies.get(uid)
         if policy is not None and policy.restart == "permanent":
@@ -243,7 +246,7 @@ class Ownership:
             self._rank_failed([(uid, rank)], detail, body, "exit")
 
     def proc_died(self, proc: int, body: bytes) -> None:
-        """A process has died: every mesh that had a rank there has lost it."""
+        """Handle the death of a process: every mesh with a rank in it has lost that rank."""
         detail = FailureDetail.decode(body)
         if detail.code == STOPPED or not body:
             return
@@ -251,29 +254,31 @@ class Ownership:
             meshes = list(self._owned.values())
             lost = {proc}
             if detail.code == HOST_DIED and detail.failure_id not in self._lost_hosts:
-                # All of it is lost at once, and is one failure: the owner hears of all in one.
+                # All processes of the host are lost at once. They form a single failure, which the
+                # owner gets in one report.
                 self._lost_hosts.append(detail.failure_id)
                 lost.update(*(mesh._table.procs_on(proc >> 32) for mesh in meshes))
         hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
-        # The processes first: a failure is named after the mesh that it began in; then the lost.
+        # A failure is named after the first mesh in this list. Meshes of processes come first, then
+        # meshes that are not restarted.
         hit.sort(key=lambda pair: (not _is_procs(pair[0]), self.brings_back(pair[0])))
         if detail.code == PROC_DIED:
-            # Noted now: what is stopped or restarted meanwhile is not known any more.
+            # Determine them now, because meshes that stop or restart later are no longer known.
             detail.fields["actors"] = self.actors_lost(detail)
         status = detail.fields.get("exit_code")
         kind = "exit" if status == 0 else "abnormal_exit" if status is not None else "proc_died"
         self._rank_failed([(mesh._uid, rank) for mesh, rank in hit], detail, body, kind)
 
     def _hit_on(self, proc: int, meshes: Sequence[Owned]) -> list[tuple[Owned, int]]:
-        """Gives the ranks that are lost with a process."""
+        """Return the ranks that are lost with a process."""
         hit = [(mesh, rank) for mesh in meshes for rank in mesh._ranks_on(proc)]
         if any(self.brings_back(mesh) for mesh, _ in hit):
-            # The process comes back with what is restarted there, so it is not lost itself.
+            # The process is replaced when its ranks restart, so the process itself is not lost.
             hit = [pair for pair in hit if not _is_procs(pair[0])]
         return hit
 
     def actors_lost(self, detail: FailureDetail) -> list[Where]:
-        """Gives the actors that a process took with it, as far as they are known here."""
+        """Return the actors that died with a process, as far as this process knows them."""
         found: list[Where] = list(detail.fields.get("actors", ()))
         known = {(one.mesh_name, one.rank) for one in found}
         name = detail.fields.get("proc")
@@ -292,13 +297,13 @@ class Ownership:
         return found
 
     def brings_back(self, mesh: Owned) -> bool:
-        """Says whether the policy of a mesh starts the process of a dead rank again."""
+        """Return whether the policy of a mesh restarts the process of a dead rank."""
         with self._lock:
             policy = self._policies.get(mesh._uid)
         return policy is not None and policy.restart in ("permanent", "transient")
 
     def expect_only(self, proc: int) -> None:
-        """Tells a process that has replaced another which actors of it still come back."""
+        """Notify a replacement process which of the actors of its predecessor will be restarted."""
         with self._lock:
             meshes = list(self._owned.values())
         coming = [m._uid for m in meshes if m._ranks_on(proc) and self.brings_back(m)]
@@ -315,13 +320,14 @@ class Ownership:
             self._details[failure_id] = detail
             self._hit.setdefault(failure_id, []).extend(hit)
         if self._runtime.engine.holds_fault(body):
-            # Somebody holds a call that has failed of it, and will look.
+            # A caller still holds a call that failed because of it, and will receive the failure.
             self.observed(failure_id)
         for uid, rank in hit:
             with self._revival:
                 future = self._reviving.get((uid, rank))
                 if future is not None and future.done():
-                    # It has come back first, and failed again before anybody has looked.
+                    # The rank was restarted and failed again before the result of the restart was
+                    # read.
                     self._end_revival(uid, rank)
             self._do_failed(uid, rank, failure_id, kind)
 
@@ -334,60 +340,60 @@ class Ownership:
         self._do(fail)
 
     def _is_going(self, uid: int) -> bool:
-        """Says whether a mesh was told to stop, or will be because its owner ends."""
+        """Return whether a mesh is being stopped, or will be because its owner is ending."""
         return uid in self._stopping or any(
             uid in self._tree.children_of(owner) for owner in self._ending
         )
 
     def is_news(self, uid: int, rank: int, body: bytes) -> bool:
-        """Says whether the failure of a rank of a mesh that stops was not heard of before."""
+        """Return whether the failure of a rank of a stopping mesh was not reported before."""
         failure_id = FailureDetail.decode(body).failure_id
         with self._lock:
             is_heard = self._heard.get(uid, {}).get(rank) == failure_id
             return not is_heard and failure_id not in self._seen
 
     def observed(self, failure_id: int) -> None:
-        """A waiting caller has been given a failure."""
+        """Record that a waiting caller received a failure."""
         with self._lock:
             self._seen.append(failure_id)
         self._do(lambda tree: tree.observed(failure_id))
 
     def handled(self, failure_id: int, owner: int, verdict: str) -> None:
-        """`__supervise__` has returned or raised."""
+        """Record the outcome of a call of `__supervise__`."""
         if recorder.is_on:
             recorder.record("supervised", actor=owner, call=failure_id, text=verdict)
         self._do(lambda tree: tree.handled(failure_id, owner, verdict))
 
     def restart_done(self, uid: int, rank: int, ok: bool) -> None:
-        """A rank is back, or could not be brought back."""
+        """Record whether the restart of a rank succeeded."""
         if recorder.is_on:
             recorder.record("restarted", actor=uid, rank=rank, code=int(not ok))
         self._do(lambda tree: tree.restart_done(uid, rank, ok))
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Advance the timers of the supervisor."""
         self._do(lambda tree: tree.tick())
 
     def due_in_s(self) -> float | None:
-        """Gives the seconds until `tick` is due."""
+        """Return the seconds until `tick` is due, or None."""
         return self._tree.due_in_s()
 
     def nudge(self, port: int) -> None:
-        """Makes an actor that sleeps look at what it is asked."""
+        """Wake an idle actor, so that it runs `__supervise__`."""
         from mesh_core._core import Targets
 
         engine = self._runtime.engine
         engine.send(CALL, Targets([(engine.me, 0)]), port, _NUDGE, b"", [], 1 << 31, 0, True)
 
     def end_owner(self, port: int, failed: bool) -> None:
-        """Stops what an actor owns, last spawned first, and waits for it."""
+        """Stop the meshes of an actor, youngest first, and wait until they have stopped."""
         with self._lock:
             self._ending.add(port)
             if port == ROOT:
                 self._is_root_ending = self._runtime.is_root
         for mesh in self.children_of(port):
             if mesh._uid in self._runtime.stopped_meshes:
-                # It was told to stop by its owner, who need not have waited for it.
+                # The owner requested the stop earlier, possibly without waiting for it.
                 self._end_apart(mesh, is_owner_failed=failed)
         event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
         self._do(event)
@@ -398,23 +404,23 @@ class Ownership:
                 self._ended.wait()
             enders, self._enders = self._enders, []
         if port == ROOT:
-            # What they and the agent still have to tell comes before the end.
+            # Pending notifications of these threads and of the agent must precede the end.
             for ender in enders:
                 ender.join(_TELL_LIMIT_S)
             self._runtime.ask_agent(self._runtime.me, "wake", timeout=_TELL_LIMIT_S)
 
     def grace_s(self) -> float:
-        """Gives how long the endpoints of what an ending owner owned may still run."""
+        """Return how long the endpoints of the meshes of an ending owner may continue to run."""
         grace_s = effective().stop_grace_s
         return grace_s if self.hurry_s is None else min(grace_s, self.hurry_s)
 
     def children_of(self, port: int) -> list[Owned]:
-        """Gives what an actor owns, oldest first."""
+        """Return the meshes of an actor, oldest first."""
         with self._lock:
             uids = self._tree.children_of(port)
             return [self._owned[uid] for uid in uids if uid in self._owned]
 
-    # What follows.
+    # Actions.
 
     def _do(self, event: Callable[[Supervisor], list[Todo]]) -> None:
         before = self._tree.due_in_s()
@@ -423,7 +429,7 @@ class Ownership:
         for name, subject, failure_id, why, ranks in todos:
             getattr(self, f"_{name}")(subject, failure_id, why, ranks)
         if before is None and self._tree.due_in_s() is not None:
-            # The agent sleeps without end while nothing is due.
+            # While nothing is due, the agent sleeps without a timeout.
             self._runtime.tell_agent(self._runtime.me, "wake")
 
     def _restart(self, uid: int, _: int, _why: str, ranks: list[int]) -> None:
@@ -433,7 +439,7 @@ class Ownership:
             _run_apart(lambda: self._bring_back(mesh, ranks))
 
     def _bring_back(self, mesh: Owned, ranks: list[int]) -> None:
-        """Starts ranks anew, all at the same time, and says of each whether it is back."""
+        """Restart ranks in parallel and report for each whether the restart succeeded."""
         futures: list[Future[Any] | None] = []
         for rank in ranks:
             try:
@@ -448,7 +454,7 @@ class Ownership:
                 self._end_revival(mesh._uid, rank)
 
     def _end_revival(self, uid: int, rank: int) -> None:
-        """Says whether a rank is back, once; with `_revival` held."""
+        """Report once whether the restart of a rank succeeded; the caller holds `_revival`."""
         if (uid, rank) in self._reviving:
             future = self._reviving.pop((uid, rank))
             self.restart_done(uid, rank, future is not None and future.exception() is None)
@@ -488,7 +494,7 @@ class Ownership:
             self._enders.append(ender)
 
     def _end_child(self, mesh: Owned, is_owner_failed: bool) -> None:
-        """Stops a mesh; a failure on the way is heard, although its owner hears nothing more."""
+        """Stop a mesh; report failures during the stop to the program."""
         error = mesh._end(is_owner_failed=is_owner_failed)
         if error is None or is_owner_failed:
             return
@@ -499,7 +505,7 @@ class Ownership:
                 traceback.print_exception(one)
 
     def _tell_program(self, failure: MeshFailure) -> None:
-        """Tells the program, which is ending, of a failure; of each once."""
+        """Notify the ending program of a failure, at most once per failure."""
         failure_id = failure.error.__dict__.get("_failure_id")
         with self._lock:
             if failure_id in self._told or failure_id in self._seen:
@@ -515,7 +521,7 @@ class Ownership:
     def _settled(self, owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
         with self._lock:
             settled = set(self._tree.children_of(owner))
-            # Other owners may still have to be told what has hit them.
+            # Other owners may still have to be notified of the failure.
             left = [
                 (uid, rank)
                 for uid, rank in self._hit.get(failure_id, ())
@@ -528,7 +534,7 @@ class Ownership:
                 self._hit.pop(failure_id, None)
 
     def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
-        """Puts a failure into the form that owners are given."""
+        """Create the `MeshFailure` that an owner gets."""
         with self._lock:
             detail = self._details.get(failure_id) or FailureDetail(failure_id, PROC_DIED, {})
             mine = set(self._tree.children_of(owner))
@@ -545,24 +551,24 @@ class Ownership:
 
 
 def _tell(failure: MeshFailure) -> None:
-    """Tells the program of a failure that nobody took."""
+    """Notify the program of an unhandled failure."""
     from mesh_core._program.root import is_exiting, unhandled
 
     if is_exiting():
-        # The main thread waits for this one, and looks at the exit status next.
+        # The main thread waits for this thread and reads the exit status next.
         unhandled(failure)
     else:
         _run_apart(lambda: unhandled(failure))
 
 
 def _where(mesh: Owned, rank: int) -> dict[str, Any]:
-    """Names a rank of a mesh for an error."""
+    """Return the location fields of a rank for an error."""
     point = dict(mesh._point(rank))
     return {"mesh_name": mesh._name, "actor": mesh._class_name, "rank": rank, "point": point}
 
 
 def _all_of(error: BaseException) -> list[BaseException]:
-    """Gives the errors of all ranks of what one of them stands for."""
+    """Return the errors of all ranks that an error represents."""
     return [one for _, one in error.__dict__.get("_mesh_failures", ((None, error),))]
 
 
@@ -573,7 +579,7 @@ def _is_procs(mesh: Owned) -> bool:
 
 
 def _run_apart(work: Callable[[], object]) -> threading.Thread:
-    """Runs something that may wait, off the agent's thread."""
+    """Run blocking work outside of the thread of the agent."""
     thread = threading.Thread(target=work, name="mesh-supervise", daemon=True)
     thread.start()
     return thread

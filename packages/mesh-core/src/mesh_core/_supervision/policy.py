@@ -1,4 +1,4 @@
-"""Failures as owners see them."""
+"""Failures as owners receive them, and restart policies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["MeshFailure", "RestartPolicy", "set_unhandled_fault_hook", "unhandle
 
 
 class MeshFailure:
-    """What an owner is told in `__supervise__` when something that it spawned has failed.
+    """Argument of `__supervise__`: a failure of a mesh that the actor has spawned.
 
     Attributes:
-        mesh: The mesh with the failed rank; a process that died belongs to its `ProcMesh`, and the
-            actors it took along are in `meshes`.
-        meshes: All meshes of this owner that the failure has hit.
-        error: The failure with all that is known: rank, host, pid, exit status, log, cause.
-        why: Why it was not mended: `NoRestart`, `TooManyRestarts` or `SuperviseRaised`.
+        mesh: The mesh with the failed rank. For a process that died, this is its `ProcMesh`;
+            `meshes` also contains the meshes of the actors that died with it.
+        meshes: All meshes of this owner that the failure affects.
+        error: The failure with all known details: rank, host, pid, exit status, log, cause.
+        why: Why the failure was not repaired: `NoRestart`, `TooManyRestarts` or `SuperviseRaised`.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class MeshFailure:
 
     @property
     def rank(self) -> int | None:
-        """The rank that failed."""
+        """The failed rank."""
         return self.error.rank
 
     def report(self) -> str:
-        """Gives the failure as a page of text for humans."""
+        """Format the failure as a report for humans."""
         from mesh_core._supervision.failure_report import report
 
         return report(self.error)
@@ -64,17 +64,19 @@ class MeshFailure:
 
 
 class RestartPolicy:
-    """What is done about a failed rank before its owner hears of it, as in Erlang/OTP.
+    """How a failed rank is restarted before its owner is notified, as in Erlang/OTP.
 
     Args:
-        restart: `permanent` restarts after any end, `transient` after an abnormal one, `temporary`
-            never; `never` is as `temporary`, but a normal exit is reported as well.
-        scope: `one_for_one` restarts the rank that failed, `one_for_all` all ranks.
-        intensity_max: How many failures are mended within `period_s`; the next goes to the owner.
-        period_s: The window in which failures are counted, in seconds.
+        restart: `permanent` restarts a rank after any end, `transient` after a failure, and
+            `temporary` never. `never` is like `temporary`, but normal exits are reported too.
+        scope: `one_for_one` restarts the failed rank, `one_for_all` all ranks of the mesh.
+        intensity_max: Maximum number of failures within `period_s` that are repaired; the next
+            failure goes to the owner.
+        period_s: Length of the window in which failures are counted, in seconds.
 
     Raises:
-        ValueError: A word is none of those, or a number is negative.
+        ValueError: `restart` or `scope` is not one of these words, `intensity_max` is negative, or
+            `period_s` is not positive.
     """
 
     __slots__ = ("intensity_max", "period_s", "restart", "scope")
@@ -102,7 +104,7 @@ class RestartPolicy:
 
     @staticmethod
     def of(restart: str | RestartPolicy | None) -> RestartPolicy:
-        """Reads what `spawn(restart=...)` was given."""
+        """Convert the `restart` argument of `spawn` into a policy."""
         if isinstance(restart, RestartPolicy):
             return restart
         return RestartPolicy("never" if restart is None else restart)
@@ -115,10 +117,10 @@ class RestartPolicy:
 
 
 def unhandled_fault_hook(failure: MeshFailure) -> None:
-    """Called for a failure that no caller waited for and no `__supervise__` has handled.
+    """Handle a failure that no caller received and no `__supervise__` handled.
 
-    The default prints a report and ends the program with status 1. A hook that returns drops the
-    failure; one that raises ends the program all the same.
+    The default implementation prints a report and ends the program with status 1. If a custom hook
+    returns, the failure is dropped; if it raises, the program ends.
     """
     print(failure.report(), file=sys.stderr, flush=True)
     raise SystemExit(1)
@@ -128,13 +130,13 @@ _hook: Callable[[MeshFailure], object] = unhandled_fault_hook
 
 
 def set_unhandled_fault_hook(hook: Callable[[MeshFailure], object]) -> None:
-    """Replaces the hook. Setting `mesh_core.unhandled_fault_hook` does the same."""
+    """Replace the hook. Assigning to `mesh_core.unhandled_fault_hook` has the same effect."""
     global _hook
     _hook = hook
 
 
 def call_hook(failure: MeshFailure) -> None:
-    """Calls the hook that is set."""
+    """Call the current hook."""
     module = sys.modules["mesh_core"]
     assigned = vars(module).get("unhandled_fault_hook", unhandled_fault_hook)
     (assigned if assigned is not unhandled_fault_hook else _hook)(failure)

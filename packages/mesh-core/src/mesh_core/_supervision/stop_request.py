@@ -1,4 +1,4 @@
-"""Stopping a mesh because somebody asks who has not spawned it: a person who looks on."""
+"""Stop of a mesh on request of a component that does not own it, such as a dashboard user."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["stop_owned"]
 
 
 def stop_owned(mesh_id: int, reason: str) -> str:
-    """Stops a mesh that this process owns, as its owner would; waits for nothing.
+    """Stop a mesh that this process owns, as its owner would; return without waiting.
 
-    What is queued is served and the actors clean up. Whoever calls them later, or still waits when
-    they end, gets `MeshStopped` with the reason. What goes wrong on the way is printed. Until the
-    mesh has ended, twice is the same as once.
+    Actors serve their queued messages and run their cleanup. Later calls, and calls that are still
+    waiting when the actors end, raise `MeshStopped` with the reason. Errors during the stop are
+    printed. Repeating the request before the mesh has ended has no effect.
 
     Args:
-        mesh_id: The number of the mesh in its job, as `spawned` events have it.
-        reason: Who has asked, and why; in the errors that callers get.
+        mesh_id: The number of the mesh in its job, as in `spawned` events.
+        reason: The requester and the reason, shown in the errors that callers get.
 
     Returns:
         The name of the mesh.
 
     Raises:
-        LookupError: This process owns no such mesh.
+        LookupError: This process owns no mesh with this number.
 
     Example:
         >>> stop_owned(event.actor, "the night shift is over")  # doctest: +SKIP
@@ -47,7 +47,7 @@ def stop_owned(mesh_id: int, reason: str) -> str:
 
 def _stop(mesh: Any, reason: str) -> None:
     end = mesh._begin_stop(reason)
-    # Somebody has to see to the end: the owner may never ask for it.
+    # A thread must complete the stop, because the owner may never wait for it.
     threading.Thread(target=_wait, args=(end,), name="mesh-stop-request", daemon=True).start()
 
 

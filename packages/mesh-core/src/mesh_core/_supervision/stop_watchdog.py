@@ -1,8 +1,9 @@
-"""Sees to it that a stop comes to its end also where a process cannot run Python any more.
+"""Watchdog for stops of actors whose process can no longer run Python code.
 
-What stops an actor in good order runs in its process, and bounds itself. Code that holds the
-interpreter's lock and does not return lets nothing of that run. So the process that has asked for
-the stop looks now and then whether the other one answers at all, and has it ended when it does not.
+The orderly stop of an actor runs in its process and is bounded in time. If code in that process
+holds the GIL and does not return, no part of the stop can run. Therefore the process that requested
+the stop periodically checks whether the other process responds at all, and has it killed if it does
+not.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["StopWatch"]
 
-# A process that is well may be busy for as long.
+# A healthy process may be busy for this long.
 _LOOK_S_MIN = 1.0
 _WHY = "it gave no sign of life for {:g} s while an actor of it was to stop"
 
 
 class _Stop:
-    """A stop that is under way.
+    """A stop in progress.
 
     Attributes:
-        reply: Where its answers come in.
-        look_s: How long a process may be silent.
-        due: When to look next.
-        probe: Where the signs of life come in that were asked for; 0 before the first look.
+        reply: The port on which the replies to the stop arrive.
+        look_s: How long a process may be silent, in seconds.
+        due: When to check next, as `time.monotonic()`; 0 after the end.
+        probe: The port on which the replies to the last check arrive; 0 before the first check.
     """
 
     __slots__ = ("due", "look_s", "probe", "reply")
@@ -43,41 +44,41 @@ class _Stop:
 
 
 class StopWatch:
-    """The stops of actors that this process waits for. The thread of its agent looks after them."""
+    """Stops of actors that this process waits for. The thread of the agent monitors them."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._stops: list[_Stop] = []
-        # Stops, and processes that were ended because of them.
+        # Pairs of a stop and a process that was killed because of it.
         self._ended: set[tuple[int, int]] = set()
 
     def watch(self, reply: int, grace_s: float) -> None:
-        """Looks after a stop whose answers come in at a port."""
+        """Monitor a stop whose replies arrive on a port."""
         stop = _Stop(reply, max(grace_s, _LOOK_S_MIN))
         with self._lock:
             is_first = all(stop.due < other.due for other in self._stops)
             self._stops.append(stop)
         if is_first:
-            # The agent sleeps until something else is due.
+            # The agent sleeps until its next timer, which may be later.
             self._runtime.tell_agent(self._runtime.me, "wake")
 
     def has_ended(self, reply: int, proc: int) -> bool:
-        """Says whether a process was ended because it held a stop up; says so once."""
+        """Return whether a process was killed because it blocked a stop; true only once."""
         with self._lock:
             was_ended = (reply, proc) in self._ended
             self._ended.discard((reply, proc))
         return was_ended
 
     def due_in_s(self) -> float | None:
-        """Gives the seconds until `tick` is due."""
+        """Return the seconds until `tick` is due, or None."""
         with self._lock:
             if not self._stops:
                 return None
             return max(min(stop.due for stop in self._stops) - time.monotonic(), 0.0)
 
     def tick(self) -> None:
-        """Looks at the stops that have lasted a while."""
+        """Check the stops that are due."""
         now = time.monotonic()
         with self._lock:
             due = [stop for stop in self._stops if stop.due <= now]

@@ -1,1 +1,1 @@
-"""What tests of programs that use Mesh are given."""
+"""Implementation of `mesh_core.testing`."""

@@ -1,4 +1,4 @@
-"""For tests that run under several settings: decorators over pytest's own parametrisation."""
+"""Decorators that run a test under several settings, based on pytest's parametrization."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _ARGUMENT = "mesh_config"
 
 
 def parametrize_config(**choices: Iterable[Any]) -> Callable[[Any], Any]:
-    """Runs a test under every combination of these settings.
+    """Run a test under every combination of these settings.
 
     Example:
         `@parametrize_config(process_start={"fork", "exec"}, log_prefix=[True, False])` runs the
         test four times.
 
     Args:
-        choices: For each setting the values to try; a set is tried in the order of its reprs.
+        choices: The values to test for each setting. The values of a set are sorted by their reprs.
 
     Raises:
-        ConfigError: A setting is unknown, or a value is not one that it takes.
+        ConfigError: A setting is unknown, or a value is invalid.
     """
     columns = [_in_order(values) for values in choices.values()]
     return _under([dict(zip(choices, row, strict=True)) for row in product(*columns)])
 
 
 def parametrize_config_pointwise(**choices: Sequence[Any]) -> Callable[[Any], Any]:
-    """Runs a test under the first values of these settings, then under the second, and so on.
+    """Run a test under the first value of each setting, then under the second, and so on.
 
     Args:
-        choices: For each setting the values to try, as many for each.
+        choices: The values to test for each setting; the same number of values for each.
 
     Raises:
-        ConfigError: A setting is unknown, a value is not one that it takes, or there are more
-            values for one setting than for another.
+        ConfigError: A setting is unknown, a value is invalid, or the settings have different
+            numbers of values.
     """
     if len({len(values) for values in choices.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(values)}" for name, values in choices.items())
@@ -59,9 +59,9 @@ def _in_order(values: Iterable[Any]) -> list[Any]:
 
 
 def _under(cases: list[dict[str, Any]]) -> Callable[[Any], Any]:
-    """Gives a decorator that runs a test once in each case."""
+    """Return a decorator that runs a test once per case."""
     for case in cases:
-        configured(**case)  # which checks it, where the test is defined
+        configured(**case)  # validates the settings when the test is defined
 
     def decorate(test: Any) -> Any:
         if inspect.iscoroutinefunction(test):

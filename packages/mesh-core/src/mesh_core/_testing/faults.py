@@ -1,4 +1,4 @@
-"""Faults on purpose, and waiting for what follows, for tests."""
+"""Fault injection for tests, and waiting for the consequences."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["kill_proc", "proc_pid", "wait_until"]
 
 T = TypeVar("T")
-# Between two looks at a condition, at first and at last.
+# Initial and maximum interval between two evaluations of a condition.
 _LOOK_S, _LOOK_S_MAX = 0.0005, 0.02
 
 
 def proc_pid(mesh: ProcMesh | ActorMesh[Any] | Actor, rank: int | Point = 0) -> int:
-    """Gives the process id of one rank of a mesh, which its host knows; waits until it runs.
+    """Return the process id of one rank of a mesh, valid on its host; wait until it runs.
 
     Raises:
-        IndexError: There is no such rank.
+        IndexError: The mesh has no such rank.
         ProcDied: The process is dead.
     """
     member: Any = mesh[rank]
@@ -48,22 +48,23 @@ def kill_proc(
     rank: int | Point = 0,
     signal: int = signal.SIGKILL,
 ) -> int:
-    """Sends a signal to the process of one rank of a mesh, whichever host it is on.
+    """Send a signal to the process of one rank of a mesh, on any host.
 
-    Does not wait for the end: call an actor there, or use `wait_until`.
+    This function does not wait until the process has ended: to do so, call an actor in it, or use
+    `wait_until`.
 
     Args:
-        mesh: Processes, or actors in them.
-        rank: Which one.
-        signal: Which signal.
+        mesh: A mesh of processes, or of actors in them.
+        rank: The rank of the process.
+        signal: The number of the signal.
 
     Returns:
-        The process id, which its host knows.
+        The process id, valid on its host.
 
     Raises:
-        IndexError: There is no such rank.
-        ProcDied: The process is dead already.
-        HostDied: Its host is.
+        IndexError: The mesh has no such rank.
+        ProcDied: The process is already dead.
+        HostDied: The host of the process is dead.
     """
     pid = proc_pid(mesh, rank)
     member: Any = mesh[rank]
@@ -73,14 +74,14 @@ def kill_proc(
 
 
 def wait_until(condition: Callable[[], T], deadline: float = 10.0) -> T:
-    """Waits until a condition holds, and gives what it returned.
+    """Wait until a condition is true and return its result.
 
     Args:
-        condition: Asked again and again until what it returns is true.
-        deadline: Seconds after which to give up.
+        condition: Called repeatedly until its result is true.
+        deadline: Maximum time to wait, in seconds.
 
     Raises:
-        AssertionError: It did not come to hold in time.
+        AssertionError: The condition was not true before the deadline.
     """
     until = time.monotonic() + deadline
     pause_s = _LOOK_S

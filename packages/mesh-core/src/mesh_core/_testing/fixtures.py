@@ -1,4 +1,4 @@
-"""Processes for tests, which end with the test. The one module that needs pytest at its import."""
+"""Fixture for processes that end with a test. Only this module imports pytest at import time."""
 
 from __future__ import annotations
 

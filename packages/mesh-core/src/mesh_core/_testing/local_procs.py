@@ -1,4 +1,4 @@
-"""Processes that end together, for tests."""
+"""Processes for tests that end together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LocalProcs"]
 
 
 class LocalProcs:
-    """Spawns processes on this host; calling it is `this_host().spawn_procs(...)`."""
+    """Spawns processes on this host; calling it is like `this_host().spawn_procs(...)`."""
 
     def __init__(self) -> None:
         self._meshes: list[ProcMesh] = []
@@ -23,19 +23,19 @@ class LocalProcs:
     def __call__(
         self, per_host: Mapping[str, int] | None = None, *, name: str = "test", **options: Any
     ) -> ProcMesh:
-        """Spawns a mesh that lives until the test ends.
+        """Spawn a mesh that lives until the test ends.
 
         Args:
-            per_host: Its dimensions and their sizes.
-            name: Shown in logs and errors.
-            **options: What else `spawn_procs` takes.
+            per_host: The dimensions of the mesh and their sizes.
+            name: The name of the mesh, shown in logs and errors.
+            **options: Other arguments of `spawn_procs`.
         """
         mesh = this_host().spawn_procs(per_host, name=name, **options)
         self._meshes.append(mesh)
         return mesh
 
     def close(self) -> None:
-        """Stops what was spawned, last first; a test may have done so itself."""
+        """Stop the spawned meshes, youngest first; a test may already have stopped them."""
         while self._meshes:
-            # How it ends is the business of tests that look at it.
+            # Ignore how it ends; tests that care about it stop the mesh themselves.
             self._meshes.pop().stop().exception()

@@ -1,4 +1,4 @@
-"""Spawning another class in place of one, for tests, in every process of the job."""
+"""Replacement of actor classes for tests, in every process of the job."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._program.runtime import Runtime
 
-    # Pickled classes by the key of the class that each replaces.
+    # Pickled classes by the key of the class that each of them replaces.
     Patches = dict[str, bytes]
 
 __all__ = ["inherit_patches", "patch_actor", "patch_host", "patches_here", "replacement_of"]
 
 _replacements: dict[type, type] = {}
-# The replacements of the program, in the program and in every other process.
+# The replacements of the program, as known in the program and in every other process.
 _patches: Patches = {}
-# Those that were unpickled here.
+# The replacements that were unpickled in this process.
 _loaded: dict[bytes, type] = {}
 
 
@@ -32,15 +32,15 @@ _loaded: dict[bytes, type] = {}
 def patch_actor(original: type, mock: type) -> Iterator[type]:
     """Spawn `mock` wherever the program or one of its actors spawns `original`.
 
-    The patch is in force in every process of the job while the block runs; actors that were spawned
-    before keep their class. It works as a decorator too.
+    The patch applies in every process of the job while the block runs; actors that were spawned
+    before keep their class. It also works as a decorator.
 
     Args:
         original: The class that the code under test spawns.
         mock: The class to spawn instead; usually derived from `original`.
 
     Raises:
-        RuntimeError: The caller is not the program but an actor in another process.
+        RuntimeError: The caller is an actor in another process instead of the program.
         TypeError: `mock` cannot be pickled.
     """
     if is_running() and not runtime().is_root:
@@ -58,7 +58,7 @@ def patch_actor(original: type, mock: type) -> Iterator[type]:
 
 
 def replacement_of(cls: type) -> type:
-    """Return the class to spawn in place of one."""
+    """Return the class to spawn instead of a class."""
     if cls in _replacements:
         return _replacements[cls]
     if not _patches or runtime().is_root:
@@ -72,7 +72,7 @@ def replacement_of(cls: type) -> type:
 
 
 def patches_here() -> Patches:
-    """Return the replacements of the program, for a process that starts."""
+    """Return the replacements of the program; they are passed to each process that starts."""
     return dict(_patches)
 
 
@@ -84,7 +84,7 @@ def inherit_patches(patches: Patches) -> None:
 
 
 def patch_host(current: Runtime, patches: Patches, message: Message) -> None:
-    """Hand replacements to all processes of this host, and answer when they have them."""
+    """Send replacements to all processes of this host, and reply when they have them."""
     agent = current.host_agent
     assert agent is not None
     slots = agent.living()
@@ -110,13 +110,14 @@ def _replace(original: type, key: str, mock: type | None) -> None:
 
 
 def _share_patches() -> None:
-    """Hand the replacements to all processes of the job, and wait until they have them."""
+    """Send the replacements to all processes of the job, and wait until they have them."""
     if not is_running():
         return
     current = runtime()
     hosts = [current.identity.host, *current.places.living()]
     for reply in [_call(current, host, 0, _patches) for host in hosts]:
-        # A process that dies meanwhile answers with an error, and spawns nothing any more.
+        # If a process dies before that, the wait ends with an error, and the process spawns
+        # nothing.
         current.engine.wait(reply, None)
 
 
@@ -128,7 +129,7 @@ def _call(current: Runtime, host: int, slot: int, patches: Patches) -> int:
 
 
 def _key_of(cls: type) -> str:
-    """Return what names a class in all processes: where it is imported from, or its parcel."""
+    """Return the identity of a class in all processes: its import path or the key of its parcel."""
     if is_importable(cls):
         return f"{cls.__module__}.{cls.__qualname__}"
     parcel = find_parcel(cls)

@@ -1,4 +1,4 @@
-"""What every package of Mesh promises about its public surface, as tests to derive from."""
+"""Tests of the rules for public modules; every package derives a test class from them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["DoorChecks"]
 
 
 class DoorChecks:
-    """Tests of the three doors of a package: what is offered is there, documented, and once.
+    """Tests of the public modules of a package: names exist, are documented and are unique.
 
-    Derive a class from it whose name pytest looks for, and say which doors:
+    Derive a class that pytest collects, and list the public modules:
 
         class TestDoors(DoorChecks):
             doors = (mesh_x, mesh_x.spi, mesh_x.testing)
@@ -31,42 +31,42 @@ class DoorChecks:
     doors: ClassVar[tuple[ModuleType, ...]]
 
     def test_each_door_says_what_it_is_for(self) -> None:
-        """A door has a docstring."""
+        """Check that each public module has a docstring."""
         assert [door.__name__ for door in self.doors if not door.__doc__] == []
 
     def test_each_door_holds_every_name_it_offers(self) -> None:
-        """What a door lists can be imported, all but what needs pytest to be installed."""
+        """Check that all listed names can be imported, except those that need pytest."""
         missing = [name for door in self.doors for name in names_of(door) if name not in dir(door)]
         assert missing == []
 
     def test_each_door_offers_every_public_name_it_holds(self) -> None:
-        """Nothing looks public that is not meant to be."""
+        """Check that all names that look public are listed."""
         stray = [
             f"{door.__name__}.{name}"
             for door in self.doors
             for name in {*dir(door)} - {*names_of(door)}
-            # A module of the package is there as soon as somebody has imported it.
+            # A submodule becomes an attribute as soon as any code has imported it.
             if not name.startswith("_") and f"{door.__name__}.{name}" not in sys.modules
         ]
         assert stray == []
 
     def test_each_name_has_exactly_one_door(self) -> None:
-        """No name is behind two doors."""
+        """Check that no name is listed in two modules."""
         counts = Counter(name for door in self.doors for name in names_of(door))
         assert [name for name, count in counts.items() if count > 1] == []
 
     def test_each_name_is_its_own(self) -> None:
-        """What is offered under a name is called so."""
+        """Check that each object is listed under its own name."""
         renamed = [name for name, it in self._offered() if getattr(it, "__name__", name) != name]
         assert renamed == []
 
     def test_each_class_and_function_says_what_it_is(self) -> None:
-        """All that can be called has a docstring."""
+        """Check that every listed class and function has a docstring."""
         silent = [name for name, it in self._offered() if callable(it) and not it.__doc__]
         assert silent == []
 
     def test_each_method_of_a_class_says_what_it_does(self) -> None:
-        """So have public methods and properties."""
+        """Check that every public method and property of a listed class has a docstring."""
         silent = [
             f"{name}.{method}"
             for name, it in self._offered()
@@ -83,7 +83,7 @@ class DoorChecks:
 
 
 def names_of(door: ModuleType) -> list[str]:
-    """Gives the names that a door's source offers: in `__all__`, or else by `a as a`."""
+    """Return the names that the source of a public module lists: in `__all__`, or by `a as a`."""
     if hasattr(door, "__all__"):
         return list(door.__all__)
     source = Path(inspect.getfile(door)).read_text(encoding="utf-8")

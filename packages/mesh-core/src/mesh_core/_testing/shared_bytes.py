@@ -1,4 +1,4 @@
-"""How much shared memory is held by who reads large messages, for tests that look for leaks."""
+"""Shared memory held by the readers of large messages, for tests that check for leaks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["shared_bytes_in_use"]
 
 
 def shared_bytes_in_use() -> int:
-    """Gives the bytes of large messages from this process that someone can still read.
+    """Return the bytes of large messages from this process that a receiver can still read.
 
-    A receiver that keeps an array keeps its bytes in use; to find out who does, ask an actor to
-    call this in its own process.
+    A receiver that keeps an array keeps its bytes in use. To get the number for messages that
+    another process has sent, have an actor in that process call this function.
     """
     return runtime().engine.shared_bytes_in_use() if is_running() else 0
