@@ -1,13 +1,13 @@
-//! Times an echo of large payloads between two processes: shared segments against bare memory.
+//! Times an echo of large payloads between two processes: shared segments against raw memory.
 //!
 //! ```text
 //! cargo run --release -p mesh-runtime --example segment_echo [rounds]
 //! ```
 //!
-//! The floor is what the hardware allows: two mappings that both processes have and that stay
-//! warm, filled and read without any bookkeeping. The echo through segments does the same work:
-//! the caller copies into a segment, the other process copies from its view into a segment of its
-//! own, and the caller reads its view of that.
+//! The lower bound is what the hardware allows: two mappings that both processes share and that
+//! stay warm, filled and read without any bookkeeping. The echo through segments does the same
+//! work: the caller copies into a segment, the other process copies from its view into one of its
+//! own segments, and the caller reads its view of that.
 #![expect(unsafe_code, reason = "maps the bare memory that segments are compared with")]
 
 use mesh_runtime::segment::{
@@ -33,16 +33,16 @@ const SIZES: [usize; 4] = [64 << 10, 1 << 20, 8 << 20, 64 << 20];
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What travels between the processes: tag, descriptor number, part.
+/// Length in bytes of a notification between the processes: tag, descriptor number, part.
 const NOTE_LEN: usize = 8 + PART_LEN;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
     /// A message to be echoed, or its echo.
     Message = 1,
-    /// The receiver has let go of a message.
+    /// The receiver has released a message.
     Release = 2,
-    /// As `Message`, through bare memory.
+    /// Like `Message`, through raw memory.
     Bare = 3,
 }
 
@@ -54,11 +54,11 @@ fn note(mut link: &UnixStream, tag: Tag, fd: i32, part: Part) -> Outcome<()> {
     Ok(link.write_all(&out)?)
 }
 
-/// The next note; none when the other side has gone.
+/// Receives the next notification; `None` if the other side has closed the connection.
 fn next_note(mut link: &UnixStream) -> Outcome<Option<(Tag, i32, Part)>> {
     let mut bytes = [0; NOTE_LEN];
     match link.read_exact(&mut bytes) {
-        // The latter when it went without reading our last release.
+        // `ConnectionReset` occurs if it closed the connection without reading our last release.
         Err(error)
             if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
         {
@@ -75,16 +75,16 @@ fn next_note(mut link: &UnixStream) -> Outcome<Option<(Tag, i32, Part)>> {
     Ok(Some((tag, fd, Part::decode(bytes[8..].first_chunk().ok_or("short note")?))))
 }
 
-/// A descriptor of the other process. A real link passes it beside the message.
+/// Opens a descriptor of the other process. A real connection passes it with the message.
 fn fetch_fd(pid: u32, fd: i32) -> Outcome<OwnedFd> {
     Ok(File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?.into())
 }
 
-/// What arrives and is not a release.
+/// A received notification that is not a release.
 enum Arrival {
-    /// Bytes in a segment; the sender learns when they are dropped.
+    /// Bytes in a segment; the sender is notified when they are dropped.
     Message(Mapping),
-    /// As many bytes are in the bare memory.
+    /// This number of bytes is in the raw memory.
     Bare(usize),
 }
 
@@ -115,7 +115,7 @@ impl Side {
         note(&self.link, Tag::Bare, 0, part)
     }
 
-    /// What arrives next; none when the other side has gone.
+    /// Returns the next arrival; `None` if the other side has closed the connection.
     fn receive(&mut self) -> Outcome<Option<Arrival>> {
         loop {
             let Some((tag, fd, part)) = next_note(&self.link)? else { return Ok(None) };
@@ -127,7 +127,7 @@ impl Side {
                         self.cache.learn(self.peer, part.segment, fetch_fd(self.peer_pid, fd)?)?;
                     }
                     let link = Arc::clone(&self.link);
-                    // The other side may have gone, and then needs no release.
+                    // The other side may be gone, and then needs no release.
                     let on_drop = Box::new(move || drop(note(&link, Tag::Release, 0, part)));
                     let mut views = self.cache.open(&[part], on_drop)?;
                     return Ok(views.pop().map(Arrival::Message));
@@ -171,13 +171,13 @@ fn bare_fd() -> Outcome<OwnedFd> {
     Ok(fd)
 }
 
-/// Reads all bytes, as fast as memory gives them.
+/// Reads all bytes, at the speed of the memory.
 fn read(bytes: &[u8]) {
     let words = bytes.as_chunks::<8>().0.iter().copied().map(u64::from_le_bytes);
     black_box(words.fold(0, u64::wrapping_add));
 }
 
-/// The median and the least time of `rounds`, after three rounds that warm up.
+/// Returns the median and the minimum time of `rounds`, after three warm-up rounds.
 fn time(rounds: usize, mut round: impl FnMut() -> Outcome<()>) -> Outcome<(Duration, Duration)> {
     let mut times = Vec::with_capacity(rounds);
     for index in 0..rounds + 3 {
@@ -191,7 +191,7 @@ fn time(rounds: usize, mut round: impl FnMut() -> Outcome<()>) -> Outcome<(Durat
     Ok((times[times.len() / 2], times[0]))
 }
 
-/// The other process: echoes until the caller has gone.
+/// Runs the other process: echoes until the caller closes the connection.
 fn answer(parent: u32, there: i32, back: i32) -> Outcome<()> {
     let link = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let there = Bare::map(&fetch_fd(parent, there)?);

@@ -1,10 +1,10 @@
-//! One message to many ranks, and their answers back as one.
+//! Multicast: one message to many ranks, and their aggregated replies.
 //!
 //! # Layout
-//! - [`Group`]: which ranks, described and never enumerated;
-//! - [`Order`]: what is to be delivered to them;
-//! - [`Tree`]: which hosts a host passes it on to, [`Route`]: how that is told to each;
-//! - [`Merge`]: answers on their way to becoming one, [`bundle`]: many answers in one frame.
+//! - [`Group`]: a compact description of ranks, which are never enumerated
+//! - [`Order`]: the message to deliver to them
+//! - [`Tree`]: the hosts to which a host forwards it; [`Route`]: the encoding of the tree in frames
+//! - [`Merge`]: the aggregation of replies; [`bundle`]: many replies in one frame
 //!
 //! The rules are in `docs/protocol/cast.md`.
 

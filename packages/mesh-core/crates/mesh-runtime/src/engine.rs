@@ -1,22 +1,24 @@
-//! One process for real: a [`Node`] behind a lock, unix sockets, and the threads that wait.
+//! The IO edge of one process: a [`Node`] behind a lock, sockets, and waiting threads.
 //!
-//! Who has nothing better to do reads the links itself. A thread that waits becomes the *leader*
-//! when there is none: it sleeps in `epoll_wait` on the links, so the frame that it waits for wakes
-//! it and no other. The IO thread sleeps on a second epoll with the same links; the kernel wakes
-//! one sleeper for each event (`EPOLLEXCLUSIVE`), the leader first. So a quiet call crosses no
-//! thread boundary, and nothing waits long when the leader is busy with what it got.
+//! A thread that waits reads the connections itself. It becomes the *leader* if there is none: it
+//! sleeps in `epoll_wait` on the connections, so the frame that it waits for wakes this thread and
+//! no other. The IO thread sleeps on a second epoll set with the same connections; the kernel wakes
+//! one sleeper for each event (`EPOLLEXCLUSIVE`), the leader first. If no other calls are in
+//! progress, a call therefore crosses no thread boundary, and frames do not wait long while the
+//! leader is busy.
 //!
 //! # Layout
-//! - `waiting`: threads that wait, [`parker`], `poller`: where they sleep;
-//! - [`ready`]: waking an event loop instead of a thread;
-//! - `tending`: the IO thread;
-//! - `chores`: what is done for the node without its lock;
-//! - [`wire`]: one socket, `links`: those of the node;
-//! - `here`: links to other processes of this host;
-//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`: links to other hosts;
-//! - `acknowledgement`: what the kernels of other hosts have acknowledged;
-//! - `landings`: messages that are written to shared memory as they come;
-//! - `strangers`: links of this host whose other end is not known yet.
+//! - `waiting`: threads that wait; [`parker`] and `poller`: the primitives on which they sleep
+//! - [`ready`]: wake-up of an event loop instead of a thread
+//! - `tending`: the IO thread
+//! - `chores`: execution of the node's effects without its lock
+//! - [`wire`]: one socket; `links`: the sockets of the node
+//! - `here`: connections to other processes of this host
+//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`: connections to other hosts
+//! - `acknowledgement`: the last acknowledgements from the kernels of other hosts
+//! - `landings`: direct receive of messages into shared memory
+//! - `strangers`: connections within this host whose peer is not identified yet
+//! - `shortage`: handling of a lack of descriptors
 
 mod acknowledgement;
 mod afar;
@@ -62,54 +64,54 @@ use std::time::{Duration, Instant};
 use strangers::Strangers;
 use wire::{Descriptors, Wire, lock};
 
-/// How often a process that leaves looks whether all that it sent is written.
+/// The interval at which an exiting process checks whether everything it sent is written.
 const DRAIN_LOOK: Duration = Duration::from_millis(1);
 
-/// What the lock protects.
+/// The state that the lock protects.
 struct Shared {
     node: Node,
     wires: FastMap<LinkId, Arc<Wire>>,
     waiters: FastMap<PortId, Waiter>,
-    /// Threads that wait for room at a receiver.
+    /// Threads that wait for credit or room at a receiver.
     credit_waiters: Vec<Arc<Parker>>,
     redials: BinaryHeap<Reverse<(Instant, ProcId)>>,
-    /// When to look for shared memory that is not used any more; never while all is.
+    /// When to look for unused shared memory next; `None` while none is idle.
     sweep_at: Option<Instant>,
     strangers: Strangers,
-    /// Until when nothing is accepted or dialled, for want of descriptors.
+    /// Until when no connection is accepted or opened, because of a lack of descriptors.
     shortage_ends_at: Option<Instant>,
 }
 
-/// Why nobody can reach a process any more.
+/// The reason why a process cannot be reached any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutOff {
-    /// The agent of its host has ended.
+    /// The agent of its host has exited.
     Agent,
-    /// Other code of the process has closed the descriptors that this engine waits on.
+    /// Other code in the process has closed the descriptors that this engine waits on.
     Descriptors,
 }
 
-/// One process of a job, running.
+/// A running process of a job.
 pub struct Engine {
     shared: Mutex<Shared>,
     lead: Poller,
     io: Poller,
     is_led: AtomicBool,
-    /// When the links were last led, in microseconds since `epoch`.
+    /// When a leader last read the connections, in microseconds since `epoch`.
     led_until_us: AtomicU64,
     is_closed: AtomicBool,
-    /// Whether this process is a fork of the one that the engine belongs to.
+    /// Whether this process is a fork of the process that the engine belongs to.
     is_forsaken: AtomicBool,
     epoch: Instant,
     me: ProcId,
     this: Weak<Self>,
-    /// Where other hosts listen, those that this one may call.
+    /// Routes to the other hosts that this process may connect to, with their credentials.
     routes: Mutex<FastMap<HostId, (Route, Option<Trust>)>>,
-    /// What this process proves itself with there; nothing where no link leaves the machine.
+    /// The default credentials for other hosts; `None` if no connection leaves the machine.
     trust: Mutex<Option<Trust>>,
     acknowledgements: Acknowledgements,
     dir: PathBuf,
-    /// Where processes of this host call, once somebody may.
+    /// The listener for processes of this host, after [`Engine::listen`].
     listener: OnceLock<UnixListener>,
     descriptors: Arc<dyn Descriptors>,
     landings: Landings,
@@ -117,12 +119,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a process, which reads its links from a thread of its own; `dir` is where it will
-    /// [`Engine::listen`]. Times count from `epoch`. `on_cut_off` is called when nobody can reach
-    /// this process any more.
+    /// Starts a process and the IO thread that reads its connections.
+    ///
+    /// `dir` is the directory in which it will [`Engine::listen`]. Times are relative to `epoch`.
+    /// `on_cut_off` is called when this process cannot be reached any more.
     ///
     /// # Errors
-    /// When the machine has no descriptors or threads left.
+    /// If the machine has no descriptors or threads left.
     pub fn start(
         config: NodeConfig,
         dir: PathBuf,
@@ -172,37 +175,39 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The process.
+    /// Returns the id of this process.
     pub fn me(&self) -> ProcId {
         self.me
     }
 
-    /// To be called in a forked child: the links are the parent's, and its threads, which may hold
-    /// locks here, are not in the child. Nothing of the engine is to be used any more.
+    /// Disables the engine in a forked child.
+    ///
+    /// The connections belong to the parent, and its threads, which may hold locks here, do not
+    /// exist in the child. Nothing of the engine may be used afterwards.
     pub fn forsake(&self) {
         self.is_forsaken.store(true, Ordering::SeqCst);
     }
 
-    /// Whether this process is a fork of the one that the engine belongs to.
+    /// Whether this process is a fork of the process that the engine belongs to.
     pub fn is_forsaken(&self) -> bool {
         self.is_forsaken.load(Ordering::Relaxed)
     }
 
-    /// A place to sleep for one thread.
+    /// Creates a parker for one thread.
     pub fn parker(&self) -> Arc<Parker> {
         Arc::new(Parker::new(Arc::clone(&self.lead.bell)))
     }
 
-    /// Ends the IO thread and closes every link; who waits for answers or messages is told.
+    /// Stops the IO thread, closes every connection, and ends all waits for replies and messages.
     pub fn close(&self) {
         self.with_node(Node::end_all);
         self.is_closed.store(true, Ordering::SeqCst);
         self.io.bell.ring();
-        // Who closes need not care whether the file was still there.
+        // It does not matter whether the file still existed.
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
     }
 
-    /// The host reports the death of one of its processes. What it wrote before comes first.
+    /// Reports the death of a process of this host, after reading everything that it has written.
     pub fn proc_died(&self, proc: ProcId, incarnation: u32, detail: Bytes) {
         let link = lock(&self.shared).node.link_to(proc);
         if let Some(link) = link {
@@ -211,7 +216,7 @@ impl Engine {
         self.with_node(|node| node.proc_died(proc, incarnation, detail));
     }
 
-    /// Waits until all that was sent is written, for a process that is about to leave.
+    /// Waits until everything that was sent is written, for a process that is about to exit.
     pub fn drain(&self, limit: Duration) {
         let until = Instant::now() + limit;
         loop {
@@ -228,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Locks the node; tells it the time when somebody wants to know when things happen.
+    /// Locks the node, and sets its time if events are recorded.
     fn enter(&self) -> MutexGuard<'_, Shared> {
         let mut shared = lock(&self.shared);
         if shared.node.events().is_on() {
@@ -238,12 +243,12 @@ impl Engine {
         shared
     }
 
-    /// The time that events are stamped with, in nanoseconds.
+    /// Returns the time with which events are stamped, in nanoseconds.
     pub fn clock_ns(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Runs `step` on the node and does what it asks for.
+    /// Runs `step` on the node and carries out its effects.
     pub fn with_node<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
         let mut chores = Chores::default();
         let result = {
@@ -256,7 +261,7 @@ impl Engine {
         result
     }
 
-    /// As [`Engine::with_node`], after telling the node what time it is; for calls with a deadline.
+    /// Like [`Engine::with_node`], after advancing the time of the node; for calls with a deadline.
     pub fn with_node_now<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
         let now = self.epoch.elapsed();
         let result = self.with_node(|node| {

@@ -1,8 +1,9 @@
-//! What happens in a process, for whoever subscribes.
+//! Events of a process, for subscribers.
 //!
-//! Nothing is kept while nobody does. Events wait in a ring for who takes them; it has a bound:
-//! when its reader is slow the oldest events are dropped and counted, and never a message. Or they
-//! go into the files of a log as they happen, for readers in other processes.
+//! Nothing is recorded without a subscriber. Events wait in a bounded ring until the subscriber
+//! takes them: if it is slow, the oldest events are dropped and counted, but never a message.
+//! Alternatively, events are written to the files of a log as they happen, for readers in other
+//! processes.
 
 mod endpoints;
 mod log;
@@ -17,10 +18,10 @@ use std::time::Duration;
 pub use endpoints::{NAME_LEN_MAX, NAMES_MAX};
 pub use log::{EventLog, HEADER_LEN, LogFile, LogNames, LogState, Written};
 
-/// Bytes of the record of one event.
+/// Length in bytes of the record of one event.
 pub const RECORD_LEN: usize = 64;
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum EventKind {
@@ -30,60 +31,60 @@ pub enum EventKind {
     Received = 2,
     /// A message was taken out of a mailbox to be served.
     Taken = 3,
-    /// A message was answered.
+    /// This process replied to a message.
     Answered = 4,
-    /// An answer has come in.
+    /// A reply arrived.
     Completed = 5,
     /// A message could not be delivered here.
     Refused = 6,
-    /// A caller has given up.
+    /// A caller cancelled its call.
     Cancelled = 7,
-    /// A link to a process is up.
+    /// A connection to a process is established.
     LinkUp = 8,
-    /// A link to a process is gone.
+    /// A connection to a process is lost.
     LinkDown = 9,
     /// A process is known to be dead.
     Died = 10,
 }
 
-/// Where a message comes from and what it is for, as the events of it say.
+/// The sender, span and endpoint of a message, as recorded in its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Subject {
-    /// The actor that has sent it; none outside of actors, or when that is not known.
+    /// The actor that sent the message; none outside of actors, or if the sender is unknown.
     pub sender: PortId,
-    /// The span that it was sent in; 0 for none.
+    /// The span in which the message was sent; 0 for none.
     pub span: u64,
     /// The endpoint, by its number in this process; 0 for none.
     pub endpoint: u16,
 }
 
-/// One thing that has happened. What a kind does not have is zero.
+/// An event. Fields that do not apply to its kind are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When, since the process started.
+    /// The time of the event since the process started.
     pub at: Duration,
-    /// What.
+    /// The kind of the event.
     pub kind: EventKind,
     /// The actor or channel that the message is for.
     pub port: PortId,
     /// The other process.
     pub peer: ProcId,
-    /// The port of the answers: the same in all events of a call.
+    /// The reply port, which is the same in all events of a call.
     pub call: PortId,
-    /// The rank called or answering.
+    /// The rank that was called or that replied.
     pub rank: u32,
-    /// For answers: 0, or why there is no value.
+    /// For replies: 0, or the fault code.
     pub code: u8,
-    /// Bytes of the message without its shared parts.
+    /// Length in bytes of the message without its shared parts.
     pub len: usize,
-    /// Of messages: where it comes from and what it is for.
+    /// For messages: sender, span and endpoint.
     pub subject: Subject,
 }
 
 impl Event {
-    /// Writes the event down as `docs/protocol/events.md` says.
+    /// Encodes the event as specified in `docs/protocol/events.md`.
     pub fn record(&self) -> [u8; RECORD_LEN] {
-        // In 64 bits a process can count nanoseconds for 584 years.
+        // 64 bits suffice for 584 years in nanoseconds.
         let at = u64::try_from(self.at.as_nanos()).unwrap_or(u64::MAX);
         let (len, subject) = (self.len as u64, &self.subject);
         let mut record = [0; RECORD_LEN];
@@ -101,39 +102,40 @@ impl Event {
     }
 }
 
-/// Events that wait for their reader, and the logs that they are written to.
+/// Events that wait for their subscriber, and the logs to which events are written.
 #[derive(Debug, Default)]
 pub struct Events {
     ring: VecDeque<Event>,
     logs: Vec<EventLog>,
-    /// How many logs there have been.
+    /// Number of logs opened so far.
     log_count: u32,
-    /// 0 while nobody subscribes.
+    /// 0 without a subscriber.
     len_max: usize,
-    /// Nobody subscribes yet; who will is expected.
+    /// No subscriber exists yet, but one is expected.
     is_early: bool,
     dropped: u64,
     endpoints: Endpoints,
 }
 
 impl Events {
-    /// Begins to record, or goes on with another bound.
+    /// Starts to record, or continues with another bound.
     pub fn start(&mut self, len_max: usize) {
         (self.len_max, self.is_early) = (len_max, false);
     }
 
-    /// Begins to record for a subscriber that is expected. When none has come before the ring is
-    /// full, recording ends.
+    /// Starts to record for an expected subscriber.
+    ///
+    /// If the ring is full before a subscriber has arrived, recording stops.
     pub fn start_early(&mut self, len_max: usize) {
         if !self.is_on() {
             (self.len_max, self.is_early) = (len_max, true);
         }
     }
 
-    /// Begins a log that keeps up to `waiting_max` events while it has no file; gives its number.
+    /// Opens a log that keeps up to `waiting_max` events while it has no file; returns its number.
     ///
-    /// With `since_start` it begins with what was kept for a subscriber that was expected; else
-    /// that is forgotten.
+    /// With `since_start` the log begins with the events that were recorded for an expected
+    /// subscriber; otherwise those are discarded.
     pub fn open_log(&mut self, waiting_max: usize, since_start: bool) -> u32 {
         let mut log = EventLog::new(self.log_count, waiting_max);
         self.log_count += 1;
@@ -150,40 +152,41 @@ impl Events {
         number
     }
 
-    /// A log that was opened, and not closed since.
+    /// Returns a log that is open.
     pub fn log(&mut self, number: u32) -> Option<&mut EventLog> {
         self.logs.iter_mut().find(|log| log.number() == number)
     }
 
-    /// Ends a log.
+    /// Closes a log and returns it.
     pub fn close_log(&mut self, number: u32) -> Option<EventLog> {
         let at = self.logs.iter().position(|log| log.number() == number)?;
         Some(self.logs.swap_remove(at))
     }
 
-    /// Gives endpoints the numbers that they have in this process, from 1 on, before anything is
-    /// recorded: it may have been part of other jobs.
+    /// Assigns numbers to known endpoints, from 1, before anything is recorded.
+    ///
+    /// The process may have been part of other jobs.
     pub fn know_endpoints(&mut self, names: &[&[u8]]) {
         names.iter().for_each(|name| self.endpoints.append(name));
     }
 
-    /// The names of endpoints, behind the first `known`.
+    /// Returns the names of endpoints after the first `known`.
     pub fn endpoints(&self, known: usize) -> impl Iterator<Item = &[u8]> {
         self.endpoints.names(known)
     }
 
-    /// Ends what `start` began and forgets what was not read; logs go on.
+    /// Stops recording for the subscriber and discards unread events; logs continue.
     pub fn stop(&mut self) {
         (self.ring, self.len_max) = (VecDeque::new(), 0);
         (self.is_early, self.dropped) = (false, 0);
     }
 
-    /// Whether anybody subscribes, or is expected to.
+    /// Whether a subscriber exists or is expected.
     pub fn is_on(&self) -> bool {
         self.len_max > 0 || !self.logs.is_empty()
     }
 
-    /// Says of a message where it comes from and what it is for; nothing while nobody subscribes.
+    /// Returns sender, span and endpoint of a message; empty without a subscriber.
     pub fn subject(&mut self, head: &Head, meta: &[u8]) -> Subject {
         if !self.is_on() {
             return Subject::default();
@@ -194,7 +197,7 @@ impl Events {
         Subject { sender: meta.sender(), span: meta.span(), endpoint }
     }
 
-    /// Keeps an event, at the cost of the oldest one when the ring is full.
+    /// Records an event, and drops the oldest one if the ring is full.
     pub fn push(&mut self, event: Event) {
         if !self.logs.is_empty() {
             let record = event.record();
@@ -214,8 +217,7 @@ impl Events {
         assert!(self.ring.len() <= self.len_max, "the ring has a bound");
     }
 
-    /// Takes up to `max` events, oldest first, as records, and the number of those that were
-    /// dropped before.
+    /// Takes up to `max` events as records, oldest first, and the number of events dropped before.
     pub fn take(&mut self, max: usize) -> (Vec<u8>, u64) {
         let count = self.ring.len().min(max);
         let mut records = Vec::with_capacity(count * RECORD_LEN);

@@ -1,4 +1,4 @@
-//! A fast hash for small numeric keys that no stranger chooses.
+//! A fast hash for small numeric keys that no untrusted peer chooses.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,9 @@ pub type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 /// A set of ids.
 pub type FastSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Multiplies and rotates each word: ids are small numbers, given out by ourselves.
+/// Multiplies and rotates each word.
+///
+/// This suffices because ids are small numbers that Mesh allocates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 

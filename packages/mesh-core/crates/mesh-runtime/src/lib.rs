@@ -1,17 +1,17 @@
-//! What runs in a Mesh process.
+//! The runtime of a Mesh process.
 //!
 //! # Layout
-//! Pure state machines, driven alike by the engine and by the simulator:
-//! - [`node`]: one process: peers, ports, calls; built from
-//!   [`session`] (numbering and replay), [`mailbox`] (queues and credit), [`fault`] (codes);
-//! - [`cast`]: the tree that a cast goes down, and the merging of its answers;
-//! - [`events`]: what happens, for whoever subscribes;
-//! - [`origin`]: where a message comes from, as its meta says;
-//! - [`supervise`]: who hears of a failure, what is restarted, what stops with what.
+//! Pure state machines, driven by both the engine and the simulator:
+//! - [`node`]: one process: peers, ports, calls; built from [`session`] (sequence numbers and
+//!   retransmission), [`mailbox`] (queues and credit), [`fault`] (fault codes)
+//! - [`cast`]: the tree along which a cast is forwarded, and the aggregation of its replies
+//! - [`events`]: events for subscribers
+//! - [`origin`]: the origin of a message, which is part of its meta
+//! - [`supervise`]: propagation of failures, restarts, and the order of stopping
 //!
-//! The edge, where time, memory and sockets are:
-//! - [`engine`]: one process for real: epoll, unix sockets, waiting threads;
-//! - [`segment`]: large payloads in memory that the processes of a host share.
+//! The edge, which accesses time, memory and sockets:
+//! - [`engine`]: one running process: epoll, sockets, waiting threads
+//! - [`segment`]: large payloads in memory that the processes of a host share
 
 pub mod cast;
 pub mod engine;

@@ -1,21 +1,21 @@
-//! Messages waiting for one receiver, and the credit that keeps them few.
+//! The queue of messages for one receiver, and the credit that bounds it.
 //!
-//! A sender counts what it has sent to a mailbox and what is known to have left it; the difference
-//! never passes the window. An answer gives back the credit of its call; one-way messages are
-//! given back in bulk. So a mailbox is bounded by window times senders without any refusal on the
-//! way, and the sender is the one that waits.
+//! A sender counts the messages that it has sent to a mailbox and that are not known to have left
+//! it. This number never exceeds the window. A reply returns the credit of its call; the credit of
+//! one-way messages is returned in batches. The length of a mailbox is therefore bounded by window
+//! times senders without any rejected message, and backpressure applies at the sender.
 
 use crate::hash::FastMap;
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{Address, ProcId};
 use std::collections::VecDeque;
 
-/// Why a receiver takes no more messages; `code` and `detail` are what callers get.
+/// The reason why a receiver accepts no more messages; callers get `code` and `detail`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// One of the codes in [`crate::fault`].
     pub code: u8,
-    /// What the layer above knows of it.
+    /// The details from the layer above.
     pub detail: bytes::Bytes,
 }
 
@@ -23,15 +23,15 @@ pub struct Closed {
 #[derive(Debug)]
 pub struct Mailbox {
     queue: VecDeque<Frame>,
-    /// Credit per sender; also how much a sender may have outstanding.
+    /// Credit per sender, which is the number of messages that a sender may have outstanding.
     window: u32,
-    /// One-way messages taken since the sender was last given credit.
+    /// Number of one-way messages taken since the sender last got credit.
     owed: FastMap<ProcId, u32>,
     closed: Option<Box<Closed>>,
 }
 
 impl Mailbox {
-    /// An open mailbox.
+    /// Creates an open mailbox.
     pub fn new(window: u32) -> Self {
         Self {
             queue: VecDeque::new(),
@@ -41,7 +41,7 @@ impl Mailbox {
         }
     }
 
-    /// Adds a message, or hands it back when the mailbox is closed.
+    /// Adds a message, or returns it if the mailbox is closed.
     ///
     /// # Errors
     /// The message and the reason.
@@ -56,14 +56,14 @@ impl Mailbox {
         }
     }
 
-    /// Takes the oldest message, and the credit that its sender must now be given.
+    /// Takes the oldest message, and the credit that must now be returned to its sender.
     pub fn pop(&mut self) -> Option<(Frame, Option<(ProcId, u32)>)> {
         let frame = self.queue.pop_front()?;
         let credit = self.taken(&frame);
         Some((frame, credit))
     }
 
-    /// Whether a call that came from there is queued.
+    /// Whether a call from that address is queued.
     pub fn has_from(&self, from: Address) -> bool {
         self.queue.iter().any(|frame| frame.head.from == from)
     }
@@ -74,7 +74,7 @@ impl Mailbox {
         self.queue.remove(at)
     }
 
-    /// Takes back all queued calls of a process that waits for none of them any more.
+    /// Takes back all queued calls of a process that no longer waits for any of them.
     pub fn withdraw_all(&mut self, from: ProcId) -> VecDeque<Frame> {
         let is_call = |frame: &Frame| frame.head.from.proc == from && frame.head.wants_answer();
         let (calls, rest) = self.queue.drain(..).partition(is_call);
@@ -82,40 +82,40 @@ impl Mailbox {
         calls
     }
 
-    /// Closes the mailbox and returns what was queued.
+    /// Closes the mailbox and returns the queued messages.
     pub fn close(&mut self, closed: Closed) -> VecDeque<Frame> {
         self.closed.get_or_insert_with(|| Box::new(closed));
         std::mem::take(&mut self.queue)
     }
 
-    /// The credit that senders have not been given yet, when the mailbox goes away.
+    /// Takes the credit that was not returned to senders yet, before the mailbox is removed.
     pub fn take_owed(&mut self) -> Vec<(ProcId, u32)> {
         let mut owed: Vec<_> = self.owed.drain().filter(|(_, count)| *count > 0).collect();
         owed.sort_unstable();
         owed
     }
 
-    /// Opens a closed mailbox again, for a restarted actor.
+    /// Reopens a closed mailbox, for a restarted actor.
     pub fn reopen(&mut self) {
         self.closed = None;
     }
 
-    /// Messages queued.
+    /// Returns the number of queued messages.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether nothing is queued.
+    /// Whether no message is queued.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Why the mailbox takes no more messages, if so.
+    /// Returns why the mailbox accepts no more messages, if it is closed.
     pub fn closed(&self) -> Option<&Closed> {
         self.closed.as_deref()
     }
 
-    /// Gives back memory that an empty queue does not need.
+    /// Frees memory that an empty queue does not need.
     pub fn trim(&mut self) {
         self.queue.shrink_to_fit();
     }

@@ -1,26 +1,26 @@
 //! One process of a job as a pure state machine.
 //!
-//! Everything that happens to a process comes in through a method here (a frame from a link, a
-//! call from the program, a death, the passing of time); everything it wants done comes out as an
-//! [`Effect`]. There is no IO, no clock and no lock inside, so the simulator runs a thousand of
-//! these in one thread, and the engine runs one behind a mutex.
+//! Every input of a process is a method here: a frame from a connection, a call from the program, a
+//! death, the passage of time. Every output is an [`Effect`]. The state machine does no IO, reads
+//! no clock and takes no lock, so the simulator runs a thousand of them in one thread, and the
+//! engine runs one behind a mutex.
 //!
 //! # Layout
-//! - `peer`: links to other processes, and what is sent again over the next one;
-//! - `greeting`: what is said when a link opens;
-//! - `death`: what deaths mean to the rest;
-//! - `call`: calls and their answers;
-//! - `cast`: one frame for the ranks of a host, and one answer of them;
-//! - `relay`: frames that go to many hosts through one another;
-//! - `patience`: how long what is collected waits for the rest;
-//! - `bulk`: long frames in pieces;
-//! - `landing`: long messages from other hosts that are kept in shared memory;
-//! - `holds`: what messages hold of shared memory;
-//! - `pulse`: whether other hosts are alive;
-//! - `epoch`: machines that take the place of dead ones, and dead ones that come back;
-//! - `trim`: memory that is not needed;
-//! - `unborn`: messages that are faster than the spawn of their receiver;
-//! - this file: ports, delivery, time.
+//! - `peer`: connections to other processes, and retransmission over the next connection
+//! - `greeting`: the handshake when a connection opens
+//! - `death`: the consequences of the deaths of processes and hosts
+//! - `call`: calls and their replies
+//! - `cast`: one frame for all ranks of a host, and one combined reply from them
+//! - `relay`: frames that hosts forward to each other along a tree
+//! - `patience`: the timer that limits how long collected items wait for the missing ones
+//! - `bulk`: long frames in pieces
+//! - `landing`: direct receive of long messages from other hosts into shared memory
+//! - `holds`: references of messages to shared memory
+//! - `pulse`: failure detection for other hosts
+//! - `epoch`: machines that replace dead ones, and dead machines that return
+//! - `trim`: release of unused memory
+//! - `unborn`: messages that arrive before the spawn of their receiver
+//! - this file: ports, delivery, time
 
 mod bulk;
 mod call;
@@ -64,92 +64,99 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 use unborn::{Unborn, count_of_job, first_count, maker, maker_of, numbered};
 
-/// Who this process is, and its limits.
+/// The identity of this process, and its limits.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// The process.
     pub me: ProcId,
-    /// How many processes had this slot before.
+    /// How many processes occupied this slot before.
     pub incarnation: u32,
-    /// The job; frames of another are refused.
+    /// The job; frames of any other job are refused.
     pub job: JobId,
-    /// Proof of belonging to the job, shown in the handshake.
+    /// Proof of membership in the job, presented in the handshake.
     pub token: [u8; 32],
-    /// Bytes that may wait for a peer before senders are held back.
+    /// Number of bytes that may be queued for a peer before senders are blocked.
     pub backlog_bytes_max: usize,
 }
 
 /// What the driver of a node has to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write the frame to the link.
+    /// Write the frame to the connection.
     Transmit {
-        /// The link.
+        /// The connection.
         link: LinkId,
-        /// The frame, numbered.
+        /// The frame, with its sequence number.
         frame: Frame,
     },
-    /// Open a link to the process and report [`Node::connected`] or [`Node::connect_failed`].
+    /// Open a connection to the process and report [`Node::connected`] or [`Node::connect_failed`].
     Connect {
-        /// The process to reach.
+        /// The process to connect to.
         peer: ProcId,
         /// How long to wait first.
         after: Duration,
     },
-    /// Close the link; it is not reported back.
+    /// Close the connection; the driver does not report this back.
     Close {
-        /// The link.
+        /// The connection.
         link: LinkId,
     },
-    /// Something came in on this port: wake who waits on it.
+    /// Something arrived at this port: wake its waiters.
     Ready(PortId),
-    /// Credit came in: wake who waits to send.
+    /// Credit arrived: wake the senders that wait for it.
     Credited,
-    /// A reader has given a part of one of our segments back.
+    /// A reader has released a part of one of our segments.
     Released {
-        /// Who read it.
+        /// The process that read it.
         reader: ProcId,
         /// The segment.
         segment: u32,
-        /// Which use of it.
+        /// The generation of the segment.
         generation: u32,
     },
-    /// A message has handed back a part of one of our segments, which this process now holds
-    /// itself until it is [`Effect::Released`]. To be done before anyone can take the message, and
-    /// before the effects that follow.
+    /// A message has handed back a part of one of our segments.
+    ///
+    /// This process itself now holds the part until [`Effect::Released`]. The driver must do this
+    /// before anyone can take the message, and before the effects that follow.
     Held {
         /// The segment.
         segment: u32,
-        /// Which use of it.
+        /// The generation of the segment.
         generation: u32,
     },
-    /// Keep bytes of a message in shared memory, and once all of it are there, report
-    /// [`Node::landed`]. Asked for only after [`Node::set_lands`].
+    /// Keep bytes of a message in shared memory.
+    ///
+    /// The driver reports [`Node::landed`] when all of them are written. Emitted only after
+    /// [`Node::set_lands`].
     Land {
         /// The message.
         id: BulkId,
-        /// Bytes of it that are to be kept.
+        /// Total number of bytes of the message to keep.
         len: usize,
-        /// Where these belong.
+        /// Offset of `bytes` among these.
         at: usize,
-        /// Some of them.
+        /// Some of these bytes.
         bytes: Bytes,
     },
-    /// No more of such a message will come: its sender is dead.
+    /// No more bytes of such a message will arrive: its sender is dead.
     Forsake(BulkId),
-    /// A process is dead: what it held of ours is free, what we hold of it stays readable.
+    /// A process is dead.
+    ///
+    /// What it held of our segments is free; what we hold of its segments stays readable.
     Buried(ProcId),
-    /// A host has been silent for too long: receive all pending input, and report what the
-    /// transport knows of it by [`Node::probed`].
+    /// A host has been silent for too long.
+    ///
+    /// The driver has to receive all pending input, and report what the transport knows about the
+    /// host by [`Node::probed`].
     Probe(HostId),
 }
 
 /// A receiver in this process.
 #[derive(Debug)]
 enum Port {
-    /// An actor or a channel.
+    /// The mailbox of an actor or a channel.
     Mailbox(Mailbox),
-    /// The answers of a call.
+    /// The replies of a call.
     Call(PendingCall),
 }
 
@@ -157,21 +164,22 @@ enum Port {
 #[derive(Debug)]
 pub struct Node {
     config: NodeConfig,
-    /// Boxed, because most processes have few and a map has room for more.
+    /// Boxed because most processes have few peers, and a map has unused capacity.
     peers: FastMap<ProcId, Box<Peer>>,
     links: FastMap<LinkId, Link>,
     next_link: u32,
     ports: FastMap<PortId, Port>,
     next_port: u64,
     unborn: Unborn,
-    /// Whether spawns may take any time to come, because the process is being set up.
+    /// Whether early messages wait for spawns without a limit, because the process is being set up.
     holds_early: bool,
-    /// Ports whose receiver is to be replaced by one of the same number and is still there, with
-    /// how often.
+    /// Number of pending replacements of each receiver that still exists.
+    ///
+    /// A replacement has the same port number.
     respawning: FastMap<PortId, u32>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
     pulse: Pulse,
-    /// This host was taken for dead by another one of the job.
+    /// Another host of the job has declared this host dead.
     is_fenced: bool,
     gathers: Gathers,
     relays: Relays,
@@ -182,7 +190,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A process without links. Its agent mailbox is open.
+    /// Creates a process without connections. Its agent mailbox is open.
     pub fn new(config: NodeConfig) -> Self {
         let incarnation = config.incarnation;
         let mut node = Self {
@@ -191,7 +199,7 @@ impl Node {
             links: FastMap::default(),
             next_link: 0,
             ports: FastMap::default(),
-            // Late answers to the process that had the slot before must find nobody here.
+            // A late reply to the process that occupied the slot before must match no port here.
             next_port: first_count(incarnation),
             unborn: Unborn::default(),
             holds_early: false,
@@ -210,36 +218,38 @@ impl Node {
         node
     }
 
-    /// The process.
+    /// Returns the id of this process.
     pub fn me(&self) -> ProcId {
         self.config.me
     }
 
-    /// What has to be done, oldest first. The driver empties this after each call.
+    /// Drains the effects, oldest first. The driver empties them after each call.
     pub fn effects(&mut self) -> std::collections::vec_deque::Drain<'_, Effect> {
         self.effects.drain(..)
     }
 
-    /// Whether there is anything to do.
+    /// Whether any effects are pending.
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()
     }
 
-    /// A port number that no one in this job has had: the process is part of it.
+    /// Returns a port number that is unique in this job; it contains the id of this process.
     ///
-    /// Actor meshes use one number on all their processes, so a number carries its maker.
+    /// The actors of a mesh use one port number in all their processes, so a number identifies the
+    /// process that allocated it.
     pub fn new_port(&mut self) -> PortId {
         self.next_port += 1;
         numbered(self.config.me, self.next_port)
     }
 
-    /// Leaves out the numbers of the `job_count` jobs that this process was part of before, so that
-    /// what is left of those meets nothing of this one.
+    /// Skips the port numbers of the `job_count` jobs that this process was part of before.
+    ///
+    /// Late frames of those jobs therefore match no port of this one.
     pub fn skip_ports(&mut self, job_count: u32) {
         self.next_port += count_of_job(job_count);
     }
 
-    /// Ends everything in this process that waits for something: no more will come.
+    /// Ends everything in this process that waits for a message or a reply: no more will arrive.
     pub fn end_all(&mut self) {
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         let mut ports: Vec<PortId> = self.ports.keys().copied().collect();
@@ -253,9 +263,9 @@ impl Node {
         }
     }
 
-    /// Opens a mailbox whose senders may each have `window` messages outstanding.
+    /// Opens a mailbox in which each sender may have `window` messages outstanding.
     ///
-    /// A mailbox that is there already is opened again with what it holds.
+    /// An existing mailbox is reopened and keeps its contents.
     pub fn open_mailbox(&mut self, port: PortId, window: u32) {
         match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => mailbox.reopen(),
@@ -275,8 +285,10 @@ impl Node {
         }
     }
 
-    /// Hears from the maker of a port number that of all that it made up to there, only these are
-    /// still to be spawned here: what is sent to the others is answered with a fault at once.
+    /// Notes which receivers will still be spawned here.
+    ///
+    /// Of the ports up to `up_to` that the allocator of `up_to` has allocated, only those in
+    /// `coming` will be spawned. Messages to the others fail immediately with a fault.
     pub fn expect_only(&mut self, up_to: PortId, coming: Vec<PortId>) {
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.unborn.settle(up_to, coming) {
@@ -288,9 +300,9 @@ impl Node {
         }
     }
 
-    /// Closes a mailbox: what is queued and what still comes is answered with `closed`.
+    /// Closes a mailbox: queued and later messages fail with `closed`.
     ///
-    /// The port stays known, so that late callers hear the reason.
+    /// The port stays known, so that late callers receive the reason.
     pub fn close_mailbox(&mut self, port: PortId, closed: Closed) {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&port) else { return };
         let queued = mailbox.close(closed.clone());
@@ -300,7 +312,7 @@ impl Node {
         self.effects.push_back(Effect::Ready(port));
     }
 
-    /// Forgets a port: what is queued and what still comes is answered with [`fault::STOPPED`].
+    /// Removes a port: queued and later messages fail with [`fault::STOPPED`].
     pub fn drop_port(&mut self, port: PortId) {
         match self.ports.remove(&port) {
             Some(Port::Mailbox(mut mailbox)) => {
@@ -320,7 +332,7 @@ impl Node {
     /// Takes up to `max` messages out of a mailbox, oldest first.
     ///
     /// # Errors
-    /// The reason when the mailbox is closed and empty, or [`fault::STOPPED`] when there is none.
+    /// The reason if the mailbox is closed and empty, or [`fault::STOPPED`] if it does not exist.
     pub fn take_messages(
         &mut self,
         port: PortId,
@@ -355,7 +367,7 @@ impl Node {
         Ok(())
     }
 
-    /// Tells a sender that messages of its have left a mailbox here.
+    /// Notifies a sender that some of its messages have left a mailbox here.
     fn give_credit(&mut self, sender: ProcId, port: PortId, count: u32) {
         let to = Address { proc: sender, port: PortId::NONE };
         let mut head = Head::new(Kind::Credit, to, Address { proc: self.config.me, port });
@@ -363,7 +375,7 @@ impl Node {
         self.dispatch(Frame::bare(head));
     }
 
-    /// Whether a call that came from there waits in a mailbox.
+    /// Whether a call from that address waits in a mailbox.
     pub fn has_queued(&self, port: PortId, from: Address) -> bool {
         match self.ports.get(&port) {
             Some(Port::Mailbox(mailbox)) => mailbox.has_from(from),
@@ -371,7 +383,7 @@ impl Node {
         }
     }
 
-    /// Takes back the queued calls of a process that is gone; its one-way messages stay.
+    /// Removes the queued calls of a process that is gone; its one-way messages stay.
     fn withdraw_calls(&mut self, from: ProcId) {
         let mut withdrawn = Vec::new();
         for port in self.ports.values_mut() {
@@ -382,7 +394,7 @@ impl Node {
         withdrawn.iter().for_each(|frame| self.discard(frame));
     }
 
-    /// Messages queued in a mailbox.
+    /// Returns the number of messages queued in a mailbox.
     pub fn mailbox_len(&self, port: PortId) -> usize {
         match self.ports.get(&port) {
             Some(Port::Mailbox(mailbox)) => mailbox.len(),
@@ -390,7 +402,7 @@ impl Node {
         }
     }
 
-    /// Whether a consumer of the port would find something: a message, answers, an end.
+    /// Whether a consumer of the port would find something: a message, replies, an end.
     pub fn is_ready(&self, port: PortId) -> bool {
         match self.ports.get(&port) {
             Some(Port::Mailbox(mailbox)) => !mailbox.is_empty() || mailbox.closed().is_some(),
@@ -399,17 +411,17 @@ impl Node {
         }
     }
 
-    /// What happens here, for whoever subscribes.
+    /// Returns the events of this process, for subscribers.
     pub fn events(&mut self) -> &mut Events {
         &mut self.events
     }
 
-    /// Says what time it is, for the events that follow.
+    /// Sets the time of the events that follow.
     pub fn set_now(&mut self, now: Duration) {
         self.now = self.now.max(now);
     }
 
-    /// Records something about a message; `other` is the other process and the port of the answers.
+    /// Records an event about a message; `other` is the other process and the port of the replies.
     fn record(
         &mut self,
         kind: EventKind,
@@ -424,7 +436,7 @@ impl Node {
         self.events.push(Event { at, kind, port, peer, call, rank, code, len, subject });
     }
 
-    /// Records something about another process.
+    /// Records an event about another process.
     fn record_peer(&mut self, kind: EventKind, peer: ProcId) {
         if self.events.is_on() {
             let (at, port, call) = (self.now, PortId::NONE, PortId::NONE);
@@ -433,7 +445,7 @@ impl Node {
         }
     }
 
-    /// Lets time pass: calls whose deadline is over fail.
+    /// Advances the time: calls whose deadline has passed fail.
     pub fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
         while let Some(&Reverse((due, port))) = self.deadlines.peek() {
@@ -456,8 +468,9 @@ impl Node {
         }
     }
 
-    /// Keeps messages that have come before the spawn of their receiver for as long as this is on;
-    /// once it is off, they wait for as long as if they had just come.
+    /// Sets whether messages that arrive before the spawn of their receiver wait without a limit.
+    ///
+    /// When this is turned off, their wait starts again as if they had just arrived.
     pub fn hold_early(&mut self, is_on: bool) {
         self.holds_early = is_on;
         if !is_on {
@@ -465,12 +478,14 @@ impl Node {
         }
     }
 
-    /// Whether [`Node::advance`] is to be called soon, because something waits since it was.
+    /// Whether [`Node::advance`] has to be called soon.
+    ///
+    /// This is the case if something started to wait after the last call.
     pub fn is_untimed(&self) -> bool {
         self.unborn.is_untimed() || self.gathers.is_untimed() || self.relays.is_untimed()
     }
 
-    /// When [`Node::advance`] has something to do next.
+    /// Returns when [`Node::advance`] has something to do next.
     pub fn next_deadline(&mut self) -> Option<Duration> {
         let waits = [self.unborn.next_due(), self.gathers.next_due(), self.relays.next_due()];
         let others = [self.next_timeout(), self.pulse.next_look()];
@@ -487,7 +502,7 @@ impl Node {
         None
     }
 
-    /// Sends a frame to where its head says, which may be here.
+    /// Sends a frame to the receiver in its head, which may be in this process.
     fn dispatch(&mut self, mut frame: Frame) {
         if frame.head.kind == Kind::Died {
             self.pulse.told(&frame);
@@ -519,7 +534,7 @@ impl Node {
             Kind::Credit => self.credited(frame.head.from, frame.head.rank),
             Kind::Watch => self.deliver_watch(&frame),
             Kind::Died => self.deliver_died(&frame),
-            // The engine has taken the descriptor out; there is nothing left to do.
+            // The engine has already taken the descriptor; nothing is left to do.
             Kind::Segment => {}
             Kind::Release => self.effects.push_back(Effect::Released {
                 reader: frame.head.from.proc,
@@ -528,7 +543,7 @@ impl Node {
             }),
             Kind::Cast => self.deliver_cast(&frame),
             Kind::Answers => self.deliver_answers(&frame),
-            // Handshake, acks and what is on its way never get here.
+            // Handshakes, acks and frames in transit never get here.
             Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping => {}
             Kind::Attach | Kind::Attached | Kind::Relay | Kind::Bag | Kind::Piece => {}
         }
@@ -559,17 +574,21 @@ impl Node {
         self.refuse(&refused.0, &refused.1);
     }
 
-    /// Whether an actor may yet be spawned on the port: one whose number another process has made.
-    /// Channels have numbers of their own process.
+    /// Whether an actor may still be spawned on the port.
+    ///
+    /// This is possible only if another process has allocated the number: a process allocates the
+    /// numbers of its channels itself.
     fn may_come(&self, port: PortId) -> bool {
         port.0 >= PortId::FIRST_FREE
             && maker_of(port) != maker(self.config.me)
             && !self.unborn.is_settled(port)
     }
 
-    /// Opens the mailbox of a new actor at once, so that calls sent right behind find it, and
-    /// leaves the rest to the agent. Where an actor is to be started anew, what comes from now on
-    /// is for the new one: it waits until the agent opens the mailbox again.
+    /// Opens the mailbox of a new actor immediately, and leaves the rest to the agent.
+    ///
+    /// Calls sent directly after the spawn find the mailbox. If an actor is restarted, messages
+    /// that arrive from now on are for the new one: they wait until the agent opens the mailbox
+    /// again.
     fn deliver_spawn(&mut self, frame: Frame) {
         let port = frame.head.to.port;
         if self.ports.contains_key(&port) {
@@ -580,7 +599,7 @@ impl Node {
         self.tell_agent(frame);
     }
 
-    /// A call that is queued is taken back; one that runs is for the agent to end.
+    /// Cancels a call. A queued call is removed; the agent has to end one that runs.
     fn deliver_cancel(&mut self, frame: Frame) {
         let unborn = self.unborn.withdraw(frame.head.to.port, frame.head.from);
         if !unborn.is_empty() {
@@ -593,7 +612,7 @@ impl Node {
         }
     }
 
-    /// Puts a frame that is about this process into its agent's mailbox.
+    /// Puts a frame that concerns this process into the mailbox of its agent.
     pub(super) fn tell_agent(&mut self, frame: Frame) {
         if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
             && agent.push(frame).is_ok()
@@ -602,8 +621,9 @@ impl Node {
         }
     }
 
-    /// Answers a message that cannot be delivered, or gives its credit back. The sender may be
-    /// anywhere.
+    /// Replies with a fault to a message that cannot be delivered, or returns its credit.
+    ///
+    /// The sender may be in any process.
     fn refuse(&mut self, frame: &Frame, closed: &Closed) {
         if frame.head.kind == Kind::Cast {
             return self.refuse_cast(frame, closed);
@@ -635,7 +655,7 @@ impl Node {
     }
 }
 
-/// The first four bytes, or the largest number when there are fewer.
+/// Returns the first four bytes, or the bytes of the largest number if there are fewer.
 fn first_u32(bytes: &[u8]) -> [u8; 4] {
     bytes.first_chunk::<4>().copied().unwrap_or([0xFF; 4])
 }

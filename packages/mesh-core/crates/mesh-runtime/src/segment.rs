@@ -1,10 +1,10 @@
-//! Large payloads between processes of one host, through memory that both have mapped.
+//! Large payloads between processes of one host, through shared memory.
 //!
-//! A sender copies its buffers once into a segment of its [`SegmentPool`]; the frame carries only
-//! where they lie. Every receiver opens them through its [`SegmentCache`] as a private view: it
-//! sees the sender's pages without a copy, and what it writes becomes its own. When the last
-//! receiver has let go, the pages go back to the pool and are used again while they are warm,
-//! which is where the speed comes from. `docs/decisions/0003-shared-segments.md` has the reasons
+//! A sender copies its buffers once into a segment of its [`SegmentPool`]; the frame contains only
+//! their location. Every receiver opens them through its [`SegmentCache`] as a private view: it
+//! reads the sender's pages without a copy, and pages that it writes become private copies. When
+//! the last receiver has released the message, the pages return to the pool and are reused while
+//! they are warm, which makes reuse fast. `docs/decisions/0003-shared-segments.md` has the reasons
 //! and the measurements.
 //!
 //! ```
@@ -15,7 +15,7 @@
 //! let pool = SegmentPool::new(sender, SegmentLimits::default());
 //! let filled = pool.fill(&[b"weights"], &[receiver])?;
 //!
-//! // The link carries the descriptor once and the parts with every message.
+//! // The connection carries the descriptor once, and the parts with every message.
 //! let cache = SegmentCache::new(CacheLimits::default());
 //! cache.learn(sender, filled.segment, filled.fd.try_clone()?)?;
 //! let mut views = cache.open(&filled.parts, Box::new(|| {}))?;
@@ -28,13 +28,13 @@
 //! ```
 //!
 //! # Layout
-//! - [`pool`]: the sender's side.
-//! - [`cache`]: the receiver's side.
-//! - `message`: what a receiver holds, and what happens when it lets go.
-//! - `landing`: a message that comes in pieces from another host.
-//! - `slots`: which segment takes the next message.
-//! - `memory`, `pages`, `pagemap`: memfds, mapped ranges, and which pages of one were written.
-//! - `copy`: large copies on two threads.
+//! - [`pool`]: the sender's side
+//! - [`cache`]: the receiver's side
+//! - `message`: a received message, and its release
+//! - `landing`: a message that arrives in pieces from another host
+//! - `slots`: the choice of a segment for the next message
+//! - `memory`, `pages`, `pagemap`: memfds, mapped ranges, and the detection of written pages
+//! - `copy`: large copies on two threads
 
 pub mod cache;
 mod copy;

@@ -1,47 +1,49 @@
-//! The state of the conversation with one peer, whatever links carry it.
+//! The session with one peer, independent of the connections that carry it.
 //!
-//! Frames are numbered, kept until the peer has acknowledged them, and sent again on the next link
-//! when one breaks. A receiver takes each number once and in order, so a break loses nothing,
-//! doubles nothing and reorders nothing while both processes live.
+//! Frames are numbered, kept until the peer has acknowledged them, and retransmitted on the next
+//! connection if one breaks. A receiver accepts each number once and in order, so a break neither
+//! loses nor duplicates nor reorders frames while both processes live.
 //!
-//! Frames between hosts may also come by way of a third host, and then one overtakes another: what
-//! is early is held back until what is missing has come.
+//! Frames between hosts may also travel through a third host, so one frame may overtake another.
+//! Early frames are buffered until the missing ones arrive.
 
 use mesh_wire::frame::{Frame, Head};
 use std::collections::{BTreeMap, VecDeque};
 
-/// An ack travels alone after this many frames without one that could carry it.
+/// An ack is sent separately after this many frames without a frame that could carry it.
 const ACK_EVERY_FRAMES: u64 = 64;
-/// An ack travels alone after this many bytes without a frame that could carry it.
+/// An ack is sent separately after this many bytes without a frame that could carry it.
 const ACK_EVERY_BYTES: usize = 256 << 10;
 
-/// Bytes and frames that may be held back; what is beyond is sent again.
+/// Bytes and frames of early frames that may be buffered; the peer retransmits any others.
 const HELD_BYTES_MAX: usize = 64 << 20;
 const HELD_FRAMES_MAX: usize = 4096;
 
-/// What to do with a frame that came in.
+/// How to proceed with a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acceptance {
     /// Next in order: handle it.
     New,
-    /// Seen before: drop it.
+    /// Received before: drop it.
     Duplicate,
-    /// One before it is missing.
+    /// A preceding frame is missing.
     Gap,
 }
 
-/// Numbering, acknowledgement and replay towards one incarnation of one peer.
+/// Sequence numbers, acknowledgement and retransmission for one incarnation of one peer.
 #[derive(Debug, Default)]
 pub struct Session {
     sent: u64,
     received: u64,
-    /// The value of `received` that the peer was last told.
+    /// The value of `received` in the last ack to the peer.
     told: u64,
     bytes_since_told: usize,
-    /// Sent and not acknowledged, oldest first. The node bounds it by `unacked_bytes`.
+    /// Frames that were sent and are not acknowledged, oldest first.
+    ///
+    /// The node bounds them by `unacked_bytes`.
     unacked: VecDeque<Frame>,
     unacked_bytes: usize,
-    /// Boxed, because few frames ever overtake others.
+    /// Boxed because few frames ever overtake others.
     early: Option<Box<Early>>,
 }
 
@@ -53,7 +55,7 @@ struct Early {
 }
 
 impl Session {
-    /// Gives the frame its number and keeps it for replay.
+    /// Assigns a sequence number to the frame and keeps it for retransmission; adds the ack.
     pub fn stamp(&mut self, mut frame: Frame) -> Frame {
         if frame.head.kind.is_sequenced() {
             frame = self.number(frame);
@@ -64,7 +66,7 @@ impl Session {
         frame
     }
 
-    /// Gives a sequenced frame its number and keeps it for replay; it carries no ack.
+    /// Assigns a sequence number to a sequenced frame and keeps it, but adds no ack.
     pub fn number(&mut self, mut frame: Frame) -> Frame {
         self.sent += 1;
         frame.head.seq = self.sent;
@@ -73,8 +75,9 @@ impl Session {
         frame
     }
 
-    /// Holds a frame back that came before its turn. One that has no room is lost, and sent again
-    /// by the peer.
+    /// Buffers an early frame.
+    ///
+    /// If no room is left the frame is dropped, and the peer retransmits it.
     pub fn hold(&mut self, frame: Frame) {
         let len = frame.tail.len();
         let early = self.early.get_or_insert_default();
@@ -84,7 +87,7 @@ impl Session {
         }
     }
 
-    /// Takes the frame whose turn it is, if it was held back.
+    /// Takes the next frame in order, if it was buffered.
     pub fn next_held(&mut self) -> Option<Frame> {
         let early = self.early.as_mut()?;
         while let Some(first) = early.frames.first_entry() {
@@ -101,12 +104,12 @@ impl Session {
         None
     }
 
-    /// The last frame that the peer is known to have.
+    /// Returns the last frame that the peer is known to have.
     pub fn acked(&self) -> u64 {
         self.sent - self.unacked.len() as u64
     }
 
-    /// Takes note of a frame that came in.
+    /// Registers a received frame, and decides how to proceed with it.
     pub fn accept(&mut self, head: &Head, tail_len: usize) -> Acceptance {
         self.acknowledged(head.ack);
         if head.seq == 0 {
@@ -123,17 +126,17 @@ impl Session {
         Acceptance::New
     }
 
-    /// Whether the peer should be told now what has arrived.
+    /// Whether an ack should be sent now.
     pub fn owes_ack(&self) -> bool {
         self.received - self.told >= ACK_EVERY_FRAMES || self.bytes_since_told >= ACK_EVERY_BYTES
     }
 
-    /// The last frame that arrived, for the handshake of the next link.
+    /// Returns the last received frame, for the handshake of the next connection.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Forgets what the peer has and returns the rest, to be sent again on a new link.
+    /// Forgets the frames that the peer has and returns the others, for a new connection.
     pub fn resume(&mut self, peer_received: u64) -> Vec<Frame> {
         self.acknowledged(peer_received);
         self.told = self.received;
@@ -142,17 +145,17 @@ impl Session {
         again.map(|frame| Frame { head: Head { ack, ..frame.head }, ..frame }).collect()
     }
 
-    /// Bytes that wait for an ack.
+    /// Returns the number of bytes that wait for an ack.
     pub fn unacked_bytes(&self) -> usize {
         self.unacked_bytes
     }
 
-    /// Frames that wait for an ack, oldest first.
+    /// Returns the frames that wait for an ack, oldest first.
     pub fn unacked(&self) -> impl Iterator<Item = &Frame> {
         self.unacked.iter()
     }
 
-    /// Gives back memory that the unacknowledged frames do not need.
+    /// Frees memory that the unacknowledged frames do not need.
     pub fn trim(&mut self) {
         self.unacked.shrink_to_fit();
     }

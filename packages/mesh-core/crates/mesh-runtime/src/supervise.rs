@@ -1,7 +1,7 @@
-//! Who hears of a failure, what is restarted, and what stops with what.
+//! Supervision: propagation of failures, restarts, and the order of stopping.
 //!
-//! One [`Supervisor`] per process holds the meshes that actors of this process own. It is pure:
-//! the driver feeds it [`Event`]s and carries out its [`Effect`]s. The rules are in
+//! One [`Supervisor`] per process manages the meshes that actors of this process own. It is pure:
+//! the driver passes [`Event`]s to it and carries out its [`Effect`]s. The rules are in
 //! `docs/protocol/supervision.md`.
 
 mod child;
@@ -22,9 +22,9 @@ use std::time::Duration;
 /// Limits of a supervisor.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a failure that nobody was given waits for a caller before it goes up.
+    /// How long a failure without an observer waits for a caller before it propagates.
     pub failure_grace: Duration,
-    /// How many settled or observed failures are remembered, to recognise what comes late.
+    /// Number of settled or observed failures to remember, so that late reports are recognised.
     pub recent_max: usize,
 }
 
@@ -49,7 +49,7 @@ struct OwnerEntry {
     children: Vec<ChildId>,
 }
 
-/// The owners of one process, what they own, and the failures that are not settled.
+/// The owners of one process, their meshes, and the failures that are not settled.
 #[derive(Debug)]
 pub struct Supervisor {
     owners: BTreeMap<Owner, OwnerEntry>,
@@ -58,7 +58,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor that knows only the root.
+    /// Creates a supervisor that knows only the root.
     pub fn new(config: Config) -> Self {
         let mut supervisor = Self {
             owners: BTreeMap::new(),
@@ -69,7 +69,7 @@ impl Supervisor {
         supervisor
     }
 
-    /// Takes one event in and adds what has to be done to `out`, in order.
+    /// Handles one event and appends the resulting effects to `out`, in order.
     pub fn step(&mut self, event: Event, now: Duration, out: &mut Vec<Effect>) {
         match event {
             Event::OwnerStarted { owner, has_supervise } => {
@@ -98,27 +98,27 @@ impl Supervisor {
         self.end_graces(now, out);
     }
 
-    /// A mesh that has not stopped yet.
+    /// Returns a mesh that has not stopped yet.
     pub fn child(&self, child: ChildId) -> Option<&Child> {
         self.children.get(&child)
     }
 
-    /// What an owner owns, in the order of creation.
+    /// Returns the meshes of an owner, in the order of creation.
     pub fn children_of(&self, owner: Owner) -> &[ChildId] {
         self.owners.get(&owner).map_or(&[], |entry| &entry.children)
     }
 
-    /// Whether the failure is still to be settled for the owner.
+    /// Whether the failure is not settled yet for the owner.
     pub fn is_open(&self, failure: FailureId, owner: Owner) -> bool {
         self.ledger.is_open(failure, owner)
     }
 
-    /// How many failures are not settled.
+    /// Returns the number of failures that are not settled.
     pub fn open_count(&self) -> usize {
         self.ledger.open_count()
     }
 
-    /// When [`Event::Tick`] is due next, if at all.
+    /// Returns when [`Event::Tick`] is due next, if at all.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.ledger.next_deadline()
     }
@@ -131,7 +131,7 @@ impl Supervisor {
     fn child_spawned(&mut self, owner: Owner, id: ChildId, child: Child, out: &mut Vec<Effect>) {
         assert!(!self.children.contains_key(&id), "a child number is used once");
         let Some(entry) = self.owners.get_mut(&owner) else {
-            // The owner ended while the spawn was under way: nothing outlives its owner.
+            // The owner ended during the spawn: nothing outlives its owner.
             out.push(Effect::StopChild { child: id, owner_failed: true });
             return;
         };
@@ -237,7 +237,7 @@ impl Supervisor {
 
     fn owner_failed(&mut self, owner: Owner, out: &mut Vec<Effect>) {
         self.begin_end(owner, OwnerState::Failed, out);
-        // The owner's own failure goes up; these would only repeat it.
+        // The owner's own failure propagates; these would only repeat it.
         self.ledger.settle_all(owner, Outcome::Overtaken, out);
     }
 
@@ -245,7 +245,7 @@ impl Supervisor {
         if self.owners.get(&owner).is_none_or(|entry| entry.state != OwnerState::Running) {
             return;
         }
-        // An end in good order hides no failure: what nobody was given goes up now.
+        // An orderly stop does not hide failures: those without an observer propagate now.
         for (failure, why) in self.ledger.unobserved(owner) {
             self.go_up(failure, owner, why, out);
         }
@@ -284,7 +284,7 @@ impl Supervisor {
         }
     }
 
-    /// Stops the youngest child of an ending owner; the next follows when it is gone.
+    /// Stops the youngest child of a stopping owner; the next one follows when it has stopped.
     fn stop_next(&mut self, owner: Owner, out: &mut Vec<Effect>) {
         let entry = &self.owners[&owner];
         let owner_failed = entry.state == OwnerState::Failed;
@@ -299,7 +299,7 @@ impl Supervisor {
         }
     }
 
-    /// Nobody took the failure at this owner.
+    /// Propagates a failure that was neither observed nor handled at this owner.
     fn go_up(&mut self, failure: FailureId, owner: Owner, why: Why, out: &mut Vec<Effect>) {
         if !self.ledger.is_open(failure, owner) {
             return;

@@ -1,4 +1,4 @@
-//! Casting: the tree, the merge of the answers, and how merged answers travel.
+//! Casts: the tree, the aggregation of replies, and the encoding of aggregated replies.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_runtime::cast::bundle::{ENTRY_HEAD_LEN, Entry, Malformed, Packer, unpack};

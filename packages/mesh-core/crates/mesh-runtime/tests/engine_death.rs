@@ -1,4 +1,4 @@
-//! What a process has written before it died is read before anybody hears of the death.
+//! Everything that a process has written before it died is read before its death is reported.
 
 use bytes::Bytes;
 use mesh_runtime::engine::Engine;
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 20;
 const MESSAGES: usize = 300;
 
-/// No process here shares memory.
+/// Segments for processes that share no memory.
 struct NoSegments;
 
 impl Descriptors for NoSegments {
@@ -52,7 +52,7 @@ fn start(me: ProcId, incarnation: u32, dir: &Path) -> Arc<Engine> {
     engine
 }
 
-/// A message of 1 kB to the agent of the host.
+/// Returns a message of 1 kB to the agent of the host.
 fn post() -> CallSpec {
     CallSpec {
         kind: Kind::Post,

@@ -1,4 +1,4 @@
-//! What a process makes of those who have come through its gate, or through its own door.
+//! Connections from other hosts and from processes of the same host, as the engine handles them.
 
 mod knocking;
 
@@ -24,7 +24,7 @@ const JOB: JobId = JobId([1; 16]);
 const HERE: ProcId = ProcId::new(0, 0);
 const THERE: ProcId = ProcId::new(1, 0);
 
-/// No process here shares memory.
+/// Segments for processes that share no memory.
 struct NoSegments;
 
 impl Descriptors for NoSegments {
@@ -78,7 +78,7 @@ impl Host {
         Channel::connect(&[self.at], &self.mine, Instant::now() + LIMIT).expect("a member")
     }
 
-    /// A connection that has been welcomed as that process.
+    /// Returns a connection that was welcomed as that process.
     fn link(&self, me: ProcId) -> Channel {
         let mut channel = self.knock();
         channel.send(&hello(config(me)), Instant::now() + LIMIT).expect("it is taken");
@@ -98,12 +98,12 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.gate.close();
         self.engine.close();
-        // What is left is in the system's own folder for that.
+        // Remaining files are in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
-/// What a process says first to the host.
+/// Returns the first frame of a process to the host.
 fn hello(config: NodeConfig) -> Frame {
     let mut node = Node::new(config);
     node.dial(HERE);
@@ -176,7 +176,7 @@ fn a_frame_that_promises_a_gigabyte_takes_memory_as_it_comes() {
         send_raw(link, &head(Kind::Post, TAIL_LEN_MAX));
         send_raw(link, &[7; 1000]);
     }
-    // The tails have their place once the heads were read.
+    // The memory of the tails is reserved once the heads are read.
     while memory_len("VmSize:") < space + links.len() * TAIL_LEN_MAX {
         std::thread::yield_now();
     }

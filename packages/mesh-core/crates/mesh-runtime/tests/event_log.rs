@@ -1,4 +1,4 @@
-//! Message events in files: all of them in order, whoever is late.
+//! Message events in files: all of them in order, even if the reader or the files are late.
 
 use mesh_runtime::events::{
     Event, EventKind, Events, HEADER_LEN, LogFile, LogNames, LogState, RECORD_LEN, Subject,
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const BASE_NS: i64 = 5_000_000;
 
-/// A folder that goes with the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -62,7 +62,7 @@ fn word(content: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(content[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The times of the records that a reader finds in a file, in microseconds.
+/// Returns the times of the records that a reader finds in a file, in microseconds.
 fn times(path: &Path) -> Vec<u64> {
     let content = fs::read(path).expect("it is there");
     let count = usize::try_from(word(&content, 16)).expect("so much fits");

@@ -1,4 +1,4 @@
-//! The ring of events, and the bytes of its records as `docs/protocol/events.md` has them.
+//! The ring of events, and its records as specified in `docs/protocol/events.md`.
 
 use mesh_runtime::events::{
     Event, EventKind, Events, NAME_LEN_MAX, NAMES_MAX, RECORD_LEN, Subject,

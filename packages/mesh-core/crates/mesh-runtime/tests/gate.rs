@@ -1,4 +1,4 @@
-//! Whoever knocks at a gate takes a bounded part of it, and for a bounded time.
+//! A pending connection takes a bounded part of the listener, for a bounded time.
 
 mod knocking;
 
@@ -11,9 +11,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Long enough to be seen, and no more.
+/// Long enough to be accepted, but short enough to pass quickly.
 const SOON: GateLimits = GateLimits { knock_max: Duration::from_millis(100), callers_max: 64 };
-/// What ends under these has not run out of time.
+/// A connection that ends under these limits has not run out of time.
 const PATIENT: GateLimits = GateLimits { knock_max: LIMIT, callers_max: 64 };
 
 #[test]
@@ -39,7 +39,7 @@ fn a_stranger_that_says_something_now_and_then_is_sent_away() {
     let begun = Instant::now();
     let mut sent = 0;
     let end = loop {
-        // A handshake of this pace would take seconds; what is sent behind the end is lost.
+        // A handshake at this pace would take seconds; bytes sent after its end are lost.
         sent += slow.write(&hello[sent..=sent]).unwrap_or(0);
         match slow.read(&mut [0; 16]) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -54,7 +54,7 @@ fn a_stranger_that_says_something_now_and_then_is_sent_away() {
 #[test]
 fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
     let (worker, controller) = members();
-    // Time enough for a handshake on a busy machine.
+    // This suffices for a handshake on a busy machine.
     let limits = GateLimits { knock_max: Duration::from_secs(1), ..SOON };
     let door = Door::open(worker, limits);
     let mut silent = door.knock(&controller).expect("it is a member");
@@ -65,7 +65,9 @@ fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
     assert!(silent.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
 }
 
-/// Says these bytes instead of a greeting, as a stranger and as a member; it is closed at once.
+/// Sends these bytes instead of a greeting; the connection must close.
+///
+/// This is checked without and with credentials.
 #[track_caller]
 fn check_refused(bytes: &[u8]) {
     let (worker, controller) = members();
@@ -138,7 +140,7 @@ fn strangers_do_not_drive_out_who_has_proved_itself() {
     let limits = GateLimits { callers_max: 4, ..PATIENT };
     let door = Door::open(worker, limits);
     let mut member = door.knock(&controller).expect("it listens");
-    // Half a greeting is there, so the gate has seen its proof once others are sent away.
+    // Half a greeting has arrived, so the peer is authenticated once other connections are closed.
     send_raw(&mut member, &head(Kind::Hello, 0)[..32]);
     let strangers: Vec<_> =
         (0..20).map(|_| TcpStream::connect(door.at).expect("it listens")).collect();
@@ -167,7 +169,7 @@ fn a_request_without_proof_is_dropped_also_when_its_socket_is_closed_at_once() {
     let gate = Gate::open_with(listener.into(), worker, PATIENT).expect("there are threads");
     for _ in 0..100 {
         let mut stranger = TcpStream::connect(at).expect("it listens");
-        // The gate may have closed the connection before all is sent.
+        // The listener may close the connection before all bytes are sent.
         let _ = stranger.write_all(&head(Kind::Attach, 0));
     }
     let until = Instant::now() + LIMIT;

@@ -1,4 +1,6 @@
-//! A process that has run out of descriptors; alone in its file, because it is all of the process.
+//! A process that has run out of descriptors.
+//!
+//! The test has its own file because this affects the whole process.
 
 mod knocking;
 
@@ -19,9 +21,9 @@ fn callers_give_way_when_there_are_no_descriptors_left() {
     let door = Door::open(worker, limits);
     let strangers: Vec<_> = (0..20).filter_map(|_| TcpStream::connect(door.at).ok()).collect();
     assert!(door.serves(&controller), "all who came before have been let in");
-    // The rest goes to something else.
+    // Use up the remaining descriptors.
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    // One for our own end: none is left for the other.
+    // Keep one for our end of a connection: none is left for the other end.
     files.truncate(files.len() - 1);
     let mine = door.knock(&controller);
     assert!(mine.is_ok(), "a stranger gave way: {:?}", mine.err());

@@ -1,4 +1,4 @@
-//! Ten thousand who connect and do not finish: memory is bounded, and who belongs here is served.
+//! Ten thousand clients connect and do not finish: memory stays bounded, and members are served.
 
 mod knocking;
 
@@ -13,10 +13,12 @@ use std::time::Duration;
 
 const HALF_OPEN: usize = 10_000;
 const CALLERS_MAX: usize = 1024;
-/// What a gate may take for each: see `strangers::ten_thousand_half_open_links_take_little_memory`.
+/// Maximum memory per pending connection.
+///
+/// See `ten_thousand_half_open_links_take_little_memory` in the tests of `mesh-trust`.
 const MEMORY_PER_CALLER_MAX: usize = 24 << 10;
 
-/// Connects from an address of loopback that others do not use.
+/// Connects from a loopback address that other clients do not use.
 fn stranger(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
     rustix::net::bind(&socket, &SocketAddrV4::new(from.into(), 0)).ok()?;
@@ -24,7 +26,7 @@ fn stranger(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
     Some(socket.into())
 }
 
-/// Lets this process have as many descriptors as it may; returns how many.
+/// Raises the limit of descriptors of this process to its maximum; returns the maximum.
 fn raise_descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -44,8 +46,8 @@ fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served(
     let mut held = std::collections::VecDeque::with_capacity(held_max);
     for count in 0..HALF_OPEN {
         let mut half_open = stranger([127, 0, 0, 2], door.at).expect("there are ports");
-        // The head of a record that promises as much as it may, and then nothing. Who was sent away
-        // meanwhile cannot say it.
+        // This is the head of a record of the maximum length, and nothing follows. The write fails
+        // if the connection was already closed.
         let _ = half_open.write_all(&[22, 3, 1, 0x1f, 0xfa, 1]);
         held.push_back(half_open);
         if held.len() > held_max {
@@ -65,7 +67,7 @@ fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served(
 fn a_flood_from_one_place_does_not_keep_out_who_comes_from_another() {
     raise_descriptors();
     let (worker, controller) = members();
-    // So few that a flood would drive out each one before it has proved itself.
+    // So few that a flood would evict each one before it is authenticated.
     let limits = GateLimits { knock_max: Duration::from_secs(60), callers_max: 8 };
     let door = Door::open(worker, limits);
     let (is_over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! The greeting in `docs/protocol/greeting.md` is what travels.
+//! Greetings on the wire are those in `docs/protocol/greeting.md`.
 
 use mesh_runtime::node::{Effect, Node, NodeConfig};
 use mesh_wire::frame::Frame;

@@ -1,4 +1,4 @@
-//! A machine that takes the place of a dead host, and a dead one that comes back.
+//! A machine that replaces a dead host, and a dead one that returns.
 
 use bytes::Bytes;
 use mesh_runtime::fault;
@@ -27,7 +27,9 @@ fn agent(me: ProcId, epoch: u32) -> Node {
     })
 }
 
-/// Carries frames both ways until nothing moves or a link is closed; whether it is still open.
+/// Delivers frames in both directions until none are left or a connection closes.
+///
+/// Returns whether the connection is still open.
 fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) -> bool {
     let mut is_open = true;
     while is_open && (left.0.has_effects() || right.0.has_effects()) {
@@ -37,7 +39,7 @@ fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) -> bool {
     is_open
 }
 
-/// Carries what is to be sent over a link; `false` when the sender closes it.
+/// Delivers the frames sent over a connection; returns `false` if the sender closes it.
 fn carry(from: &mut Node, at_from: LinkId, to: &mut Node, at_to: LinkId) -> bool {
     let effects: Vec<Effect> = from.effects().collect();
     let mut is_open = true;
@@ -54,7 +56,7 @@ fn carry(from: &mut Node, at_from: LinkId, to: &mut Node, at_to: LinkId) -> bool
     is_open
 }
 
-/// Has one agent call another; whether the link stays.
+/// Connects one agent to another; returns both ends if the connection stays.
 fn connect(dialler: &mut Node, other: &mut Node) -> Option<(LinkId, LinkId)> {
     dialler.dial(other.me());
     dialler.effects().for_each(drop);
@@ -89,7 +91,7 @@ fn inbox(node: &mut Node) -> Vec<Frame> {
     frames
 }
 
-/// Whether the agent of a host has heard that it is dead.
+/// Whether the agent of a host was notified that the host is dead.
 fn is_fenced(node: &mut Node) -> bool {
     let me = node.me();
     inbox(node).iter().any(|frame| frame.head.kind == Kind::Died && frame.head.from.proc == me)
@@ -267,7 +269,7 @@ fn the_numbers_of_ports_differ_between_the_lives_of_a_host() {
     assert_eq!(seen.len(), 256);
 }
 
-/// Has a node call an agent; gives the link, and what it says first.
+/// Connects a node to an agent; returns the connection and its first frame.
 fn greet(node: &mut Node, agent: ProcId) -> (LinkId, Frame) {
     node.dial(agent);
     node.effects().for_each(drop);
@@ -279,7 +281,7 @@ fn greet(node: &mut Node, agent: ProcId) -> (LinkId, Frame) {
     (link, sent.expect("it greets"))
 }
 
-/// The ends of sessions that a node was told of.
+/// Returns the ends of sessions that were reported to a node.
 fn ends(node: &mut Node) -> Vec<(ProcId, u8)> {
     let died = inbox(node).into_iter().filter(|frame| frame.head.kind == Kind::Died);
     died.map(|frame| (frame.head.from.proc, frame.head.flags)).collect()

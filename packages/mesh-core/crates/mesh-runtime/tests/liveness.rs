@@ -58,7 +58,7 @@ fn a_stopped_host_that_loses_its_power_is_dead_at_once() {
     assert!(cluster.root().is_host_dead(SILENT));
 }
 
-/// An agent that monitors one host, which has never answered.
+/// Returns an agent that monitors one host, which has never responded.
 fn observer() -> Node {
     let mut node = Node::new(NodeConfig {
         me: ProcId::new(0, 0),

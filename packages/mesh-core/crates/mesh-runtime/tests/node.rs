@@ -1,4 +1,4 @@
-//! Two processes and the wire between them, by hand.
+//! Two processes and the connection between them, driven by hand.
 
 use bytes::Bytes;
 use mesh_runtime::events::{EventKind, RECORD_LEN};
@@ -17,7 +17,7 @@ fn node(slot: u32) -> Node {
     })
 }
 
-/// Carries frames both ways until nothing moves.
+/// Delivers frames in both directions until none are left.
 fn pump(left: (&mut Node, LinkId), right: (&mut Node, LinkId)) {
     loop {
         let mut moved = false;

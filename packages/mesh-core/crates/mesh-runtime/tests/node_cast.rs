@@ -1,4 +1,4 @@
-//! Casts over hosts: one frame a link, one answer a link, whatever breaks on the way.
+//! Casts to several hosts: one frame and one reply per connection, whatever breaks on the way.
 
 mod cluster;
 
@@ -186,7 +186,7 @@ fn the_hosts_below_a_dead_one_get_the_cast_and_answer() {
     for len in [0, 3 << 20] {
         let mut cluster = Cluster::new(8, 2, 2);
         let port = open(&mut cluster, 1..8, 2);
-        // Everyone has talked to the neighbours already.
+        // All hosts have already communicated with their neighbours.
         let spec = call(everyone(1..8, 2), port, vec![3; len].into());
         cluster.kill(1);
         let reply = cluster.root().call(&spec).expect("room");

@@ -1,4 +1,4 @@
-//! Room at a receiver is given back whatever becomes of the messages.
+//! Credit is returned whatever happens to the messages.
 
 use bytes::Bytes;
 use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, SendError, Target};
@@ -10,7 +10,7 @@ const AGENT: ProcId = ProcId::new(0, 0);
 const WORKER: ProcId = ProcId::new(0, 1);
 const BACKLOG_MAX: usize = 1000;
 
-/// An agent and a worker of its host, with a link between them.
+/// An agent and a worker of its host, with a connection between them.
 struct Pair {
     agent: Node,
     worker: Node,
@@ -36,7 +36,9 @@ impl Pair {
         pair
     }
 
-    /// Carries frames both ways until nothing moves; whether the agent was told of new room.
+    /// Delivers frames in both directions until none are left.
+    ///
+    /// Returns whether the agent got credit.
     fn pump(&mut self) -> bool {
         let mut is_credited = false;
         while self.agent.has_effects() || self.worker.has_effects() {

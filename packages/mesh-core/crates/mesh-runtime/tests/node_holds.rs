@@ -1,4 +1,4 @@
-//! What a message holds of shared memory is given back whatever becomes of the message.
+//! The shared memory of a message is released whatever happens to the message.
 
 use bytes::Bytes;
 use mesh_runtime::mailbox::Closed;
@@ -17,7 +17,7 @@ fn released_by(reader: ProcId) -> Effect {
     Effect::Released { reader, segment: SEGMENT, generation: GENERATION }
 }
 
-/// The owner of a segment and one who was sent bytes in it, with a link between them.
+/// The owner of a segment and a worker that was sent bytes in it, with a connection between them.
 struct Pair {
     owner: Node,
     worker: Node,
@@ -45,7 +45,9 @@ impl Pair {
         pair
     }
 
-    /// Carries frames both ways until nothing moves; what the owner is to do about its segments.
+    /// Delivers frames in both directions until none are left.
+    ///
+    /// Returns the owner's effects on segments.
     fn pump(&mut self) -> Vec<Effect> {
         let mut about_segments = Vec::new();
         while self.owner.has_effects() || self.worker.has_effects() {
@@ -64,7 +66,7 @@ impl Pair {
         about_segments
     }
 
-    /// What the worker puts on the link.
+    /// Returns the frames that the worker sends.
     fn sent_by_worker(&mut self) -> Vec<Frame> {
         let frame = |effect| match effect {
             Effect::Transmit { frame, .. } => Some(frame),
@@ -73,12 +75,12 @@ impl Pair {
         self.worker.effects().filter_map(frame).collect()
     }
 
-    /// The owner calls the worker, with a part in the owner's segment.
+    /// Sends a call from the owner to the worker, with a part in the owner's segment.
     fn call(&mut self) -> PortId {
         self.call_with(&[])
     }
 
-    /// As `call`, with a body behind the part.
+    /// Like `call`, with a body after the part.
     fn call_with(&mut self, body: &[u8]) -> PortId {
         let spec = CallSpec {
             kind: Kind::Call,
@@ -93,7 +95,7 @@ impl Pair {
         self.owner.call(&spec).expect("there is room")
     }
 
-    /// The worker takes the call, answers with a part of `part_owner` and lets go of what it got.
+    /// Makes the worker take the call, reply with a part of `part_owner`, and release its part.
     fn answer(&mut self, part_owner: ProcId) {
         let mut got = Vec::new();
         self.worker.take_messages(self.port, 1, &mut got).expect("the mailbox is open");
@@ -189,7 +191,7 @@ fn a_call_that_is_refused_is_given_back() {
     assert_eq!(pair.pump(), [released_by(WORKER)]);
 }
 
-/// What the agent of a process has been told of messages that were dropped there.
+/// Returns the dropped messages that were reported to the agent of a process.
 fn dropped_at(node: &mut Node) -> Vec<Frame> {
     let mut told = Vec::new();
     node.take_messages(PortId::AGENT, 9, &mut told).expect("an agent takes messages");

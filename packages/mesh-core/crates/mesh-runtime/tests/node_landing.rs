@@ -1,4 +1,4 @@
-//! Long messages from other hosts land in shared memory, once for all their readers.
+//! Long messages from other hosts are received into shared memory, once for all their readers.
 
 mod cluster;
 
@@ -14,7 +14,7 @@ const META: &[u8] = b"meta";
 const BODY: &[u8] = b"a body";
 const LONG: usize = 1_000_000;
 
-/// Two hosts, the second with two processes that listen.
+/// Returns two hosts; the second one has two processes with open mailboxes.
 fn two_hosts() -> Cluster {
     let mut cluster = Cluster::new(2, 2, 16);
     for slot in 1..=2 {
@@ -23,7 +23,7 @@ fn two_hosts() -> Cluster {
     cluster
 }
 
-/// A call with two parts behind its body.
+/// Returns a call with two parts after its body.
 fn long_call(targets: Vec<Target>) -> CallSpec {
     let parts = [
         Part::inline(BODY.len() as u64, LONG as u64),
@@ -114,7 +114,7 @@ fn what_follows_a_long_message_comes_behind_it() {
 fn the_death_of_the_sender_gives_back_what_has_come() {
     let mut cluster = two_hosts();
     let pool = cluster.lend_memory(1);
-    // Longer than what is on its way at once.
+    // Longer than the bytes in flight at any time.
     let mut spec = long_call(everyone(1..2, 2));
     spec.tail = [&spec.tail[..], &vec![0; 8 * LONG]].concat().into();
     cluster.root().call(&spec).expect("there is room");

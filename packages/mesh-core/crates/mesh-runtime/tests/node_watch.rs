@@ -1,4 +1,4 @@
-//! Who has to be asked to tell of a death, and who need not be.
+//! Which hosts have to be requested to report a death, and which need not be.
 
 mod cluster;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const ROOT: ProcId = ProcId::new(0, 0);
 
-/// The deaths that a process has been told of, and whether with the host.
+/// Returns the deaths reported to a process, and whether each is the death of the host.
 fn deaths(node: &mut Node) -> Vec<(ProcId, bool)> {
     let mut frames = Vec::new();
     node.take_messages(PortId::AGENT, usize::MAX, &mut frames).expect("agents take messages");
@@ -52,7 +52,7 @@ fn who_casts_is_told_of_deaths_without_asking_for_each() {
     cluster.kill_proc(victim);
     cluster.run();
     assert_eq!(deaths(cluster.root()), [(victim, false)]);
-    // The one who takes the place is watched by nobody yet.
+    // The replacement is not watched yet.
     cluster.node(2, 0).proc_started(victim, 1);
     cluster.root().watch(victim);
     cluster.run();

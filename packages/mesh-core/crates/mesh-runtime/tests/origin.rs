@@ -1,4 +1,4 @@
-//! Where messages come from, with the bytes that `docs/protocol/call.md` has.
+//! Origins of messages, compared with the golden bytes in `docs/protocol/call.md`.
 
 use mesh_runtime::origin::{Meta, with_origin};
 use mesh_wire::frame::Kind;
@@ -6,7 +6,7 @@ use mesh_wire::id::PortId;
 
 const DOCUMENT: &str = include_str!("../../../../../docs/protocol/call.md");
 
-/// The bytes of a golden block of the document.
+/// Returns the bytes of a golden block of the document.
 fn golden(name: &str) -> Vec<u8> {
     let fence = format!("```golden {name}\n");
     let start = DOCUMENT.find(&fence).expect("the document has the block") + fence.len();

@@ -1,4 +1,4 @@
-//! What a sender and its readers see of messages in shared segments.
+//! Messages in shared segments, as the sender and its readers see them.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use mesh_runtime::segment::{
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SENDER: ProcId = ProcId::new(0, 1);
 const READER: ProcId = ProcId::new(0, 2);
 const OTHER: ProcId = ProcId::new(0, 3);
-/// Long enough to have clean and written pages of every arrangement.
+/// Long enough for clean and written pages in every arrangement.
 const LEN: usize = 3 << 20;
 
 fn pool() -> SegmentPool {
@@ -38,7 +38,7 @@ fn open(cache: &SegmentCache, filled: &Filled) -> Vec<Mapping> {
     cache.open(&filled.parts, nothing()).expect("a message of a pool can be opened")
 }
 
-/// Bytes that differ from page to page and from seed to seed.
+/// Returns bytes that differ from page to page and from seed to seed.
 fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 64) as u8 ^ (at >> 14) as u8 ^ seed).collect()
 }

@@ -1,4 +1,4 @@
-//! Large messages are copied by several threads, and arrive whole.
+//! Large messages are copied by several threads and arrive complete.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 #![expect(unsafe_code, reason = "reads what was written to memory without a value")]
 
@@ -10,13 +10,13 @@ use std::thread;
 const SENDER: ProcId = ProcId::new(0, 1);
 const READER: ProcId = ProcId::new(0, 2);
 
-/// Every 8 bytes are different, so that a stretch in the wrong place is noticed.
+/// Returns bytes of which every 8 are different, so that a misplaced stretch is noticed.
 fn numbered(seed: u64, len: usize) -> Vec<u8> {
     let word = |at: usize| ((at as u64 / 8) ^ (seed << 40)).to_le_bytes()[at % 8];
     (0..len).map(word).collect()
 }
 
-/// Fills twice, into cold and into warm pages, and compares what a reader sees.
+/// Fills twice, into cold and into warm pages, and compares the bytes that a reader sees.
 fn check(pool: &SegmentPool, seed: u64, lens: &[usize]) {
     for round in 0..2 {
         let buffers: Vec<_> = lens.iter().map(|len| numbered(seed ^ round, *len)).collect();
@@ -37,7 +37,7 @@ fn large_buffers_arrive_whole_however_many_threads_copy() {
             SegmentPool::new(SENDER, SegmentLimits { copy_threads_max, ..Default::default() });
         check(&pool, 1, &[9 << 20]);
         check(&pool, 2, &[3, (4 << 20) + 1, 0, 512 << 10, (5 << 20) - 7]);
-        // Half in warm pages, half in new ones.
+        // Half of the bytes go to warm pages, half to new ones.
         check(&pool, 3, &[(15 << 20) + 5]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a forked child may do with shared segments of its parent: drop them, and no more.
+//! A forked child may drop the shared segments of its parent, and nothing else.
 #![expect(unsafe_code, reason = "forks")]
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -13,14 +13,14 @@ const SENDER: ProcId = ProcId::new(0, 1);
 const READER: ProcId = ProcId::new(0, 2);
 const LEN: usize = 1 << 20;
 
-/// Whether `check` holds in a forked child. The child leaves without running anything else.
+/// Returns whether `check` is true in a forked child. The child exits without running other code.
 fn holds_in_child(check: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs the check only, which takes no lock that another thread may hold.
     match unsafe { libc::fork() } {
         -1 => panic!("cannot fork"),
         0 => {
             let holds = check();
-            // SAFETY: ends the child at once.
+            // SAFETY: ends the child immediately.
             unsafe { libc::_exit(i32::from(!holds)) }
         }
         child => {
@@ -32,7 +32,7 @@ fn holds_in_child(check: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// A pool with one message of `byte`s, a cache, and the opened message.
+/// Returns a pool with one message of `byte`s, a cache, and the opened message.
 fn opened(byte: u8, told: &Arc<AtomicBool>) -> (SegmentPool, SegmentCache, Vec<Mapping>) {
     let pool = SegmentPool::new(SENDER, SegmentLimits::default());
     let cache = SegmentCache::new(CacheLimits::default());
@@ -79,7 +79,7 @@ fn a_child_keeps_what_its_parent_had_open_when_it_was_prepared() {
     let (pool, cache, mut views) = opened(1, &Arc::default());
     views[0][0] = 9;
     cache.prepare_fork().unwrap();
-    // The sender fills the pages again, as it does once the parent has let go.
+    // The sender refills the pages, as it does once the parent has released them.
     pool.release(0, 1, READER);
     let refilled = pool.fill(&[&vec![2; LEN]], &[READER]).unwrap();
     assert_eq!(refilled.segment, 0);

@@ -1,4 +1,4 @@
-//! How a pool of shared segments reuses memory, keeps its limits, and counts readers.
+//! A pool of shared segments reuses memory, respects its limits, and counts readers.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use mesh_runtime::segment::{FillError, Filled, SegmentLimits, SegmentPool};
@@ -23,7 +23,7 @@ fn release(pool: &SegmentPool, filled: &Filled, reader: ProcId) {
     pool.release(filled.segment, filled.generation, reader);
 }
 
-/// Bytes of memory that the kernel counts for a segment.
+/// Returns the number of bytes of memory that the kernel counts for a segment.
 fn kernel_bytes(filled: &Filled) -> u64 {
     File::from(filled.fd.try_clone().unwrap()).metadata().unwrap().blocks() * 512
 }

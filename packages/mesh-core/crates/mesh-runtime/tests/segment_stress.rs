@@ -1,4 +1,4 @@
-//! Many threads fill, read, write and let go at once; every message stays what it was.
+//! Many threads fill, read, write and release at the same time; no message changes.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use mesh_runtime::segment::{
@@ -17,7 +17,7 @@ const LIMITS: SegmentLimits = SegmentLimits {
     copy_threads_max: 2,
 };
 
-/// Numbers that are the same in every run.
+/// A deterministic generator of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,7 +27,7 @@ impl Numbers {
     }
 }
 
-/// As a link does: once for each segment, before the message that needs it.
+/// Announces a segment once, before the message that needs it, as a connection does.
 fn announce(cache: &SegmentCache, known: &Mutex<HashSet<u32>>, filled: &Filled) {
     let mut known = known.lock().unwrap();
     if known.insert(filled.segment) {
@@ -35,7 +35,7 @@ fn announce(cache: &SegmentCache, known: &Mutex<HashSet<u32>>, filled: &Filled) 
     }
 }
 
-/// Sends to itself as `reader` and checks what arrives.
+/// Sends messages to itself as `reader` and checks their bytes.
 fn exchange(
     pool: &Arc<SegmentPool>,
     cache: &SegmentCache,

@@ -1,4 +1,4 @@
-//! Supervision: who hears of a failure, what is restarted, what stops with what.
+//! Supervision: propagation of failures, restarts, and the order of stopping.
 
 use mesh_runtime::supervise::{
     ChildId, Config, Effect, Event, FailureId, FailureKind, Outcome, Owner, Policy, ROOT, Restart,
@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const CRASH: FailureKind = FailureKind::Crash;
 const NORMAL: FailureKind = FailureKind::Exit { normal: true };
 
-/// A supervisor, its clock, and what it said last.
+/// A supervisor, its clock, and its last effects.
 struct Bench {
     supervisor: Supervisor,
     now: Duration,
@@ -28,7 +28,7 @@ impl Bench {
         Self { supervisor, now: Duration::ZERO }
     }
 
-    /// One actor and two meshes of four ranks that it owns.
+    /// Creates an actor that owns two meshes of four ranks.
     fn with_owner(owner: Owner, has_supervise: bool, policy: Policy) -> Self {
         let mut bench = Self::new();
         bench.step(Event::OwnerStarted { owner, has_supervise });

@@ -1,4 +1,4 @@
-//! Supervision under random histories: nothing is lost, nothing is told twice.
+//! Supervision under random histories: nothing is lost, nothing is reported twice.
 
 use mesh_runtime::supervise::{
     ChildId, Config, Effect, Event, FailureId, FailureKind, Owner, Policy, ROOT, Restart, Scope,
@@ -32,7 +32,7 @@ enum Action {
     Stop {
         child: usize,
     },
-    /// Carries out the oldest effect that waits for an answer.
+    /// Carries out the oldest effect that waits for a reply.
     Answer {
         choice: u8,
     },
@@ -58,11 +58,11 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 1..120)
 }
 
-/// The driver: keeps what it was asked to do, and checks what it is told.
+/// The driver: stores requested effects, and checks reported outcomes.
 struct World {
     supervisor: Supervisor,
     now: Duration,
-    /// Whether each still runs.
+    /// Whether each owner is still running.
     owners: BTreeMap<Owner, bool>,
     failed: BTreeSet<Owner>,
     children: Vec<(ChildId, Owner)>,
@@ -136,7 +136,7 @@ impl World {
         assert_eq!(self.supervisor.open_count(), self.open.len());
     }
 
-    /// The failure that an event brings, whose fate has to be followed if it is taken in.
+    /// Returns the failure of an event, which must get an outcome if the supervisor accepts it.
     fn may_take(&self, event: &Event) -> Option<(FailureId, Owner)> {
         let Event::RankFailed { child, failure, .. } = event else { return None };
         let (_, owner) = self.children.iter().find(|(id, _)| id == child)?;
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Answers everything and lets all graces end: then nothing may be open.
+    /// Replies to everything and lets all grace periods end: then no failure may be open.
     fn finish(mut self) {
         for owner in 0..4 {
             self.act(Action::EndOwner { owner, fails: false });

@@ -1,4 +1,4 @@
-//! Messages that come before the spawn of their receiver: another process made it and told us.
+//! Messages that arrive before the spawn of their receiver, whose port another process allocated.
 
 use bytes::Bytes;
 use mesh_runtime::fault;
@@ -36,7 +36,7 @@ fn spec(kind: Kind, port: PortId, to: u32) -> CallSpec {
     }
 }
 
-/// A call of an actor in this process, whose number another process has made.
+/// Sends a call to an actor in this process whose port number another process has allocated.
 fn early_call(me: &mut Node) -> (PortId, PortId) {
     let port = node(7).new_port();
     let reply = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
@@ -149,7 +149,7 @@ fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
 
 #[test]
 fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
-    // Their numbers may be the lower ones: lives and epochs share a few bits.
+    // Their numbers may be lower: incarnations and epochs share a few bits.
     let lives = [(254, 255), (255, 256), (100, first_life(1)), (first_life(2), first_life(3))];
     for (before, after) in lives {
         let mut me = node(1);
@@ -166,7 +166,7 @@ fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
 #[test]
 fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
     let mut me = node(1);
-    // So many lives later the numbers are the same again.
+    // After this many incarnations the numbers repeat.
     let (mut maker, mut next) = (life_of(7, 0), life_of(7, 256));
     let port = next.new_port();
     let made: Vec<PortId> = (0..5).map(|_| maker.new_port()).collect();

@@ -1,15 +1,15 @@
-//! Many answers in the body of one [`Kind::Answers`] frame.
+//! Many replies in the body of one [`Kind::Answers`] frame.
 //!
-//! An answer is a head of 16 bytes and then a tail exactly like that of a frame of its own: meta,
-//! part descriptors, body. So an answer moves from its frame into a bundle and out of it again
-//! without anybody looking into it. All numbers are little-endian.
+//! A reply is a head of 16 bytes and a tail that is identical to the tail of a separate frame:
+//! meta, part descriptors, body. A reply can therefore be moved from its frame to a bundle and back
+//! without parsing it. All numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
 //! | 0..4 | rank |
 //! | 4..8 | bytes of the tail |
 //! | 8..10 | bytes of meta at the start of the tail |
-//! | 10 | part descriptors behind the meta |
+//! | 10 | part descriptors after the meta |
 //! | 11 | kind: 17 a value, 18 a fault |
 //! | 12 | flags, as in the head of the frame: the code of a fault |
 //! | 13..16 | 0 |
@@ -18,54 +18,54 @@ use bytes::{BufMut, Bytes, BytesMut};
 use mesh_wire::frame::{Kind, PART_LEN, TAIL_LEN_MAX};
 use thiserror::Error;
 
-/// Bytes in front of the tail of each answer.
+/// Bytes before the tail of each reply.
 pub const ENTRY_HEAD_LEN: usize = 16;
 
-/// What one rank answered, as it travels.
+/// The encoded reply of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Who answers.
+    /// The rank that replied.
     pub rank: u32,
-    /// Whether there is a fault instead of a value.
+    /// Whether the reply is a fault instead of a value.
     pub is_fault: bool,
     /// As in the head of a frame: the code of a fault.
     pub flags: u8,
     /// Bytes of meta at the start of `tail`.
     pub meta_len: u16,
-    /// Part descriptors behind the meta.
+    /// Part descriptors after the meta.
     pub part_count: u8,
     /// Meta, descriptors, body.
     pub tail: Bytes,
 }
 
 impl Entry {
-    /// Bytes it takes in a bundle.
+    /// Returns the number of bytes of the reply in a bundle.
     pub fn encoded_len(&self) -> usize {
         ENTRY_HEAD_LEN + self.tail.len()
     }
 }
 
-/// Why bytes are not a bundle.
+/// The reason why bytes are not a valid bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Malformed {
-    /// The bundle ends in the middle of an answer.
+    /// The bundle ends in the middle of a reply.
     #[error("bundle ends inside an answer at byte {0}")]
     Truncated(usize),
     /// Neither a value nor a fault.
     #[error("an answer of kind {0} cannot be in a bundle")]
     Kind(u8),
-    /// Bytes that must be 0 are not.
+    /// Reserved bytes are not 0.
     #[error("reserved bytes of an answer are used: install the same version on both sides")]
     Reserved,
-    /// Meta and parts do not fit in the tail.
+    /// Meta and parts do not fit into the tail.
     #[error("meta and parts of an answer are longer than its tail")]
     Overlap,
-    /// More answers than ranks that were asked.
+    /// More replies than ranks that were called.
     #[error("bundle holds more than {0} answers")]
     TooMany(usize),
 }
 
-/// Puts answers together into the bodies of as few frames as `len_max` allows.
+/// Packs replies into the bodies of as few frames as `len_max` allows.
 #[derive(Debug)]
 pub struct Packer {
     len_max: usize,
@@ -74,12 +74,12 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// A packer of bodies of at most `len_max` bytes; an answer that is longer travels alone.
+    /// Creates a packer of bodies of at most `len_max` bytes; a longer reply gets a separate body.
     pub fn new(len_max: usize) -> Self {
         Self { len_max: len_max.min(TAIL_LEN_MAX), body: BytesMut::new(), full: Vec::new() }
     }
 
-    /// Adds an answer behind those that are there.
+    /// Appends a reply.
     pub fn push(&mut self, entry: &Entry) {
         if !self.body.is_empty() && self.body.len() + entry.encoded_len() > self.len_max {
             self.full.push(self.body.split().freeze());
@@ -96,7 +96,7 @@ impl Packer {
         self.body.put_slice(&entry.tail);
     }
 
-    /// The bodies, in the order of the answers.
+    /// Returns the bodies, in the order of the replies.
     pub fn finish(mut self) -> Vec<Bytes> {
         if !self.body.is_empty() {
             self.full.push(self.body.freeze());
@@ -105,11 +105,11 @@ impl Packer {
     }
 }
 
-/// Takes a bundle apart; the tails share the memory of `body`.
+/// Splits a bundle; the tails share the memory of `body`.
 ///
 /// # Errors
-/// [`Malformed`] when it is no bundle, or holds more than `count_max` answers; lengths are checked
-/// before anything is kept.
+/// [`Malformed`] if it is not a valid bundle, or contains more than `count_max` replies. Lengths
+/// are checked before anything is stored.
 pub fn unpack(body: &Bytes, count_max: usize) -> Result<Vec<Entry>, Malformed> {
     let mut entries = Vec::new();
     let mut at = 0;

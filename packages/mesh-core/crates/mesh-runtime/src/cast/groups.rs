@@ -1,7 +1,7 @@
-//! Which ranks a cast is for: boxes of hosts and slots with strides, never a list.
+//! Descriptions of the ranks of a cast: boxes of hosts and slots with strides, never a list.
 //!
-//! A slice of a mesh with one rule for its hosts and one for the slots on each is one box, whatever
-//! its size. What has no rule takes as many boxes as it has exceptions.
+//! A slice of a mesh with one regular pattern for its hosts and one for the slots on each host is
+//! one box, whatever its size. An irregular selection takes as many boxes as it has exceptions.
 
 use crate::node::Target;
 use bytes::{Buf, BufMut};
@@ -9,10 +9,10 @@ use mesh_wire::id::{HostId, ProcId};
 
 /// Bytes of a box on the wire.
 pub(super) const GROUP_LEN: usize = 36;
-/// Slots of one host that a box may name.
+/// Maximum number of slots of one host in a box.
 const SLOTS_MAX: u32 = 1 << 16;
 
-/// Ranks on some hosts, at a fixed distance of one another, with the same slots on each.
+/// Ranks on hosts at a fixed stride, with the same slots on each host.
 ///
 /// ```
 /// use mesh_runtime::cast::Group;
@@ -29,7 +29,7 @@ pub struct Group {
     hosts: Stride,
     slots: Stride,
     first_rank: u32,
-    /// From one host to the next, and from one slot to the next.
+    /// The rank stride from host to host, and from slot to slot.
     rank_steps: (u32, u32),
 }
 
@@ -60,7 +60,7 @@ impl Stride {
 }
 
 impl Group {
-    /// The boxes that these targets make, in their order.
+    /// Returns the boxes that these targets form, in their order.
     pub fn all(targets: impl IntoIterator<Item = Target>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         let mut targets = targets.into_iter().peekable();
@@ -85,7 +85,7 @@ impl Group {
         }
     }
 
-    /// Adds one more slot of the host, if it is in line.
+    /// Adds another slot of the host if it continues the pattern.
     fn takes(&mut self, target: Target) -> bool {
         let count = self.slots.count;
         if target.proc.host.0 != self.hosts.first || count == SLOTS_MAX {
@@ -105,7 +105,7 @@ impl Group {
         is_next
     }
 
-    /// Adds a row of another host, if it is in line.
+    /// Adds the row of another host if it continues the pattern.
     fn takes_row(&mut self, row: &Self) -> bool {
         let count = self.hosts.count;
         let same_slots = self.slots == row.slots && self.rank_steps.1 == row.rank_steps.1;
@@ -129,13 +129,13 @@ impl Group {
         rank.wrapping_add(by_slot.wrapping_mul(slot))
     }
 
-    /// The hosts, in order.
+    /// Returns the hosts, in order.
     pub fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
         let hosts = self.hosts;
         (0..hosts.count).map(move |index| HostId(hosts.at(index)))
     }
 
-    /// Slot and rank of those on one host.
+    /// Returns slot and rank of each target on one host.
     pub fn on(&self, host: HostId) -> impl Iterator<Item = (u32, u32)> + use<> {
         let group = *self;
         let place = group.hosts.index_of(host.0);
@@ -155,7 +155,7 @@ impl Group {
         out.put_u32_le(self.rank_steps.1);
     }
 
-    /// The inverse of `encode`; nothing when the box is larger than any host.
+    /// Decodes the output of `encode`; `None` if the box is larger than any host.
     pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut next = || bytes.try_get_u32_le().ok();
         let hosts = Stride { first: next()?, step: next()?, count: next()? };

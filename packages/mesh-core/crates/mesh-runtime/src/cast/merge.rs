@@ -1,19 +1,19 @@
-//! The answers of a cast on their way to becoming one.
+//! Aggregation of the replies to a cast.
 
-/// What an answer did to a merge.
+/// The effect of a reply on a merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Nothing: the rank was not expected, or has answered before.
+    /// None: the rank was not expected, or has already replied.
     Ignored,
-    /// More answers will come.
+    /// More replies are expected.
     Waiting,
-    /// This was the last one. Reported once.
+    /// This was the last reply. Reported once.
     Complete,
 }
 
-/// Collects one answer of each expected rank, whichever way it comes.
+/// Collects one reply from each expected rank, in any order.
 ///
-/// Memory is bounded by the ranks expected: an answer that was not asked for is not kept.
+/// Memory is bounded by the expected ranks: unexpected replies are not stored.
 ///
 /// ```
 /// use mesh_runtime::cast::{Merge, Progress};
@@ -30,12 +30,14 @@ pub struct Merge<A> {
 }
 
 impl<A> Merge<A> {
-    /// A merge that waits for one answer of each of these ranks; complete at once for none.
+    /// Creates a merge that waits for one reply from each of these ranks.
+    ///
+    /// Without ranks it is complete.
     pub fn new(expected: impl IntoIterator<Item = u32>) -> Self {
         Self { open: RankSet::new(expected), collected: Vec::new() }
     }
 
-    /// Takes the answer of one rank.
+    /// Adds the reply of one rank.
     pub fn add(&mut self, rank: u32, answer: A) -> Progress {
         if !self.open.remove(rank) {
             return Progress::Ignored;
@@ -44,7 +46,7 @@ impl<A> Merge<A> {
         self.progress()
     }
 
-    /// Expects nothing more of some ranks, and collects nothing for them.
+    /// Stops waiting for some ranks, and collects nothing for them.
     pub fn skip_ranks(&mut self, ranks: impl IntoIterator<Item = u32>) -> Progress {
         let before = self.open.len;
         for rank in ranks {
@@ -53,22 +55,22 @@ impl<A> Merge<A> {
         if self.open.len == before { Progress::Ignored } else { self.progress() }
     }
 
-    /// Hands out what has been collected since the last time, in the order of arrival.
+    /// Takes the replies collected since the last call, in the order of arrival.
     pub fn take(&mut self) -> Vec<(u32, A)> {
         std::mem::take(&mut self.collected)
     }
 
-    /// How many answers can be taken now.
+    /// Returns the number of replies that can be taken now.
     pub fn collected_count(&self) -> usize {
         self.collected.len()
     }
 
-    /// Whether every expected rank has answered.
+    /// Whether every expected rank has replied.
     pub fn is_complete(&self) -> bool {
         self.open.len == 0
     }
 
-    /// Whether an answer of the rank is still expected.
+    /// Whether a reply of the rank is still expected.
     pub fn is_open(&self, rank: u32) -> bool {
         self.open.contains(rank)
     }
@@ -78,7 +80,7 @@ impl<A> Merge<A> {
     }
 }
 
-/// Ranks, one bit each from the lowest to the highest.
+/// A set of ranks, one bit each from the lowest to the highest.
 #[derive(Debug)]
 struct RankSet {
     first: u32,

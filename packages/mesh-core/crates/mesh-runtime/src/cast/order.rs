@@ -1,14 +1,14 @@
-//! What stands in front of the message in the tail of a [`Kind::Cast`] frame.
+//! The header that precedes the message in the tail of a [`Kind::Cast`] frame.
 //!
 //! All numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
 //! | 0..4 | bytes of this header |
 //! | 4 | kind of the message: 16 a call, 21 a post, 24 a spawn |
-//! | 5 | 1 when each host answers once for its ranks, else 0 |
+//! | 5 | 1 if each host replies once for its ranks, otherwise 0 |
 //! | 6..8 | bytes of meta at the start of the message |
-//! | 8 | part descriptors behind the meta |
+//! | 8 | part descriptors after the meta |
 //! | 9..16 | 0 |
 //! | 16..24 | port |
 //! | 24.. | boxes of 36 bytes: see [`Group`] |
@@ -19,19 +19,19 @@ use bytes::{BufMut, Bytes, BytesMut};
 use mesh_wire::frame::{Kind, PART_LEN};
 use mesh_wire::id::{HostId, PortId};
 
-/// Bytes in front of the boxes.
+/// Bytes before the boxes.
 const FIXED_LEN: usize = 24;
 
-/// What is to be delivered, and to whom.
+/// The header of a cast: what to deliver, and to which ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// What each rank gets: a call, a post or a spawn.
+    /// The kind of message that each rank gets: a call, a post or a spawn.
     pub kind: Kind,
-    /// Each host answers once for all its ranks.
+    /// Each host replies once for all its ranks.
     pub is_merged: bool,
     /// Bytes of meta at the start of the message.
     pub meta_len: u16,
-    /// Part descriptors behind the meta.
+    /// Part descriptors after the meta.
     pub part_count: u8,
     /// The port, the same in all processes.
     pub port: PortId,
@@ -40,7 +40,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// The header as it travels.
+    /// Encodes the header.
     pub fn encode(&self) -> Bytes {
         let len = FIXED_LEN + self.groups.len() * GROUP_LEN;
         let mut out = BytesMut::with_capacity(len);
@@ -57,7 +57,7 @@ impl Order {
         out.freeze()
     }
 
-    /// Takes the header off a tail; gives the message behind it.
+    /// Splits a tail into the header and the message.
     pub fn decode(tail: &Bytes) -> Option<(Self, Bytes)> {
         let fixed: &[u8; FIXED_LEN] = tail.first_chunk()?;
         let len = u32::from_le_bytes(*fixed.first_chunk()?) as usize;
@@ -81,20 +81,20 @@ impl Order {
         is_whole.then(|| (order, tail.slice(len..)))
     }
 
-    /// The port of an encoded header, without looking at the rest.
+    /// Returns the port of an encoded header without decoding the rest.
     pub fn port_of(tail: &[u8]) -> Option<PortId> {
         let fixed: &[u8; FIXED_LEN] = tail.first_chunk()?;
         Some(PortId(u64::from_le_bytes(*fixed.last_chunk()?)))
     }
 
-    /// The hosts of all boxes, each once, in order.
+    /// Returns the hosts of all boxes, each once, in order.
     pub fn hosts(&self) -> Vec<HostId> {
         let mut seen = FastMap::default();
         let hosts = self.groups.iter().flat_map(Group::hosts);
         hosts.filter(|host| seen.insert(*host, ()).is_none()).collect()
     }
 
-    /// Slot and rank of those on one host.
+    /// Returns slot and rank of each target on one host.
     pub fn on(&self, host: HostId) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.groups.iter().flat_map(move |group| group.on(host))
     }

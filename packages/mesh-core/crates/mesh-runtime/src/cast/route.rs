@@ -1,11 +1,10 @@
-//! The way of a frame that many hosts get through one another: what stands in front of it in the
-//! tail of a [`Kind::Relay`] frame.
+//! The route of a frame that hosts forward: the header in the tail of a [`Kind::Relay`] frame.
 //!
-//! The frame belongs to the session of its origin with each of the hosts, in which it has a number
-//! of its own. The hosts form a [`Tree`] in the order of the list, below the origin at place 0. All
+//! The frame belongs to the session of its origin with each of the hosts, and has a sequence number
+//! in each. The hosts form a [`Tree`] in the order of the list, below the origin at place 0. All
 //! numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
 //! | 0..4 | bytes of this header |
 //! | 4..8 | host of the origin |
@@ -21,7 +20,7 @@ use mesh_wire::id::HostId;
 
 const FIXED_LEN: usize = 16;
 const RUN_LEN: usize = 24;
-/// Hosts that a route may span.
+/// Maximum number of hosts of a route.
 const HOSTS_MAX: u32 = 1 << 20;
 
 /// Consecutive places of the tree.
@@ -39,21 +38,21 @@ impl Run {
     }
 }
 
-/// Which hosts a frame goes through, and its number for each of them.
+/// The hosts that a frame passes through, and its sequence number for each of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Whose frame it is.
+    /// The host that sent the frame.
     pub origin: HostId,
-    /// To how many others each host passes it on.
+    /// Number of hosts to which each host forwards it.
     pub fanout: u16,
-    /// What it is.
+    /// The kind of the frame.
     pub kind: Kind,
     runs: Vec<Run>,
     count: u32,
 }
 
 impl Route {
-    /// A route without hosts.
+    /// Creates a route without hosts.
     pub fn new(origin: HostId, fanout: u16, kind: Kind) -> Self {
         Self { origin, fanout: fanout.max(1), kind, runs: Vec::new(), count: 0 }
     }
@@ -75,12 +74,12 @@ impl Route {
         self.runs.push(Run { first: host.0, step: 0, count: 1, seq });
     }
 
-    /// The tree, with the origin at place 0.
+    /// Returns the tree, with the origin at place 0.
     pub fn tree(&self) -> Tree {
         Tree::new(self.count as usize + 1, usize::from(self.fanout))
     }
 
-    /// The host at a place other than 0.
+    /// Returns the host at a place other than 0.
     pub fn host(&self, place: usize) -> Option<HostId> {
         let mut left = u32::try_from(place.checked_sub(1)?).ok()?;
         for run in &self.runs {
@@ -92,7 +91,7 @@ impl Route {
         None
     }
 
-    /// The place of a host, and the number that the frame has for it.
+    /// Returns the place of a host, and the sequence number of the frame for it.
     pub fn place_of(&self, host: HostId) -> Option<(usize, u64)> {
         let mut before = 1;
         for run in &self.runs {
@@ -112,7 +111,7 @@ impl Route {
         None
     }
 
-    /// The header and the frame's tail behind it.
+    /// Encodes the header, followed by the tail of the frame.
     pub fn encode(&self, tail: &[u8]) -> Bytes {
         let len = FIXED_LEN + self.runs.len() * RUN_LEN;
         let mut out = BytesMut::with_capacity(len + tail.len());
@@ -132,7 +131,7 @@ impl Route {
         out.freeze()
     }
 
-    /// Takes the header off a tail; gives the tail of the frame.
+    /// Splits a tail into the header and the tail of the frame.
     pub fn decode(tail: &Bytes) -> Option<(Self, Bytes)> {
         let fixed: &[u8; FIXED_LEN] = tail.first_chunk()?;
         let word = |at: usize| {

@@ -1,10 +1,10 @@
-//! Which hosts a host passes a cast on to.
+//! The tree of hosts along which a cast is forwarded.
 
 use std::ops::Range;
 
-/// A k-ary tree over the hosts of a cast, by their place in the order both ends agree on.
+/// A k-ary tree over the hosts of a cast, by their place in an order that all hosts agree on.
 ///
-/// Place 0 is the root. The tree is a formula, not a list: every host finds its own place in it.
+/// Place 0 is the root. The tree is a formula, not a list: every host computes its own place in it.
 ///
 /// ```
 /// use mesh_runtime::cast::Tree;
@@ -19,37 +19,37 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of `count` hosts in which a host passes a cast on to at most `fanout` others.
+    /// Creates a tree of `count` hosts in which a host forwards a cast to at most `fanout` others.
     ///
     /// # Panics
-    /// When `fanout` is 0.
+    /// If `fanout` is 0.
     pub fn new(count: usize, fanout: usize) -> Self {
         assert!(fanout > 0, "a tree needs a fanout");
         Self { count, fanout }
     }
 
-    /// How many hosts it spans.
+    /// Returns the number of hosts in the tree.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The places directly below `place`.
+    /// Returns the places directly below `place`.
     pub fn children(&self, place: usize) -> Range<usize> {
         let first = place.saturating_mul(self.fanout).saturating_add(1).min(self.count);
         let end = first.saturating_add(self.fanout).min(self.count);
         first..end
     }
 
-    /// The place directly above; nothing above the root.
+    /// Returns the place directly above; `None` for the root.
     pub fn parent(&self, place: usize) -> Option<usize> {
         place.checked_sub(1).map(|before| before / self.fanout)
     }
 
-    /// The places that `place` passes a cast on to when some are known to be dead: the children of
-    /// a dead one are adopted, in its stead in the order.
+    /// Returns the places to which `place` forwards a cast if some places are known to be dead.
     ///
-    /// Those who disagree about who is dead may both pass a cast on to the same place, so only a
-    /// cast that has not been sent yet may take this way.
+    /// The children of a dead place take its position in the order. Hosts that disagree about which
+    /// hosts are dead may both forward a cast to the same place, so this is only safe for a cast
+    /// that was not sent yet.
     pub fn live_children(&self, place: usize, is_dead: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut live = Vec::new();
         let mut unseen: Vec<usize> = self.children(place).rev().collect();
@@ -72,7 +72,7 @@ impl Tree {
         at == above
     }
 
-    /// All places that hear of a cast through `place`, itself first, in the order of the tree.
+    /// Returns all places that a cast reaches through `place`, itself first, in tree order.
     pub fn subtree(&self, place: usize) -> impl Iterator<Item = usize> {
         let tree = *self;
         let mut level = place..(place + 1).min(tree.count);

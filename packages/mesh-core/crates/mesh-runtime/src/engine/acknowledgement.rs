@@ -1,7 +1,7 @@
-//! What the kernels of other hosts have acknowledged, and when.
+//! The times at which the kernels of other hosts last acknowledged data.
 //!
-//! A machine that acknowledges is up, whatever its processes do. The state machine asks before it
-//! declares a silent host dead.
+//! A machine that acknowledges is up, whatever state its processes are in. The state machine
+//! queries this before it declares a silent host dead.
 #![expect(unsafe_code, reason = "reads TCP_INFO")]
 
 use super::Engine;
@@ -13,34 +13,35 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a kernel that is up may take to accept a connection, and for how long it counts that it
-/// did not.
+/// How long a live kernel may take to accept a connection, and how long a failure to do so counts.
 const ATTEMPT: Duration = Duration::from_millis(500);
-/// How long a verdict waits for an attempt that has had its time. On a busy machine the thread that
-/// connects may be starved, which says nothing about the other host.
+/// How long a verdict waits for an attempt that has lasted long enough.
+///
+/// On a busy machine the connecting thread may be starved, which proves nothing about the other
+/// host.
 const INCONCLUSIVE_MAX: Duration = Duration::from_secs(10);
-/// The state of a TCP connection that both sides have open.
+/// The state of an established TCP connection.
 const ESTABLISHED: u8 = 1;
 
-/// The last acknowledgement of each other host that is known outside its current link.
+/// The last known acknowledgement of each other host outside its current connection.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledgements(Mutex<FastMap<HostId, Latest>>);
 
 #[derive(Debug, Default)]
 struct Latest {
     at: Option<Instant>,
-    /// A connection that its kernel has accepted and its agent has not answered yet.
+    /// A connection that its kernel has accepted and its agent has not replied to yet.
     dialling: Weak<OwnedFd>,
-    /// When the attempt to connect began that is under way.
+    /// When the current attempt to connect started.
     attempt: Option<Instant>,
     /// When the last attempt ended without a connection.
     failed: Option<Instant>,
-    /// Since when no verdict is possible, because no attempt has had its time.
+    /// Since when no verdict is possible, because no attempt has lasted long enough.
     inconclusive: Option<Instant>,
 }
 
 impl Acknowledgements {
-    /// Keeps what is known of a connection that is about to be closed.
+    /// Stores the last acknowledgement of a connection that is about to be closed.
     pub(super) fn note(&self, host: HostId, stream: &OwnedFd) {
         let Some(ago) = acknowledged_ago(stream) else { return };
         let at = Instant::now().checked_sub(ago);
@@ -49,12 +50,12 @@ impl Acknowledgements {
         latest.at = latest.at.max(at);
     }
 
-    /// The kernel of a host has accepted a connection; it is read for as long as it is kept.
+    /// Notes that the kernel of a host has accepted a connection; it is queried while it exists.
     fn dialling(&self, host: HostId, stream: &Arc<OwnedFd>) {
         lock(&self.0).entry(host).or_default().dialling = Arc::downgrade(stream);
     }
 
-    /// Whether the lack of a connection says something: an attempt was not answered in its time.
+    /// Whether the lack of a connection is conclusive: an attempt got no response within its time.
     fn is_conclusive(&self, host: HostId) -> bool {
         let mut all = lock(&self.0);
         let latest = all.entry(host).or_default();
@@ -68,7 +69,7 @@ impl Acknowledgements {
         since.elapsed() >= INCONCLUSIVE_MAX
     }
 
-    /// How long ago a host last acknowledged something, as far as is known.
+    /// Returns how long ago a host last acknowledged data, if that is known.
     fn ago(&self, host: HostId) -> Option<Duration> {
         let (at, dialling) = {
             let all = lock(&self.0);
@@ -80,7 +81,7 @@ impl Acknowledgements {
     }
 }
 
-/// An attempt to connect to a host, as long as it lasts.
+/// An attempt to connect to a host; dropping it ends the attempt.
 pub(super) struct Attempt<'a> {
     all: &'a Acknowledgements,
     host: HostId,
@@ -101,7 +102,7 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// A connection to a host while the handshake is under way.
+/// A connection to a host during its handshake.
 pub(super) struct Dialling<'a> {
     engine: &'a Engine,
     host: HostId,
@@ -115,15 +116,16 @@ impl Drop for Dialling<'_> {
 }
 
 impl Engine {
-    /// Notes that the kernel of a host has accepted a connection. Keep what it returns until the
-    /// agent has answered, or did not.
+    /// Notes that the kernel of a host has accepted a connection.
+    ///
+    /// Keep the returned value until the agent has replied or failed to reply.
     pub(super) fn dialling(&self, host: HostId, stream: &OwnedFd) -> Option<Dialling<'_>> {
         let stream = Arc::new(stream.try_clone().ok()?);
         self.acknowledgements.dialling(host, &stream);
         Some(Dialling { engine: self, host, stream })
     }
 
-    /// Receives all that has come from a silent host, and reports what its kernel acknowledged.
+    /// Receives all pending input from a silent host, and reports what its kernel acknowledged.
     pub(super) fn probe(&self, host: HostId) {
         let link = lock(&self.shared).node.link_to(host.agent());
         let mut ago = None;
@@ -134,7 +136,7 @@ impl Engine {
         } else if lock(&self.routes).contains_key(&host)
             && !self.acknowledgements.is_conclusive(host)
         {
-            // The next look probes again.
+            // The next check probes again.
             return;
         }
         let ago = least(ago, self.acknowledgements.ago(host));
@@ -146,12 +148,13 @@ fn least(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
-/// How long ago the other side of a TCP connection last acknowledged anything; nothing when the
-/// connection is not established.
+/// Returns how long ago the peer of a TCP connection last acknowledged data.
+///
+/// Returns `None` if the connection is not established.
 pub(super) fn acknowledged_ago(stream: &OwnedFd) -> Option<Duration> {
     let mut facts = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into a value that is as long.
+    // SAFETY: the kernel writes at most `len` bytes into a value of that size.
     let got = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -164,7 +167,8 @@ pub(super) fn acknowledged_ago(stream: &OwnedFd) -> Option<Duration> {
     if got != 0 {
         return None;
     }
-    // SAFETY: it was zeroed, which is a value of it, and an older kernel writes a part.
+    // SAFETY: the value was zeroed, which is a valid value, and an older kernel writes a part of
+    // it.
     let facts = unsafe { facts.assume_init() };
     (facts.tcpi_state == ESTABLISHED)
         .then(|| Duration::from_millis(facts.tcpi_last_ack_recv.into()))
@@ -182,7 +186,7 @@ mod tests {
     fn a_kernel_acknowledges_for_a_process_that_does_not_read() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let there = listener.local_addr().expect("it is bound");
-        // Nobody accepts it, and nobody reads.
+        // Nobody accepts the connection, and nobody reads.
         let stream: OwnedFd = TcpStream::connect(there).expect("there is room").into();
         let ago = acknowledged_ago(&stream).expect("it is established");
         assert!(ago < Duration::from_secs(5), "{ago:?}");

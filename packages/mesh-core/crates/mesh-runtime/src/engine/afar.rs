@@ -1,4 +1,4 @@
-//! Links that leave the host: where other hosts are found, and how they are called.
+//! Connections to other hosts: routes, credentials, and how they are opened and accepted.
 
 use super::acknowledgement::Attempt;
 use super::channel::Channel;
@@ -14,12 +14,13 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long another host has to take a link, one attempt after the other: what is lost in a short
-/// one costs little, and a long way or a busy host makes the long ones needed.
+/// The time limits of successive attempts to connect to another host.
+///
+/// A lost packet in a short attempt costs little, and a distant or busy host needs the long ones.
 const DIAL_MAX: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(7)];
 
-/// The engine, as the gate knows it: it does not keep it alive.
+/// The weak reference of the listener to the engine, which does not keep it alive.
 struct Keeper(Weak<Engine>);
 
 impl Doorkeeper for Keeper {
@@ -33,36 +34,41 @@ impl Doorkeeper for Keeper {
 }
 
 impl Engine {
-    /// Takes links from other hosts through a gate; who asks for this worker gets an answer of
-    /// whoever takes requests from the gate.
+    /// Accepts connections from other hosts through a listener.
+    ///
+    /// Requests for this worker are left to the owner of the listener.
     pub fn admit(self: &Arc<Self>, gate: &Gate) {
         gate.admit(Arc::new(Keeper(Arc::downgrade(self))));
     }
 
-    /// What this process proves itself with to other hosts, from the next link on, unless the route
-    /// to a host has credentials of its own.
+    /// Sets the default credentials for other hosts, from the next connection on.
+    ///
+    /// Credentials of a route take precedence.
     pub fn set_trust(&self, trust: Trust) {
         *lock(&self.trust) = Some(trust);
     }
 
-    /// Says where another host listens, and which credentials it accepts if not those of
-    /// [`Engine::set_trust`]; what waits for it is sent there.
+    /// Sets the route to another host, and the credentials that it accepts.
+    ///
+    /// Without `trust` these are the credentials of [`Engine::set_trust`]. Pending frames for the
+    /// host are sent along the route.
     pub fn set_route(&self, host: HostId, route: Route, trust: Option<Trust>) {
         let is_behind_gateway = !route.gateway.is_empty();
         lock(&self.routes).insert(host, (route, trust));
         let agent = host.agent();
         self.with_node(|node| {
             node.set_behind_gateway(host, is_behind_gateway);
-            // Who wanted to call it before had no number to call: they try again now.
+            // Earlier attempts had no address: try again now.
             node.connect_failed(agent);
         });
     }
 
-    /// Tells a host that was taken for dead that nothing of it before `epoch` belongs to the job,
-    /// and waits until it says that it leaves.
+    /// Notifies a host that was declared dead, and waits until it confirms that it leaves.
+    ///
+    /// Nothing of the host before `epoch` belongs to the job any more.
     ///
     /// # Errors
-    /// When nobody is there, or none of this job, or it does not answer in time.
+    /// If the host cannot be reached, is not part of this job, or does not reply in time.
     pub fn fence(
         &self,
         host: HostId,
@@ -79,14 +85,14 @@ impl Engine {
         channel.first(&[Kind::Welcome], until).map(drop)
     }
 
-    /// The credentials of a route, or those of the process.
+    /// Returns the credentials of a route, or those of the process.
     fn trust_or(&self, of_route: Option<Trust>) -> Option<Trust> {
         of_route.or_else(|| lock(&self.trust).clone())
     }
 
-    /// Calls another host from a thread of its own, for that may take long.
+    /// Connects to another host from a dedicated thread, because that may take long.
     pub(super) fn connect_afar(&self, peer: ProcId) {
-        // Without a route it is the other side that calls, or we are told the route later.
+        // Without a route either the other side connects, or the route is set later.
         let Some((route, trust)) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
         let dial = move || {
@@ -102,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Makes a connection that another host has opened a link, beginning with what it has sent.
+    /// Adds a connection that another host has opened, starting with its first frame.
     fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
         let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
         let mut chores = Chores::default();
@@ -114,7 +120,7 @@ impl Engine {
         self.finish(chores);
     }
 
-    /// Calls a worker until it has taken a link, or refuses, or has had all the time there is.
+    /// Connects to a worker until it accepts, refuses, or all time limits have passed.
     fn call(&self, host: HostId, route: &Route, trust: &Trust) -> io::Result<Arc<Wire>> {
         let mut late = io::ErrorKind::TimedOut.into();
         for limit in DIAL_MAX {

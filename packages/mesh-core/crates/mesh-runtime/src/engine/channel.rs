@@ -1,4 +1,4 @@
-//! A connection to another host before it is a link: who is there, and one frame at a time.
+//! A connection to another host before it belongs to the engine: authentication and single frames.
 
 use super::dial::{Route, connected, resolved};
 use super::gateway;
@@ -13,50 +13,54 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The longest first frame, behind its head.
+/// Maximum length in bytes of the tail of a first frame.
 const FIRST_TAIL_MAX: usize = 16 << 10;
-/// Sealed bytes that a first frame may come in, with whatever else the other side seals.
+/// Maximum number of encrypted bytes up to the end of the first frame, including other records.
 const FIRST_SEALED_MAX: usize = 64 << 10;
 
-/// After this long without an answer from the other host's kernel a connection is broken: a new
-/// one is through sooner than this one, which waits longer and longer between its attempts.
+/// The time without an acknowledgement of the other kernel after which a connection is broken.
+///
+/// A new connection is faster than the old one, whose retransmission interval grows.
 const SILENCE_MAX_MS: u32 = 1_000;
-/// The other kernel is asked after as long without anything to answer: it may have given the
-/// connection up, and what it said of that be lost.
+/// The idle time after which keepalive probes are sent.
+///
+/// The other kernel may have dropped the connection, and its notification may be lost.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// A connection to another process, as frames.
+/// A connection to another process that carries frames.
 #[derive(Debug)]
 pub struct Channel {
     /// The connection.
     pub stream: OwnedFd,
-    /// The keys that frames are sealed with after the handshake. A channel of [`Channel::connect`]
-    /// and of a gate always has them; only one over a Unix socket of this host has none.
+    /// The keys that encrypt frames after the handshake.
+    ///
+    /// A channel of [`Channel::connect`] and of a listener always has them; only a channel over a
+    /// Unix socket of this host has none.
     pub secure: Option<SecureStream>,
 }
 
 impl Channel {
-    /// Connects to the first of `addresses` that takes it, and proves itself with `trust`.
+    /// Connects to the first of `addresses` that responds, and authenticates with `trust`.
     ///
     /// # Errors
-    /// When none answers in time; [`io::ErrorKind::PermissionDenied`] when one side does not accept
-    /// the proof of the other.
+    /// If none responds in time; [`io::ErrorKind::PermissionDenied`] if one side does not accept
+    /// the credentials of the other.
     pub fn connect(addresses: &[SocketAddr], trust: &Trust, until: Instant) -> io::Result<Self> {
         Self::proved(opened(addresses, until)?, trust, until)
     }
 
-    /// As [`Channel::connect`], the way that a route describes.
+    /// Like [`Channel::connect`], along a route.
     ///
     /// # Errors
-    /// As [`Channel::connect`], and when a name is not known or a gateway refuses.
+    /// As [`Channel::connect`], and if a name is unknown or a gateway refuses.
     pub fn by(route: &Route, trust: &Trust, until: Instant) -> io::Result<Self> {
         Self::proved(Self::reached(route, trust, until)?, trust, until)
     }
 
-    /// Connects the way that a route describes; [`Channel::proved`] goes on.
+    /// Connects along a route, without the handshake of [`Channel::proved`].
     ///
     /// # Errors
-    /// When none answers in time, a name is not known, or a gateway refuses.
+    /// If none responds in time, a name is unknown, or a gateway refuses.
     pub(super) fn reached(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
         if route.gateway.is_empty() {
             return opened(&resolved(&route.addresses)?, until);
@@ -64,7 +68,7 @@ impl Channel {
         gateway::ask(route, trust, until)
     }
 
-    /// Shakes hands with whoever is at the other end.
+    /// Performs the handshake with the peer.
     pub(super) fn proved(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
         Self::shake_hands(stream, trust, until).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
@@ -99,15 +103,15 @@ impl Channel {
         Ok(Self { stream, secure: Some(secure) })
     }
 
-    /// What the other side's certificate says that it may be; nothing over a Unix socket.
+    /// Returns the role in the certificate of the peer; `None` over a Unix socket.
     pub fn role(&self) -> Option<Role> {
         self.secure.as_ref().map(|secure| secure.peer.role())
     }
 
-    /// Goes on only with somebody of that role.
+    /// Checks the role of the peer.
     ///
     /// # Errors
-    /// When the other side is something else.
+    /// If the peer has another role.
     pub fn expect(&self, role: Role) -> io::Result<()> {
         match &self.secure {
             Some(secure) if secure.peer.role() != role => Err(io::Error::other(format!(
@@ -120,10 +124,10 @@ impl Channel {
         }
     }
 
-    /// Sends one frame, all of it.
+    /// Sends one frame completely.
     ///
     /// # Errors
-    /// When the other side does not take it in time, or is gone.
+    /// If the peer does not receive it in time, or is gone.
     pub fn send(&mut self, frame: &Frame, until: Instant) -> io::Result<()> {
         let head = frame.head.encode(frame.tail.len());
         let bytes = [&head[..], &frame.tail].concat();
@@ -139,10 +143,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for the first frame that comes, which is to be of one of the kinds.
+    /// Waits for the first frame, which must be of one of the given kinds.
     ///
     /// # Errors
-    /// When none comes in time, or something else.
+    /// If none arrives in time, or a frame of another kind arrives.
     pub fn first(&mut self, allowed: &'static [Kind], until: Instant) -> io::Result<Frame> {
         let mut first = FirstFrame::new(allowed);
         loop {
@@ -160,7 +164,7 @@ fn opened(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
     Ok(stream)
 }
 
-/// The first frame of a connection, as far as it has come.
+/// The bytes of the first frame of a connection that have arrived so far.
 #[derive(Debug)]
 pub(super) struct FirstFrame {
     allowed: &'static [Kind],
@@ -174,7 +178,7 @@ impl FirstFrame {
         Self { allowed, bytes: Vec::new(), decoded: None, sealed_len: 0 }
     }
 
-    /// Reads what has come, and takes no memory for a tail before its head is judged.
+    /// Reads the available bytes, and allocates no memory for a tail before its head is checked.
     pub(super) fn read(&mut self, channel: &mut Channel) -> io::Result<Option<Frame>> {
         loop {
             if let Some(frame) = self.judge()? {
@@ -195,7 +199,7 @@ impl FirstFrame {
         whole.saturating_sub(self.bytes.len())
     }
 
-    /// Reads no byte beyond the frame: what follows belongs to the link.
+    /// Reads no byte beyond the frame: the following bytes belong to the engine.
     fn read_plain(&mut self, stream: &OwnedFd) -> io::Result<bool> {
         let (start, missing) = (self.bytes.len(), self.missing());
         self.bytes.resize(start + missing, 0);
@@ -238,7 +242,7 @@ impl FirstFrame {
             return Ok(None);
         }
         if let Some((head, tail_len)) = self.decoded {
-            // Nobody says more before he was answered.
+            // A peer sends nothing more before it gets a reply.
             if self.bytes.len() > HEAD_LEN + tail_len {
                 return Err(io::ErrorKind::InvalidData.into());
             }
@@ -255,7 +259,7 @@ impl FirstFrame {
     }
 }
 
-/// Has the kernel find out soon that the other end of a connection is out of reach or gone.
+/// Makes the kernel detect soon that the peer of a connection is unreachable or gone.
 pub(super) fn give_up_soon(stream: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(stream, true)?;
     sockopt::set_tcp_user_timeout(stream, SILENCE_MAX_MS)?;
@@ -292,7 +296,7 @@ fn receive(stream: &OwnedFd, bytes: &mut [u8], until: Instant) -> io::Result<usi
     }
 }
 
-/// Nothing when nothing has come; 0 at the end.
+/// Receives available bytes; `None` if there are none, and 0 at the end of the stream.
 pub(super) fn try_receive(stream: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match rustix::net::recv(stream, &mut *bytes, RecvFlags::empty()) {

@@ -1,4 +1,4 @@
-//! What a step of the node asks for, and who does it once the lock is released.
+//! The effects of a step of the node, and their execution after the lock is released.
 
 use super::landings::Piece;
 use super::parker::Parker;
@@ -11,10 +11,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often idle shared memory is looked for: what was idle for all of it is given back.
+/// The interval of the sweep for idle shared memory: memory that was idle for all of it is freed.
 pub(super) const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 
-/// What is left to do once the lock is released.
+/// The work that is left after the lock is released.
 #[derive(Default)]
 pub(super) struct Chores {
     flush: Vec<(LinkId, Arc<Wire>)>,
@@ -31,7 +31,7 @@ pub(super) struct Chores {
 }
 
 impl Engine {
-    /// Does what a step of the node asked for, without the lock.
+    /// Carries out the effects of a step of the node, without the lock.
     pub(super) fn finish(&self, chores: Chores) {
         for (link, wire) in &chores.flush {
             self.flush(*link, wire);
@@ -70,7 +70,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// Turns the effects of the node into chores; frames are queued here, in the node's order.
+    /// Converts the effects of the node to chores; frames are queued here, in the node's order.
     pub(super) fn collect(&mut self, chores: &mut Chores, descriptors: &dyn Descriptors) {
         chores.has_timer |= self.node.is_untimed();
         for effect in self.node.effects() {

@@ -1,4 +1,4 @@
-//! Finding another host: what its names stand for, and the first of its addresses that answers.
+//! Connecting to another host: name resolution, and the first of its addresses that responds.
 
 use super::parker::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -10,27 +10,29 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long the addresses of a host have to answer.
+/// The time limit for the addresses of a host to respond.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// How long an address is waited for alone before the next is tried beside it, and after the last
-/// the first again: TCP asks a second time after 1 s only, and then after ever longer pauses.
+/// How long to wait for an address before the next one is tried concurrently.
+///
+/// After the last address the first one is tried again. TCP itself retransmits only after 1 s, and
+/// then at growing intervals.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// Addresses of one host that are tried.
+/// Maximum number of addresses of one host to try.
 const ADDRESSES_MAX: usize = 16;
 
-/// Where another host listens, and who knows a way there.
+/// The addresses of another host, and of a gateway to it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Route {
-    /// Each as `name:port` or `address:port`; they stand for the same worker.
+    /// Each as `name:port` or `address:port`; they all refer to the same worker.
     pub addresses: Vec<String>,
-    /// Of the worker that passes on what is sent there; none when it is reached without.
+    /// The addresses of the worker that forwards to it; empty if it is reached directly.
     pub gateway: Vec<String>,
 }
 
-/// Gives the addresses that names stand for; a name that is not known is left out.
+/// Resolves names to addresses; an unknown name is skipped.
 ///
 /// # Errors
-/// When none is known.
+/// If all names are unknown.
 pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
     let mut unknown = Vec::new();
@@ -50,14 +52,14 @@ pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-/// Connects to whichever of the addresses answers first.
+/// Connects to whichever of the addresses responds first.
 ///
-/// They are tried in their order, the next as soon as one fails or keeps us waiting, so an address
-/// that does not answer costs little where another does. Those that keep us waiting are asked anew,
-/// so that a host is found as soon as it can be reached again.
+/// They are tried in order, each one as soon as the previous one fails or does not respond for a
+/// while. An address that does not respond therefore costs little if another one does. Pending
+/// addresses are tried again, so that a host is found as soon as it can be reached again.
 ///
 /// # Errors
-/// When none answers in time: what became of each, and what to do.
+/// If none responds in time: the failure of each address, and how to fix it.
 pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd> {
     let until = until.min(Instant::now() + CONNECT_MAX);
     let mut left: VecDeque<SocketAddr> = addresses.iter().copied().take(ADDRESSES_MAX).collect();
@@ -86,7 +88,7 @@ pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd
             return Ok(stream);
         }
         if left.is_empty() {
-            // Who answers neither way may do so now.
+            // An address that has neither accepted nor refused may do so now.
             for (address, _) in &trying {
                 if !left.contains(address) {
                     left.push_back(*address);
@@ -96,7 +98,7 @@ pub fn connected(addresses: &[SocketAddr], until: Instant) -> io::Result<OwnedFd
     }
 }
 
-/// Keeps what became of an address last.
+/// Stores the last failure of an address.
 fn note(failures: &mut Vec<(SocketAddr, io::Error)>, address: SocketAddr, error: io::Error) {
     failures.retain(|(other, _)| *other != address);
     failures.push((address, error));
@@ -112,7 +114,7 @@ fn begin(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Waits until one is through, or has failed, or the time is over.
+/// Waits until one connection is established or has failed, or the time is over.
 fn answered(
     trying: &mut Vec<(SocketAddr, OwnedFd)>,
     failures: &mut Vec<(SocketAddr, io::Error)>,
@@ -132,12 +134,12 @@ fn answered(
             Err(error) => note(failures, address, error.into()),
         }
     }
-    // What was asked there before will hear the same.
+    // Other attempts to the same address would fail in the same way.
     trying.retain(|(address, _)| !failures.iter().any(|(failed, _)| failed == address));
     Ok(None)
 }
 
-/// What became of each address, as one error.
+/// Combines the failures of all addresses into one error.
 fn told(failures: &[(SocketAddr, io::Error)]) -> io::Error {
     let Some((_, last)) = failures.last() else { return io::ErrorKind::AddrNotAvailable.into() };
     let each = |(address, error): &(SocketAddr, io::Error)| {
@@ -174,7 +176,7 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// An address where nobody listens.
+    /// Returns an address without a listener.
     fn nobody() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a free port")
     }
@@ -194,7 +196,8 @@ mod tests {
         use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
         let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-        // Room for one caller only: what others ask is not answered until there is room again.
+        // The queue has room for one connection only: others get no response until there is room
+        // again.
         listen(&listener, 0).expect("it is bound");
         let there = rustix::net::getsockname(&listener).expect("it is bound");
         let there = SocketAddr::try_from(there).expect("an address");

@@ -1,10 +1,10 @@
-//! Where other hosts knock: who they are is found out here, before anything of theirs goes further.
+//! The listener for other hosts, which authenticates connections before it passes them on.
 //!
-//! A caller is a connection that has not yet sent its first frame. All of them together are served
-//! by one thread, the `porch`, and bounded in number, time and memory, so whoever can reach the
-//! port can keep that thread busy and nothing else. A first frame is a greeting, and then the
-//! connection becomes a link of the engine; or it asks the worker to serve a job, and then whoever
-//! has opened the gate decides; or it asks for a way to another host, and then it is passed on.
+//! A pending connection is one whose first frame has not arrived yet. One thread, the accept loop
+//! `porch`, serves all of them. They are bounded in number, time and memory, so a client that can
+//! reach the port can keep that thread busy and nothing else. If the first frame is a greeting, the
+//! connection becomes a connection of the engine. If it requests that the worker serves a job, the
+//! owner of the listener decides. If it requests a connection to another host, it is forwarded.
 
 mod crowd;
 mod porch;
@@ -28,30 +28,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a caller may take until its first frame is there, unless the gate says otherwise.
+/// The default time limit for the first frame of a connection.
 const KNOCK_MAX: Duration = Duration::from_secs(10);
-/// The host of the program that runs the job: its processes alone are controllers.
+/// The host of the program that runs the job: only its processes are controllers.
 const PROGRAM: HostId = HostId(0);
-/// Callers at a time, unless the gate says otherwise or there are too few descriptors.
+/// The default maximum number of pending connections, unless there are too few descriptors.
 const CALLERS_MAX: usize = 1024;
-/// Of the descriptors that the process may have, callers get one part in so many.
+/// Pending connections get one part in so many of the descriptors of the process.
 const DESCRIPTORS_SHARE: u64 = 4;
-/// How long whoever answers a caller waits for the socket.
+/// The time limit for sending a reply to a caller.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Requests to serve a job that may wait for an answer.
+/// Maximum number of requests to serve a job that wait for a reply.
 const REQUESTS_MAX: usize = 16;
 
-/// What callers may take of the process.
+/// Limits for pending connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GateLimits {
-    /// How long one may take from its connection to its whole first frame, proof and all.
+    /// The time limit from the connection to the end of the first frame, including authentication.
     pub knock_max: Duration,
-    /// How many may be there at a time; when there are more, somebody goes.
+    /// The maximum number of pending connections; if there are more, one of them is closed.
     pub callers_max: usize,
 }
 
 impl Default for GateLimits {
-    /// Ten seconds, and 1024 callers or what a quarter of the process's descriptors is enough for.
+    /// Returns ten seconds and 1024 connections, or fewer if descriptors are scarce.
+    ///
+    /// Pending connections get at most a quarter of the descriptors of the process.
     fn default() -> Self {
         let share = getrlimit(Resource::Nofile).current.map(|all| all / DESCRIPTORS_SHARE);
         let share = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(CALLERS_MAX);
@@ -59,11 +61,11 @@ impl Default for GateLimits {
     }
 }
 
-/// A connection whose first frame has come.
+/// An authenticated connection whose first frame has arrived.
 #[derive(Debug)]
 pub struct Caller {
     channel: Mutex<Channel>,
-    /// Where it comes from.
+    /// The address of the peer.
     pub address: Option<SocketAddr>,
     /// Its first frame.
     pub first: Frame,
@@ -73,37 +75,37 @@ impl Caller {
     /// Sends one frame back; the connection closes when the caller is dropped.
     ///
     /// # Errors
-    /// When the other side does not take it in time, or is gone.
+    /// If the peer does not receive it in time, or is gone.
     pub fn answer(&self, frame: &Frame) -> io::Result<()> {
         lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
     }
 
-    /// As [`Caller::answer`], without waiting: who has no room for an answer is told nothing.
+    /// Like [`Caller::answer`] without waiting: if the socket has no room, the reply is dropped.
     fn answer_nowait(&self, frame: &Frame) {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }
 
-    /// What its certificate says that it may be.
+    /// Returns the role in the certificate of the peer.
     pub fn role(&self) -> Option<Role> {
         lock(&self.channel).role()
     }
 
-    /// Whether its certificate lets it be the host that it greets as.
+    /// Whether the certificate of the peer permits the host in its greeting.
     fn is_what_it_says(&self) -> bool {
         let is_program = self.first.head.from.proc.host == PROGRAM;
         let needed = if is_program { Role::Controller } else { Role::Worker };
         self.role() == Some(needed)
     }
 
-    /// The connection.
+    /// Returns the connection and its first frame.
     pub fn into_channel(self) -> (Channel, Frame) {
         (self.channel.into_inner().unwrap_or_else(PoisonError::into_inner), self.first)
     }
 }
 
-/// What becomes of callers.
+/// The handler of greetings.
 pub trait Doorkeeper: Send + Sync {
-    /// A process of the job greets; its connection is a link from now on.
+    /// Handles a greeting of a process of the job, and takes over its connection.
     fn greeted(&self, caller: Caller);
 }
 
@@ -111,11 +113,11 @@ pub trait Doorkeeper: Send + Sync {
 struct Inside {
     keeper: Option<Arc<dyn Doorkeeper>>,
     requests: VecDeque<Caller>,
-    /// What those are told who ask for a worker that is taken.
+    /// The reply to later requests for a worker that is in use.
     refusal: Option<Frame>,
 }
 
-/// A listening socket and the callers at it.
+/// A listening socket and its pending connections.
 pub struct Gate {
     inside: Mutex<Inside>,
     has_request: Condvar,
@@ -125,15 +127,15 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Serves a listening socket from a thread of its own; callers prove themselves to `trust`.
+    /// Serves a listening socket from a dedicated thread; peers authenticate with `trust`.
     ///
     /// # Errors
-    /// When the machine has no descriptors or threads left.
+    /// If the machine has no descriptors or threads left.
     pub fn open(listener: OwnedFd, trust: Trust) -> io::Result<Arc<Self>> {
         Self::open_with(listener, trust, GateLimits::default())
     }
 
-    /// As [`Gate::open`], with other limits.
+    /// Like [`Gate::open`], with other limits.
     ///
     /// # Errors
     /// As [`Gate::open`].
@@ -154,13 +156,16 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Lets greetings through from now on; before, who greets hears that nobody is there. Requests
-    /// wait for [`Gate::next_request`] as before.
+    /// Passes greetings to `keeper` from now on.
+    ///
+    /// Earlier greetings get the reply that the process is gone.
+    ///
+    /// Requests continue to wait for [`Gate::next_request`].
     pub fn admit(&self, keeper: Arc<dyn Doorkeeper>) {
         lock(&self.inside).keeper = Some(keeper);
     }
 
-    /// Answers those with `refusal` who ask for this worker, from now on.
+    /// Replies with `refusal` to waiting and later requests for this worker.
     pub fn refuse(&self, refusal: Frame) {
         let mut inside = lock(&self.inside);
         for late in inside.requests.drain(..) {
@@ -169,7 +174,7 @@ impl Gate {
         inside.refusal = Some(refusal);
     }
 
-    /// Waits for somebody who asks for this worker.
+    /// Waits for the next request for this worker.
     pub fn next_request(&self, limit: Duration) -> Option<Caller> {
         let inside = lock(&self.inside);
         let waited = self.has_request.wait_timeout_while(inside, limit, |inside| {
@@ -212,10 +217,10 @@ impl Gate {
     }
 }
 
-/// Asks the worker at the end of a route to serve a job, and waits for what it says.
+/// Requests that the worker at the end of a route serves a job, and waits for its reply.
 ///
 /// # Errors
-/// When nobody answers there in time, or what answers is no worker, or none of this job.
+/// If no reply arrives in time, or the peer is not a worker of this job.
 pub fn ask(route: &Route, trust: &Trust, request: &Frame, limit: Duration) -> io::Result<Frame> {
     let until = Instant::now() + limit;
     let mut channel = Channel::by(route, trust, until)?;

@@ -1,8 +1,8 @@
-//! A gateway: passes bytes on between a caller and a host that the caller cannot reach itself.
+//! The gateway: forwards bytes between a client and a host that the client cannot reach directly.
 //!
-//! Who asks has proved itself to this worker's gate. What it sends from then on is meant for the
-//! other host, to which it proves itself anew: the gateway sees how much goes to whom and when, and
-//! has no key to what it is.
+//! The client has authenticated at this worker's listener. Everything that it sends from then on is
+//! for the other host, with which it performs another handshake: the gateway learns the peers,
+//! amounts and times of the traffic, but has no key to its content.
 
 use super::channel::{Channel, give_up_soon};
 use super::dial::{Route, connected, resolved};
@@ -21,40 +21,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Set in the flags of a request that is to be passed on to another host.
+/// Flag of a request that has to be forwarded to another host.
 pub(super) const THROUGH: u8 = 2;
-/// Set in the flags of an answer that is a refusal.
+/// Flag of a reply that is a refusal.
 pub(super) const REFUSED: u8 = 1;
 
-/// Connections that one worker passes on at a time; each has a thread.
+/// Connections that one worker forwards at a time; each has a thread.
 const RELAYS_MAX: usize = 1024;
-/// How long the other host has to take the connection.
+/// The time limit for the other host to accept the connection.
 const REACH_MAX: Duration = Duration::from_secs(5);
-/// Bytes that are read before they are passed on, in each direction.
+/// Size in bytes of the buffer of each direction.
 const BUFFER_LEN: usize = 256 << 10;
-/// Reads and writes of one direction before the other has its turn.
+/// Reads and writes of one direction before the other direction gets its turn.
 const STEPS_MAX: usize = 16;
-/// A look at both connections after this long, should nothing happen on them.
+/// The interval at which both connections are checked if no event occurs.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What a worker passes on.
+/// The forwarded connections of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Relays(Arc<AtomicUsize>);
 
 impl Relays {
-    /// Passes a caller on to where it wants to go, from a thread of its own.
+    /// Forwards a caller to its target, from a dedicated thread.
     pub(super) fn begin(&self, caller: Caller) {
         if self.0.fetch_add(1, Ordering::SeqCst) >= RELAYS_MAX {
             self.0.fetch_sub(1, Ordering::SeqCst);
             let text =
                 format!("it passes on {RELAYS_MAX} connections already: use another gateway");
-            // Who does not listen for the answer is told nothing.
+            // A caller that does not receive the reply is not notified.
             let _ = caller.answer(&answer(REFUSED, text));
             return;
         }
         let running = Running(Arc::clone(&self.0));
         let thread = std::thread::Builder::new().name("mesh-relay".into()).stack_size(256 << 10);
-        // Where there is no thread left the caller is dropped, and tries again.
+        // If no thread is available the caller is dropped, and tries again.
         let _ = thread.spawn(move || {
             let _running = running;
             serve(caller);
@@ -62,7 +62,7 @@ impl Relays {
     }
 }
 
-/// Counts one connection, as long as it is there.
+/// Counts one connection while it exists.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
@@ -79,7 +79,7 @@ fn serve(caller: Caller) {
     };
     if let (Ok(target), Ok(())) = (target, said) {
         let (channel, _) = caller.into_channel();
-        // An end is an end, whatever its reason: both sides notice.
+        // The reason for an end does not matter: both sides notice it.
         let _ = pass_on(&channel.stream, &target);
     }
 }
@@ -97,10 +97,10 @@ fn answer(flags: u8, text: String) -> Frame {
     Frame { head, tail: text.into() }
 }
 
-/// Asks the gateway of a route for a connection to where the route leads.
+/// Requests a connection to the target of a route from its gateway.
 ///
 /// # Errors
-/// When the gateway cannot be reached or refuses, or the host behind it cannot be reached.
+/// If the gateway cannot be reached or refuses, or the host behind it cannot be reached.
 pub(super) fn ask(route: &Route, trust: &Trust, until: Instant) -> io::Result<OwnedFd> {
     let gateway = route.gateway.join(", ");
     let failed = |error: io::Error| {
@@ -121,16 +121,16 @@ pub(super) fn ask(route: &Route, trust: &Trust, until: Instant) -> io::Result<Ow
     Ok(channel.stream)
 }
 
-/// One direction: what was read and not yet written.
+/// One direction: the bytes that were read and not yet written.
 struct Flow<'a> {
     from: &'a OwnedFd,
     to: &'a OwnedFd,
     buffer: Box<[u8]>,
-    /// What of the buffer waits.
+    /// The range of the buffer that waits to be written.
     waiting: std::ops::Range<usize>,
     /// Nothing more will be read.
     is_read: bool,
-    /// Nothing more will be written, and the other side knows it.
+    /// Nothing more will be written, and the other side is notified.
     is_over: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Flow<'a> {
         Self { from, to, buffer, waiting: 0..0, is_read: false, is_over: false }
     }
 
-    /// Moves what can be moved now.
+    /// Moves as many bytes as possible now.
     fn advance(&mut self) -> io::Result<()> {
         for _ in 0..STEPS_MAX {
             if self.is_over {
@@ -149,7 +149,7 @@ impl<'a> Flow<'a> {
             if self.waiting.is_empty() {
                 if self.is_read {
                     self.is_over = true;
-                    // The other direction may still have something to say.
+                    // The other direction may still have bytes to send.
                     let _ = rustix::net::shutdown(self.to, Shutdown::Write);
                     break;
                 }
@@ -173,7 +173,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// What must happen before it can go on.
+    /// Returns the event that this direction waits for.
     fn wants(&self) -> Option<PollFd<'a>> {
         match (self.is_over, self.waiting.is_empty()) {
             (true, _) => None,
@@ -183,7 +183,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Passes bytes on, in both directions, until both have ended or one is broken.
+/// Forwards bytes in both directions until both have ended or one is broken.
 fn pass_on(one: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
     for stream in [one, other] {
         rustix::io::ioctl_fionbio(stream, true)?;

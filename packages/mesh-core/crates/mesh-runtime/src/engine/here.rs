@@ -1,4 +1,4 @@
-//! Links within the host: where its processes find each other.
+//! Connections within the host: the listener of a process and its address.
 
 use super::Engine;
 use super::poller::LISTENER;
@@ -8,13 +8,14 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 impl Engine {
-    /// Lets processes of this host call from now on; its directory has to be there.
+    /// Starts to accept connections from processes of this host; the directory must exist.
     ///
     /// # Errors
-    /// When the directory cannot be used, or this process listens already.
+    /// If the directory cannot be used, or this process already listens.
     pub fn listen(&self) -> io::Result<()> {
         let path = socket_path(&self.dir, self.me);
-        // A process that was killed leaves its socket behind; we take its slot once it is dead.
+        // A process that was killed leaves its socket file; this process gets the slot after its
+        // death.
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -29,7 +30,7 @@ impl Engine {
     }
 }
 
-/// Where a process of this host listens.
+/// Returns the path at which a process of this host listens.
 pub(super) fn socket_path(dir: &Path, proc: ProcId) -> PathBuf {
     dir.join(format!("{}.sock", proc.slot))
 }

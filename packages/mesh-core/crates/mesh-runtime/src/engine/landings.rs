@@ -1,4 +1,4 @@
-//! Messages from other hosts that are written to shared memory as their pieces come.
+//! Direct receive: messages from other hosts that are written to shared memory as pieces arrive.
 
 use super::Engine;
 use super::wire::lock;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of a message, which takes `len` of them in all.
+/// Some bytes of a message that has `len` bytes in total.
 pub(super) struct Piece {
     pub(super) id: BulkId,
     pub(super) len: usize,
@@ -17,21 +17,21 @@ pub(super) struct Piece {
     pub(super) bytes: Bytes,
 }
 
-/// Messages that are not whole yet.
+/// Messages that are not complete yet.
 #[derive(Default)]
 pub(super) struct Landings(Mutex<FastMap<BulkId, Arc<Landing>>>);
 
 impl Landings {
-    /// No more of it will come.
+    /// Drops a message whose remaining pieces will never arrive.
     pub(super) fn forsake(&self, id: BulkId) {
-        // Dropped without the lock: its memory goes back to the pool.
+        // Drop it without the lock: its memory returns to the pool.
         let landing = lock(&self.0).remove(&id);
         drop(landing);
     }
 }
 
 impl Engine {
-    /// Writes a piece to where its message is; with the last one the readers get it.
+    /// Writes a piece to its message; hands the message to its readers if it is complete.
     pub(super) fn land(&self, piece: Piece) {
         let Piece { id, len, at, bytes } = piece;
         let landing = match lock(&self.landings.0).entry(id) {

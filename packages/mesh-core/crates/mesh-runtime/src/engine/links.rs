@@ -1,4 +1,4 @@
-//! Sockets as links of the node: opened, read, written to, closed.
+//! The sockets of the node: how they are opened, read, written and closed.
 
 use super::here::socket_path;
 use super::parker::Parker;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Reads one link; returns whether threads other than `me` were woken.
+    /// Reads one connection; returns whether threads other than `me` were woken.
     pub(super) fn read_link(&self, link: LinkId, me: Option<&Arc<Parker>>) -> bool {
         let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return false };
         let mut woke_others = false;
@@ -58,9 +58,9 @@ impl Engine {
         self.with_node(|node| node.link_down(link));
     }
 
-    /// Takes a wire out of both epoll sets; the socket closes with its last user.
+    /// Removes a socket from both epoll sets; it is closed with its last reference.
     pub(super) fn unwatch(&self, wire: &Wire) {
-        // Either may have been removed by another thread that saw the same end.
+        // Another thread that noticed the same end may have removed either.
         let _ = epoll::delete(&self.lead.epoll, wire.stream());
         if let Some(watch) = wire.unblock() {
             let _ = epoll::delete(&self.io.epoll, &watch);
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Makes a wire known to the node and to both sleepers, the leader first.
+    /// Registers a socket with the node and both epoll sets, the leader's first.
     pub(super) fn add_wire(
         &self,
         wire: Arc<Wire>,
@@ -142,7 +142,7 @@ impl Engine {
         self.check_descriptors(self.io.bell.try_ring().err());
     }
 
-    /// Reports that this process is cut off when an error says that its own descriptors are closed.
+    /// Reports that this process is cut off if an error shows that its own descriptors are closed.
     pub(super) fn check_descriptors(&self, error: Option<Errno>) {
         let is_closed = matches!(error, Some(Errno::BADF | Errno::INVAL));
         if is_closed && !self.is_closed.load(Ordering::SeqCst) {
@@ -153,15 +153,16 @@ impl Engine {
     pub(super) fn writable(&self, link: LinkId) {
         let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return };
         if let Some(watch) = wire.unblock() {
-            // It is there: this event came from it.
+            // It is registered: this event came from it.
             let _ = epoll::delete(&self.io.epoll, &watch);
         }
         self.flush(link, &wire);
     }
 }
 
-/// Whether nobody listens at a socket any more. Any other error may pass: this process may have run
-/// out of descriptors, say.
+/// Whether an error proves that a socket has no listener any more.
+///
+/// Any other error may be temporary, such as a lack of descriptors in this process.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }

@@ -1,7 +1,7 @@
-//! Where one thread sleeps, and how any other wakes it.
+//! The primitive on which one thread sleeps, and by which other threads wake it.
 //!
-//! A thread sleeps either on a futex or, when it leads, in `epoll_wait` on the links themselves;
-//! who wakes it need not know which.
+//! A thread sleeps either on a futex or, as the leader, in `epoll_wait` on the connections. A
+//! thread that wakes it need not know which.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,19 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Awake, nothing to report.
+/// Awake, without a notification.
 const AWAKE: u32 = 0;
-/// Woken: the next sleep returns at once.
+/// Notified: the next sleep returns immediately.
 const NOTIFIED: u32 = 1;
 /// Asleep on the futex.
 const PARKED: u32 = 2;
 /// Asleep in `epoll_wait` as the leader.
 const LEADING: u32 = 3;
 
-/// Why a sleep ended.
+/// The reason why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// Someone called [`Parker::unpark`].
+    /// Another thread called [`Parker::unpark`].
     Notified,
     /// The time is over.
     TimedOut,
@@ -34,18 +34,18 @@ pub enum Wake {
     HandedOver,
 }
 
-/// The bed of one thread.
+/// The sleep state of one thread.
 #[derive(Debug)]
 pub struct Parker {
     state: AtomicU32,
-    /// Wakes whoever leads; the same for all parkers of an engine.
+    /// Wakes the leader; shared by all parkers of an engine.
     lead_bell: Arc<Bell>,
-    /// Signals are for the first thread of a process.
+    /// Only the first thread of a process handles signals.
     takes_signals: bool,
 }
 
 impl Parker {
-    /// A parker for the calling thread.
+    /// Creates a parker for the calling thread.
     pub fn new(lead_bell: Arc<Bell>) -> Self {
         let takes_signals = rustix::thread::gettid() == rustix::process::getpid();
         Self { state: AtomicU32::new(AWAKE), lead_bell, takes_signals }
@@ -56,11 +56,11 @@ impl Parker {
         self.takes_signals
     }
 
-    /// Wakes the thread now, or as soon as it wants to sleep.
+    /// Wakes the thread now, or when it next sleeps.
     pub fn unpark(&self) {
         match self.state.swap(NOTIFIED, Ordering::SeqCst) {
             PARKED => {
-                // Failing means that nobody sleeps there any more.
+                // A failure means that the thread no longer sleeps.
                 let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
             }
             LEADING => self.lead_bell.ring(),
@@ -81,17 +81,19 @@ impl Parker {
         match slept {
             Err(Errno::INTR) => Wake::Interrupted,
             Err(Errno::TIMEDOUT) => Wake::TimedOut,
-            // Spurious: the caller looks again.
+            // This may be spurious: the caller checks again.
             _ => Wake::Notified,
         }
     }
 
-    /// Marks the thread as the leader about to sleep; false when it was woken already.
+    /// Marks the thread as the leader that is about to sleep.
+    ///
+    /// Returns `false` if the thread was notified already.
     pub(super) fn lead(&self) -> bool {
         self.lie_down(LEADING)
     }
 
-    /// Marks the thread as awake; true when someone woke it.
+    /// Marks the thread as awake; returns `true` if it was notified.
     pub(super) fn get_up(&self) -> bool {
         self.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
     }
@@ -105,38 +107,38 @@ impl Parker {
     }
 }
 
-/// A descriptor that becomes readable when rung.
+/// A waker: an eventfd that becomes readable by [`Bell::ring`].
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// A silent bell.
+    /// Creates a waker whose descriptor is not readable.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes the descriptor readable.
     pub fn ring(&self) {
-        // Whoever has to know uses `try_ring`.
+        // Callers that need the error use `try_ring`.
         let _ = self.try_ring();
     }
 
-    /// As [`Bell::ring`].
+    /// Like [`Bell::ring`], but reports errors.
     ///
     /// # Errors
-    /// When the descriptor is no bell any more, because other code has closed it.
+    /// If the descriptor is no longer an eventfd, because other code has closed it.
     pub fn try_ring(&self) -> Result<(), Errno> {
         match rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
-            // A counter that is full is readable all the same.
+            // A counter at its maximum is readable, too.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes the descriptor silent again.
+    /// Makes the descriptor unreadable again.
     pub fn silence(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -148,7 +150,7 @@ impl AsFd for Bell {
     }
 }
 
-/// The kernel's form of a duration.
+/// Converts a duration to the kernel's format.
 pub(super) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! What a thread sleeps on that reads links.
+//! The epoll set on which a thread that reads connections sleeps.
 
 use super::parker::{Bell, timespec};
 use rustix::event::epoll;
@@ -9,16 +9,16 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Token of a bell in an epoll set.
+/// Token of the waker in an epoll set.
 pub(super) const BELL: u64 = u64::MAX;
 /// Token of the listener.
 pub(super) const LISTENER: u64 = u64::MAX - 1;
-/// Set in the token of a wire that waits to be writable.
+/// Flag of the token of a socket that waits to be writable.
 pub(super) const WRITABLE: u64 = 1 << 62;
-/// Events taken from the kernel at once.
+/// Maximum number of events per system call.
 const EVENTS_MAX: usize = 64;
 
-/// The sleepers' side of a set of links.
+/// An epoll set and its waker.
 pub(super) struct Poller {
     pub(super) epoll: OwnedFd,
     pub(super) bell: Arc<Bell>,
@@ -37,7 +37,7 @@ impl Poller {
         Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), flags)?)
     }
 
-    /// Sleeps until something happens; returns the tokens.
+    /// Sleeps until an event arrives; returns the tokens.
     pub(super) fn sleep(&self, left: Option<Duration>, tokens: &mut Vec<u64>) -> Result<(), Errno> {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         let left = left.map(timespec);

@@ -1,4 +1,4 @@
-//! Waking an event loop: ports that became ready, behind one descriptor.
+//! Wake-up of an event loop: ports that became ready, behind one descriptor.
 
 use super::parker::Bell;
 use super::wire::lock;
@@ -7,24 +7,24 @@ use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::sync::Mutex;
 
-/// Ports that became ready since the loop last looked.
+/// Ports that became ready since the loop last checked.
 #[derive(Debug)]
 pub struct ReadyQueue {
-    /// At most one entry for each thing that came in, which the mailboxes bound.
+    /// At most one entry for each arrival, which the mailboxes bound.
     ports: Mutex<Vec<PortId>>,
     bell: Bell,
 }
 
 impl ReadyQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
         Ok(Self { ports: Mutex::default(), bell: Bell::new()? })
     }
 
-    /// Adds a port; wakes the loop when the queue was empty.
+    /// Adds a port; wakes the loop if the queue was empty.
     pub fn push(&self, port: PortId) {
         let is_first = {
             let mut ports = lock(&self.ports);
@@ -39,7 +39,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Takes all ports; the descriptor is silent until the next one.
+    /// Takes all ports; the descriptor becomes readable again with the next one.
     pub fn take(&self) -> Vec<PortId> {
         self.bell.silence();
         std::mem::take(&mut lock(&self.ports))

@@ -1,7 +1,8 @@
-//! Connections of this host that have not said yet who they are.
+//! Connections within this host whose peer is not identified yet.
 //!
-//! Callers from other hosts are kept at the gate until they have; a process of this host says it
-//! with its first bytes, so one that does not is stuck or none of ours.
+//! Connections from other hosts stay in [`super::gate`] until they are authenticated. A process of
+//! this host identifies itself with its first bytes, so a connection without a greeting is stuck or
+//! foreign.
 
 use super::wire::{Wire, lock};
 use super::{Engine, Shared};
@@ -10,11 +11,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a process may take until its hello is there, unless the engine is told otherwise.
+/// The default time limit for the hello of a process.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
-/// Links in the order in which they were opened, with when; those that have greeted since are in it
-/// until their time is over.
+/// Connections in the order in which they were accepted, with their times.
+///
+/// Those that have sent a greeting stay listed until their time limit has passed.
 pub(super) struct Strangers {
     links: VecDeque<(Instant, LinkId)>,
     hello_max: Duration,
@@ -27,14 +29,14 @@ impl Default for Strangers {
 }
 
 impl Strangers {
-    /// When the next one will have taken too long.
+    /// Returns when the time limit of the next connection passes.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.links.front().map(|(since, _)| *since + self.hello_max)
     }
 }
 
 impl Engine {
-    /// Says how long a process of this host may take until its hello is there.
+    /// Sets the time limit for the hello of a process of this host.
     pub fn set_hello_max(&self, limit: Duration) {
         lock(&self.shared).strangers.hello_max = limit;
         self.io.bell.ring();
@@ -62,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Closes the links of those who have not said in time who they are.
+    /// Closes connections that have not sent a greeting in time.
     pub(super) fn see_off_strangers(&self, now: Instant) {
         let mut late = Vec::new();
         {
@@ -79,7 +81,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// The wire of a link whose other end nobody knows.
+    /// Returns the socket of a connection whose peer is not identified.
     fn stranger(&self, link: LinkId) -> Option<Arc<Wire>> {
         if self.node.peer_of(link).is_some() {
             return None;

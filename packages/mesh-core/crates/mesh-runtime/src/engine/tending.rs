@@ -1,5 +1,4 @@
-//! The IO thread: it reads links that nobody leads, writes to those that were full, and lets time
-//! pass.
+//! The IO thread: serves connections without a leader, flushes full sockets, and runs timers.
 
 use super::Engine;
 use super::chores::SWEEP_PERIOD;
@@ -10,8 +9,9 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long the IO thread leaves the links to a thread that has just led them: it will most likely
-/// wait again at once, and then reads what came meanwhile without any hand-over.
+/// How long the IO thread leaves the connections to a thread that was the leader until just now.
+///
+/// That thread will probably wait again soon, and then reads the new frames without a handover.
 const HEAD_START: Duration = Duration::from_micros(500);
 
 impl Engine {
@@ -20,7 +20,7 @@ impl Engine {
         while !self.is_closed.load(Ordering::SeqCst) {
             let left = self.run_timers();
             tokens.clear();
-            // An interrupted sleep is a short one.
+            // An interrupted sleep counts as a short one.
             let slept = self.io.sleep(left, &mut tokens);
             self.check_descriptors(slept.err());
             if self.is_led_now() && tokens.iter().any(|token| *token < WRITABLE) {
@@ -44,7 +44,7 @@ impl Engine {
         }
     }
 
-    /// Whether a thread leads the links, or did a moment ago.
+    /// Whether a thread leads, or did until just now.
     fn is_led_now(&self) -> bool {
         let since = self.micros().saturating_sub(self.led_until_us.load(Ordering::Relaxed));
         self.is_led.load(Ordering::SeqCst) || Duration::from_micros(since) < HEAD_START
@@ -54,7 +54,7 @@ impl Engine {
         u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Lets time pass; returns how long the IO thread may sleep.
+    /// Runs due timers; returns how long the IO thread may sleep.
     fn run_timers(&self) -> Option<Duration> {
         let now = Instant::now();
         self.with_node(|node| node.advance(now - self.epoch));

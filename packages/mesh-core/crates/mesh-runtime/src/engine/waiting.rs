@@ -1,4 +1,4 @@
-//! Threads and event loops that wait for what comes in, and read the links meanwhile.
+//! Threads and event loops that wait for arrivals, and read the connections while they wait.
 
 use super::parker::{Parker, Wake};
 use super::poller::BELL;
@@ -15,23 +15,24 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the first thread sleeps before it looks for signals again: one may slip in between the
-/// last look and the sleep.
+/// How long the first thread sleeps before it checks for signals again.
+///
+/// A signal may arrive between the last check and the sleep.
 const SIGNAL_SLICE: Duration = Duration::from_millis(200);
 
-/// Who is woken when something comes in on a port.
+/// The thread or event loop to wake when something arrives at a port.
 #[derive(Clone, Debug)]
 pub enum Waiter {
     /// A sleeping thread.
     Thread(Arc<Parker>),
-    /// An event loop, as long as there is one.
+    /// An event loop, as long as it exists.
     Loop(Weak<ReadyQueue>),
-    /// Several of them: all are woken, and who finds nothing sleeps on.
+    /// Several of them: all are woken, and those that find nothing continue to sleep.
     Many(Vec<Waiter>),
 }
 
 impl Engine {
-    /// Wakes `waiter` whenever something comes in on `port`, beginning now.
+    /// Wakes `waiter` whenever something arrives at `port`, starting with existing arrivals.
     pub fn set_waiter(&self, port: PortId, waiter: Waiter) {
         let is_ready = {
             let mut shared = lock(&self.shared);
@@ -43,17 +44,18 @@ impl Engine {
         }
     }
 
-    /// Wakes nobody for `port` any more.
+    /// Removes the waiters of `port`.
     pub fn clear_waiter(&self, port: PortId) {
         lock(&self.shared).waiters.remove(&port);
     }
 
     /// Waits for messages and takes up to `max` of them.
     ///
-    /// Returns `Ok(false)` when the time is over or a signal came: the caller looks and comes back.
+    /// Returns `Ok(false)` if the time is over or a signal arrived: the caller handles it and calls
+    /// again.
     ///
     /// # Errors
-    /// The reason when the port takes no more messages.
+    /// The reason if the port accepts no more messages.
     pub fn receive(
         &self,
         port: PortId,
@@ -82,9 +84,9 @@ impl Engine {
         }
     }
 
-    /// Waits for the answers of a call: all of them, or any when it is a stream.
+    /// Waits for the replies of a call: all of them, or any if it is a stream.
     ///
-    /// Returns nothing when the time is over or a signal came; the call goes on.
+    /// Returns `None` if the time is over or a signal arrived; the call continues.
     pub fn wait_answers(
         &self,
         reply: PortId,
@@ -110,11 +112,11 @@ impl Engine {
         }
     }
 
-    /// Waits until something has come in on a port, without taking it.
+    /// Waits until something has arrived at a port, without taking it.
     ///
-    /// What has come in since [`Engine::set_waiter`] with this thread counts, even if another one
-    /// has taken it already. May return early: the time may be over, a signal may have come. The
-    /// caller looks and calls again.
+    /// Arrivals since [`Engine::set_waiter`] with this thread count, even if another thread has
+    /// already taken them. This may return early, for example at the end of the time or after a
+    /// signal. The caller checks and calls again.
     pub fn wait_ready(&self, port: PortId, parker: &Arc<Parker>, until: Option<Instant>) {
         {
             let mut shared = lock(&self.shared);
@@ -126,7 +128,7 @@ impl Engine {
         self.sleep(parker, until);
     }
 
-    /// Moves the answers that have come into `out`; nobody is woken any more once all have.
+    /// Moves the replies that have arrived into `out`; removes the waiters of a complete call.
     pub fn take_answers(&self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
         let mut shared = lock(&self.shared);
         let progress = shared.node.take_answers(reply, out);
@@ -136,7 +138,7 @@ impl Engine {
         progress
     }
 
-    /// Waits no longer for the answers of a call, if any are missing.
+    /// Stops waiting for the missing replies of a call.
     pub fn forget(&self, reply: PortId) {
         if self.is_forsaken() {
             return;
@@ -154,7 +156,9 @@ impl Engine {
         self.finish(chores);
     }
 
-    /// Sleeps until a receiver may have room again; `false` when the time is over or a signal came.
+    /// Sleeps until a receiver may have room again.
+    ///
+    /// Returns `false` if the time is over or a signal arrived.
     pub fn wait_credit(
         &self,
         parker: &Arc<Parker>,
@@ -171,7 +175,7 @@ impl Engine {
         !matches!(self.sleep(parker, until), Wake::TimedOut | Wake::Interrupted)
     }
 
-    /// Sleeps until woken, reading the links meanwhile if nobody else does.
+    /// Sleeps until woken, and reads the connections while it waits if no other thread does.
     fn sleep(&self, parker: &Arc<Parker>, until: Option<Instant>) -> Wake {
         let slice = if parker.takes_signals() {
             let slice = Instant::now() + SIGNAL_SLICE;
@@ -228,7 +232,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// Adds someone to be woken for a port, beside those who are already.
+    /// Adds a waiter for a port to the existing ones.
     fn add_waiter(&mut self, port: PortId, waiter: Waiter) {
         match self.waiters.entry(port) {
             Entry::Vacant(entry) => {
@@ -263,7 +267,7 @@ impl Waiter {
 
     fn is_gone(&self) -> bool {
         match self {
-            // A thread keeps its parker as long as it lives.
+            // A live thread holds a reference to its parker.
             Self::Thread(parker) => Arc::strong_count(parker) == 1,
             Self::Loop(queue) => queue.strong_count() == 0,
             Self::Many(_) => false,

@@ -1,4 +1,4 @@
-//! One socket: frames in, frames out.
+//! One socket that sends and receives frames.
 
 use super::channel::{Channel, give_up_soon, try_receive};
 use crate::segment::{Filled, Landing};
@@ -18,65 +18,69 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Frames that one system call writes at most.
+/// Maximum number of frames written by one system call.
 const BATCH_FRAMES_MAX: usize = 32;
-/// Descriptors that one read takes at most; a frame carries one.
+/// Maximum number of descriptors received by one system call; a frame carries one.
 const FDS_MAX: usize = 32;
 
-/// Shared segments, as far as links carry them.
+/// The shared segments of this process, as used by its connections.
 pub trait Descriptors: Send + Sync {
-    /// The descriptor of one of our segments.
+    /// Returns the descriptor of one of our segments.
     fn get(&self, segment: u32) -> Option<Arc<OwnedFd>>;
-    /// A peer has passed the descriptor of one of its segments.
+    /// Notes that a peer has sent the descriptor of one of its segments.
     fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd);
-    /// A message that came in hands back one use of one of our segments: this process reads it
-    /// until it is released in our own name. Called with the engine's lock held.
+    /// Notes that an arriving message hands back a generation of one of our segments.
+    ///
+    /// This process reads it until it is released in our own name. Called with the engine's lock
+    /// held.
     fn held(&self, segment: u32, generation: u32);
-    /// A process no longer reads one use of one of our segments.
+    /// Notes that a process no longer reads a generation of one of our segments.
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
-    /// A peer is dead.
+    /// Notes that a peer is dead.
     fn buried(&self, proc: ProcId);
-    /// Makes room for `len` bytes of a message to processes of this host that comes in pieces.
+    /// Creates room for `len` bytes of a message to processes of this host that arrives in pieces.
     fn land(&self, len: usize) -> Landing {
         Landing::plain(len)
     }
-    /// One of our segments has a message for others; whether they are to get its descriptor, even
-    /// if they have had that of one with this number before.
+    /// Notes that one of our segments has a message for other processes.
+    ///
+    /// Returns whether they need its descriptor, even if they already have one for a segment with
+    /// this number.
     fn filled(&self, filled: &Filled) -> bool;
-    /// Gives back memory that was not used for a while; `false` when there is nothing left to give.
+    /// Frees memory that was not used for a while; returns `false` if nothing is left to free.
     fn sweep(&self) -> bool;
 }
 
-/// How far writing has come.
+/// The result of writing to a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
     /// Nothing is left.
     All,
     /// The socket is full: call again when it is writable.
     Blocked,
-    /// Another thread is writing and takes care of the rest.
+    /// Another thread is writing and handles the rest.
     Elsewhere,
     /// The peer is gone.
     Broken,
 }
 
-/// What one read of a socket has brought.
+/// The result of one read from a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Came {
-    /// Nothing: there was nothing to read.
+    /// Nothing was available.
     Nothing,
-    /// All that there was.
+    /// All available bytes were read.
     Rest,
-    /// Something, and there may be more.
+    /// Bytes were read, and more may be available.
     Full,
 }
 
-/// Where a socket leads.
+/// The destination of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// To a process of this host; descriptors can be passed.
+    /// A process of this host; descriptors can be passed.
     Here,
-    /// To another host.
+    /// Another host.
     Afar,
 }
 
@@ -94,12 +98,12 @@ pub struct Wire {
 #[derive(Debug, Default)]
 struct Writing {
     batch: VecDeque<Frame>,
-    /// Seals what leaves the machine.
+    /// Encrypts frames that leave the machine.
     sealer: Option<Sealer>,
-    /// Bytes of the first frame that have gone.
+    /// Number of bytes of the first frame that were written.
     offset: usize,
     is_blocked: bool,
-    /// A copy of the socket's descriptor, registered until the socket is writable.
+    /// A duplicate of the socket's descriptor, registered until the socket is writable.
     watch: Option<OwnedFd>,
 }
 
@@ -114,7 +118,7 @@ impl Wire {
     /// Takes over a socket that is connected to a process of this host.
     ///
     /// # Errors
-    /// When the socket cannot be made non-blocking.
+    /// If the socket cannot be made non-blocking.
     pub fn here(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (queue, writing, reading) = Default::default();
@@ -124,7 +128,7 @@ impl Wire {
     /// Takes over a connection to another host.
     ///
     /// # Errors
-    /// When the socket does not take the options of a link.
+    /// If the socket does not accept the options of a connection.
     pub fn afar(channel: Channel) -> io::Result<Self> {
         let stream = channel.stream;
         rustix::io::ioctl_fionbio(&stream, true)?;
@@ -138,49 +142,50 @@ impl Wire {
         Ok(Self { stream, reach: Reach::Afar, queue: Mutex::default(), writing, reading })
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn stream(&self) -> &OwnedFd {
         &self.stream
     }
 
-    /// Where it leads.
+    /// Returns the destination of the socket.
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Ends the connection, for both directions.
+    /// Closes the connection in both directions.
     pub fn shut(&self) {
-        // It may have ended by itself.
+        // The connection may have ended by itself.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
     }
 
-    /// Adds a frame; [`Wire::flush`] sends it.
+    /// Queues a frame; [`Wire::flush`] sends it.
     pub fn push(&self, frame: Frame) {
         lock(&self.queue).push_back(frame);
     }
 
-    /// Whether all that was pushed has gone to the socket.
+    /// Whether all queued frames were written to the socket.
     pub fn is_drained(&self) -> bool {
         let writing = lock(&self.writing);
         writing.batch.is_empty() && lock(&self.queue).is_empty()
     }
 
-    /// Keeps the descriptor under which an epoll set watches for room in the socket.
+    /// Stores the descriptor under which an epoll set watches for room in the socket.
     ///
-    /// A second descriptor is needed because one that is registered exclusively cannot change what
-    /// it waits for.
+    /// A second descriptor is needed because an exclusive registration cannot be modified.
     pub fn set_watch(&self, watch: OwnedFd) {
         lock(&self.writing).watch = Some(watch);
     }
 
-    /// The socket is writable again; returns the descriptor to take out of the epoll set.
+    /// Notes that the socket is writable again.
+    ///
+    /// Returns the descriptor to remove from the epoll set.
     pub fn unblock(&self) -> Option<OwnedFd> {
         let mut writing = lock(&self.writing);
         writing.is_blocked = false;
         writing.watch.take()
     }
 
-    /// Writes what is queued, as far as the socket takes it.
+    /// Writes queued frames as far as the socket accepts them.
     pub fn flush(&self, descriptors: &dyn Descriptors) -> Written {
         loop {
             let Ok(mut writing) = self.writing.try_lock() else { return Written::Elsewhere };
@@ -190,7 +195,7 @@ impl Wire {
             let written = self.write_all(&mut writing, descriptors);
             writing.is_blocked = written == Written::Blocked;
             drop(writing);
-            // Someone may have queued after the last look and found the lock taken.
+            // Another thread may have queued a frame after the last check and found the lock taken.
             if written != Written::All || lock(&self.queue).is_empty() {
                 return written;
             }
@@ -222,9 +227,9 @@ impl Wire {
     fn write_some(&self, writing: &Writing, descriptors: &dyn Descriptors) -> Result<usize, Errno> {
         let is_segment = |frame: &Frame| frame.head.kind == Kind::Segment;
         let first = &writing.batch[0];
-        // A descriptor rides on the first byte of its frame, so that frame starts the write. Each
-        // announcement has one, or the receiver would take the next one for it: where the segment
-        // is gone it is the socket, which no receiver takes for a segment.
+        // A descriptor is sent with the first byte of its frame, so that frame starts the write.
+        // Each announcement needs one, or the receiver would assign the next descriptor to it. If
+        // the segment is gone, the socket itself is sent, which no receiver accepts as a segment.
         let is_announced = is_segment(first) && writing.offset == 0;
         let passed = is_announced.then(|| descriptors.get(first.head.rank));
         let rest = writing.batch.iter().skip(1).take_while(|frame| !is_segment(frame));
@@ -246,7 +251,7 @@ impl Wire {
         sendmsg(&self.stream, slices, &mut control, SendFlags::NOSIGNAL)
     }
 
-    /// Seals what is queued and sends it; returns how many plain bytes were taken.
+    /// Encrypts queued frames and sends them; returns the number of plaintext bytes consumed.
     fn write_sealed(&self, writing: &mut Writing) -> Result<usize, Errno> {
         let Writing { batch, sealer: Some(sealer), offset, .. } = writing else { return Ok(0) };
         let frames: Vec<&Frame> = batch.iter().take(BATCH_FRAMES_MAX).collect();
@@ -259,7 +264,7 @@ impl Wire {
             match send(&self.stream, sealer.pending(), SendFlags::NOSIGNAL) {
                 Ok(sent) => sealer.sent(sent),
                 Err(Errno::INTR) => {}
-                // What was taken is on its way: the next call goes on with what is sealed.
+                // The consumed bytes are encrypted: the next call sends the rest.
                 Err(Errno::AGAIN) if taken > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -267,10 +272,12 @@ impl Wire {
         Ok(taken)
     }
 
-    /// Reads all that has come, and passes it on in pieces while no other thread can read.
+    /// Reads everything that has arrived, and passes it on in pieces.
+    ///
+    /// No other thread can read in the meantime.
     ///
     /// # Errors
-    /// When the link is at its end: closed, broken, or not speaking the protocol.
+    /// If the connection has ended: closed, broken, or in violation of the protocol.
     pub fn read(
         &self,
         descriptors: &dyn Descriptors,
@@ -303,12 +310,12 @@ impl Wire {
         }
     }
 
-    /// As `read_some`, of what is sealed.
+    /// Like `read_some`, for an encrypted connection.
     fn read_sealed(&self, reading: &mut Reading, frames: &mut Vec<Frame>) -> io::Result<Came> {
         let Reading { decoder, opener: Some(opener), .. } = reading else {
             return Ok(Came::Nothing);
         };
-        // What came with the handshake, or does not fit the decoder, is there already.
+        // Bytes that came with the handshake, or did not fit into the decoder, are already here.
         while let Some(plain) = opener.open().map_err(io::Error::other)? {
             decoder.feed(plain, |frame| frames.push(frame)).map_err(io::Error::other)?;
         }
@@ -332,8 +339,9 @@ impl Wire {
         let spare_len = spare.len();
         let flags = RecvFlags::CMSG_CLOEXEC;
         let got = match recvmsg(&self.stream, &mut [IoSliceMut::new(spare)], &mut control, flags) {
-            // The descriptor of a segment is lost, for want of descriptors here. On the next link
-            // the peer announces the segment again, with all that came behind it.
+            // The descriptor of a segment is lost, because this process has no descriptors left. On
+            // the next connection the peer announces the segment again and retransmits everything
+            // after it.
             Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => return Err(Errno::MFILE.into()),
             Ok(got) => got.bytes,
             Err(Errno::AGAIN) => return Ok(Came::Nothing),
@@ -351,7 +359,7 @@ impl Wire {
                 has_descriptors = true;
             }
         }
-        // A short read means that the socket is empty, unless a descriptor cut it.
+        // A short read means that the socket is empty, unless a descriptor has cut it short.
         Ok(if got == spare_len || has_descriptors { Came::Full } else { Came::Rest })
     }
 }
@@ -388,7 +396,7 @@ impl Writing {
     }
 }
 
-/// Locks; a thread that panicked while holding it left it as consistent as any other moment.
+/// Locks a mutex and ignores poisoning: a thread that panicked left the data consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,23 +1,23 @@
-//! The numbers that stand for endpoints in the records of a process.
+//! Endpoint numbers in the records of a process.
 
 use std::collections::HashMap;
 
-/// How many endpoints have a number; those that come later have none.
+/// Maximum number of endpoints with a number; later endpoints have none.
 pub const NAMES_MAX: usize = 4096;
-/// How long the name of an endpoint with a number may be, in bytes.
+/// Maximum length in bytes of the name of an endpoint with a number.
 pub const NAME_LEN_MAX: usize = 255;
 
-/// Names of endpoints in the order of their numbers, which begin with 1.
+/// Names of endpoints in the order of their numbers, which start with 1.
 #[derive(Debug, Default)]
 pub(super) struct Endpoints {
     names: Vec<Box<[u8]>>,
     numbers: HashMap<Box<[u8]>, u16>,
-    /// The number that was asked for last: often the next one too.
+    /// The number of the last lookup, which is often that of the next one, too.
     last: u16,
 }
 
 impl Endpoints {
-    /// The number of a name; 0 for none, and for what gets none.
+    /// Returns the number of a name; 0 for an empty name, and for names without a number.
     pub(super) fn number(&mut self, name: &[u8]) -> u16 {
         if let Some(last) = usize::from(self.last).checked_sub(1)
             && *self.names[last] == *name
@@ -37,7 +37,7 @@ impl Endpoints {
         number
     }
 
-    /// Gives a name the next number.
+    /// Assigns the next number to a name.
     pub(super) fn append(&mut self, name: &[u8]) {
         self.names.push(name.into());
         if let Ok(number) = u16::try_from(self.names.len()) {
@@ -45,12 +45,12 @@ impl Endpoints {
         }
     }
 
-    /// How many have a number.
+    /// Returns how many names have a number.
     pub(super) fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// The names behind the first `known`.
+    /// Returns the names after the first `known`.
     pub(super) fn names(&self, known: usize) -> impl Iterator<Item = &[u8]> {
         self.names.iter().skip(known).map(|name| &**name)
     }

@@ -1,8 +1,8 @@
 //! Message events in files, written as they happen.
 //!
-//! Whoever keeps a log hands over files that have room, and hears which of them were begun and
-//! which are full. A file is whole up to the count that it begins with, whenever the process is
-//! killed. What happens while there is no file with room waits in memory.
+//! The owner of a log provides files with free space, and is notified which of them were started
+//! and which are full. A file is valid up to the count in its header, whenever the process is
+//! killed. Events that happen while no file has free space wait in memory.
 
 use super::RECORD_LEN;
 use crate::segment::pages::{Pages, Sharing};
@@ -12,28 +12,29 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
-/// Bytes of a file before its first record; `docs/protocol/events.md` says what is in them.
+/// Length in bytes of a file header; `docs/protocol/events.md` specifies its fields.
 pub const HEADER_LEN: usize = 64;
 
 const COUNT_AT: usize = 16;
 const ENDPOINTS_AT: usize = 24;
 const WAITING_AT: usize = 32;
 
-/// What the file of a log is called.
+/// The names of a log file.
 #[derive(Clone, Debug)]
 pub struct LogNames {
-    /// Its path until it has a record.
+    /// Its path until it contains a record.
     pub coming: PathBuf,
-    /// What its path begins with from then on; the time of the first record follows, in
-    /// microseconds since the epoch.
+    /// The prefix of its path from then on.
+    ///
+    /// The time of the first record follows, in microseconds since the epoch.
     pub prefix: String,
-    /// What its path ends with.
+    /// The suffix of its path.
     pub suffix: String,
-    /// What to add to the time of a record to get nanoseconds since the epoch.
+    /// Offset from the time of a record to nanoseconds since the epoch.
     pub time_base_ns: i64,
 }
 
-/// A file with room for records.
+/// A file with space for records.
 #[derive(Debug)]
 pub struct LogFile {
     pages: Pages,
@@ -44,20 +45,20 @@ pub struct LogFile {
 impl LogFile {
     /// Maps a file of `len` bytes, of which the first [`HEADER_LEN`] are its header.
     ///
-    /// All of them must have pages, and must not be taken away before the file is given back.
+    /// All of its blocks must be allocated, and must not be released before the file is returned.
     pub fn open(file: BorrowedFd<'_>, len: usize, names: LogNames) -> io::Result<Self> {
         let count_max = len.saturating_sub(HEADER_LEN) / RECORD_LEN;
         if count_max == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room for a record"));
         }
         let pages = Pages::map(file, len, Sharing::Shared)?;
-        // So that nobody who sends a message waits for a page.
+        // This avoids a page fault in a thread that sends a message.
         pages.own(&(0..len))?;
         Ok(Self { pages, count_max, names })
     }
 }
 
-/// A file that has records.
+/// A file with records.
 #[derive(Debug)]
 pub struct Written {
     file: LogFile,
@@ -66,42 +67,42 @@ pub struct Written {
 }
 
 impl Written {
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
 
-    /// How much of it was written, in bytes.
+    /// Returns the number of bytes that were written.
     pub fn len(&self) -> usize {
         HEADER_LEN + self.count * RECORD_LEN
     }
 
-    /// Whether nothing was.
+    /// Whether no record was written.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// What has become of a log since somebody has last looked.
+/// Changes to a log since the last query, and its current state.
 #[derive(Debug, Default)]
 pub struct LogState {
-    /// Files that were begun, in this order.
+    /// Files that were started, in this order.
     pub begun: Vec<PathBuf>,
-    /// Files that nothing more comes into.
+    /// Files that receive no more records.
     pub ended: Vec<Written>,
-    /// How many files were not begun yet.
+    /// Number of files that were not started yet.
     pub ready: usize,
-    /// How much of the file that is written to is used, in bytes; 0 for none.
+    /// Bytes used in the current file; 0 without one.
     pub used: usize,
-    /// How long that file is, in bytes.
+    /// Length in bytes of the current file.
     pub room: usize,
-    /// How many events wait for a file.
+    /// Number of events that wait for a file.
     pub waiting: usize,
-    /// How many were dropped, because there was neither a file nor room to wait.
+    /// Number of events that were dropped because neither a file nor the queue had space.
     pub dropped: u64,
 }
 
-/// Events on their way into files.
+/// The writer of one log.
 #[derive(Debug)]
 pub struct EventLog {
     number: u32,
@@ -116,7 +117,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A log without a file.
+    /// Creates a log without a file.
     pub(super) fn new(number: u32, waiting_max: usize) -> Self {
         Self {
             number,
@@ -131,12 +132,12 @@ impl EventLog {
         }
     }
 
-    /// Which of the logs it is.
+    /// Returns the number of this log.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Adds a file, and fills it with what has waited for one.
+    /// Adds a file, and fills it with the events that have waited for one.
     pub fn extend(&mut self, file: LogFile) {
         self.ready.push_back(file);
         while let Some(record) = self.waiting.pop_front() {
@@ -148,12 +149,14 @@ impl EventLog {
         self.tell_waiting();
     }
 
-    /// Ends the file that is written to, so that the next event begins another one.
+    /// Ends the current file, so that the next event starts another one.
     pub fn turn(&mut self) {
         self.ended.extend(self.current.take());
     }
 
-    /// Says what has become of it. The files that it gives are best dropped where nobody waits.
+    /// Returns the changes since the last call, and the current state.
+    ///
+    /// The caller should drop the returned files where no thread waits for it.
     pub fn take_state(&mut self) -> LogState {
         let current = self.current.as_ref();
         LogState {
@@ -167,7 +170,9 @@ impl EventLog {
         }
     }
 
-    /// Writes an event; when there is no file, at the cost of the oldest one that waits for one.
+    /// Writes an event.
+    ///
+    /// Without a file, the event is queued, and a full queue drops its oldest event.
     pub(super) fn write(&mut self, record: &[u8; RECORD_LEN]) {
         if self.waiting.is_empty() && self.put(record) {
             return;
@@ -182,7 +187,7 @@ impl EventLog {
         }
     }
 
-    /// Says in the file how many endpoints there are: whoever reads it has to know their names.
+    /// Publishes the number of endpoints in the file: readers have to know their names.
     pub(super) fn note_endpoints(&mut self, count: usize) {
         self.endpoint_count = count;
         if let Some(current) = &self.current {
@@ -209,20 +214,20 @@ impl EventLog {
         true
     }
 
-    /// Gives a file the name that readers look for.
+    /// Renames a file to the name that readers look for.
     fn begin(&mut self, file: LogFile, record: &[u8; RECORD_LEN]) -> Written {
         let (at, _) = record.split_first_chunk::<8>().expect("a record begins with its time");
         let at_ns = i128::from(u64::from_le_bytes(*at)) + i128::from(file.names.time_base_ns);
         let LogNames { coming, prefix, suffix, .. } = &file.names;
         let path = PathBuf::from(format!("{prefix}{}{suffix}", at_ns.max(0) / 1000));
         file.pages.publish(ENDPOINTS_AT, self.endpoint_count as u64);
-        // It fails when the folder is gone: then nobody wants to read it.
+        // This fails if the directory is gone; then no reader exists either.
         let _ = fs::rename(coming, &path);
         self.begun.push(path.clone());
         Written { file, path, count: 0 }
     }
 
-    /// Says in the file that there is more, which is not in a file yet.
+    /// Publishes in the file the number of events that are not in a file yet.
     fn tell_waiting(&self) {
         if let Some(current) = &self.current {
             current.file.pages.publish(WAITING_AT, self.waiting.len() as u64);

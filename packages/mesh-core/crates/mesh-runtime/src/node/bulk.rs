@@ -1,9 +1,10 @@
-//! Long frames between hosts travel in pieces, so that short ones behind them do not wait.
+//! Long frames between hosts are sent in pieces, so that short frames do not wait for them.
 //!
-//! Pieces are frames of the session like others, but only some are on the way at once: the rest
-//! follows as they are acknowledged, and everything else goes in between. The receiver puts them
-//! together; what the same sender has sent to the same receiver meanwhile waits behind, for order
-//! is kept between two actors and nobody else.
+//! Pieces are frames of the session like others, but only some are in flight at any time: the rest
+//! follows as they are acknowledged, and other frames are sent in between. The receiver reassembles
+//! them. Later frames from the same sender to the same receiver wait until the long frame is
+//! complete. Other frames do not wait, because order is only guaranteed between a sender and a
+//! receiver.
 
 use super::Node;
 use super::landing::Ashore;
@@ -14,33 +15,33 @@ use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::collections::VecDeque;
 
-/// Bytes of a piece, and of the longest frame that goes whole.
+/// Length in bytes of a piece, and of the longest frame that is sent whole.
 pub(super) const PIECE_LEN: usize = 256 << 10;
-/// Bytes that are on the way to a host at once.
+/// Bytes in flight to a host at any time.
 const WINDOW: usize = 2 << 20;
-/// Flag of the first piece: it holds the head of the frame and what precedes the message.
+/// Flag of the first piece: it contains the head of the frame and everything before the message.
 const FIRST: u8 = 1;
-/// To how many hosts a host passes a piece on: one, so that each byte leaves each host once.
+/// Number of hosts to which a host forwards a piece: one, so that each byte leaves each host once.
 const FANOUT: u16 = 1;
-/// Long frames of one peer that may be on their way at once.
+/// Long frames of one peer that may be in flight at once.
 const ASSEMBLIES_MAX: usize = 1024;
 
-/// Long frames on their way out and in.
+/// Outgoing and incoming long frames.
 #[derive(Debug, Default)]
 pub(super) struct Bulks {
-    /// What comes for processes of this host is kept in shared memory.
+    /// Parts that arrive for processes of this host are kept in shared memory.
     pub(super) lands: bool,
     next_id: u32,
     sending: VecDeque<Bulk>,
-    /// By the agent that sends, and its number there.
+    /// By the sending agent and its number for the frame.
     assemblies: FastMap<BulkId, Assembly>,
-    /// What waits behind long frames, by the agent that has sent it and its line.
+    /// Frames that wait behind long frames, by the agent that sent them and their line.
     lines: FastMap<(ProcId, Line), VecDeque<Waiting>>,
 }
 
-/// A long frame that comes in: the agent that sends it, and its number there.
+/// An incoming long frame: the agent that sends it, and its number there.
 pub type BulkId = (ProcId, u32);
-/// Between whom order is kept: the sender, and the port it sends to.
+/// The unit within which order is preserved: the sender, and the port to which it sends.
 type Line = (ProcId, PortId);
 
 #[derive(Debug)]
@@ -50,15 +51,15 @@ struct Bulk {
     rest: Bytes,
 }
 
-/// A long frame of which pieces are missing.
+/// A long frame that is not complete yet.
 #[derive(Debug)]
 pub(super) struct Assembly {
     pub(super) head: Head,
-    /// What has come, as far as it is kept here.
+    /// The bytes that have arrived and are stored here.
     pub(super) tail: BytesMut,
-    /// Bytes of `tail` that stand in front of the message.
+    /// Number of bytes of `tail` that precede the message.
     pub(super) start_len: usize,
-    /// Bytes of the whole tail.
+    /// Length in bytes of the whole tail.
     pub(super) len: usize,
     /// The part of the message that is kept in shared memory.
     pub(super) ashore: Option<Ashore>,
@@ -67,7 +68,7 @@ pub(super) struct Assembly {
 
 #[derive(Debug)]
 enum Waiting {
-    /// A frame of which pieces are missing.
+    /// A frame that is not complete yet.
     Long(u32),
     Whole(Frame),
 }
@@ -77,12 +78,14 @@ impl Bulks {
         !self.sending.is_empty()
     }
 
-    /// A long frame that comes in.
+    /// Returns an incoming long frame.
     pub(super) fn assembly(&mut self, id: BulkId) -> Option<&mut Assembly> {
         self.assemblies.get_mut(&id)
     }
 
-    /// Forgets a host that is dead; gives those of its frames that were coming to shared memory.
+    /// Forgets a dead host.
+    ///
+    /// Returns those of its frames that were being received into shared memory.
     pub(super) fn bury(&mut self, agent: ProcId) -> Vec<BulkId> {
         for bulk in &mut self.sending {
             bulk.hosts.retain(|host| *host != agent.host);
@@ -95,8 +98,9 @@ impl Bulks {
 }
 
 impl Node {
-    /// Sends a frame to the agents of some hosts, in pieces if it is long. The tail is `start` and
-    /// then `rest`; `head.to` is filled in when there are several hosts.
+    /// Sends a frame to the agents of some hosts, in pieces if it is long.
+    ///
+    /// The tail is `start` followed by `rest`. `head.to` is filled in if there are several hosts.
     pub(super) fn spread(&mut self, hosts: &[HostId], head: Head, start: Bytes, rest: Bytes) {
         let len = start.len() + rest.len();
         if len <= PIECE_LEN {
@@ -152,7 +156,7 @@ impl Node {
         peer.is_some_and(|peer| peer.session.unacked_bytes() >= WINDOW)
     }
 
-    /// Lets the hosts go on by themselves that do not get on, so that the others need not wait.
+    /// Separates hosts that do not make progress, so that the others need not wait for them.
     fn split_off(&mut self, bulk: &mut Bulk) {
         if bulk.hosts.len() < 2 {
             return;
@@ -169,7 +173,7 @@ impl Node {
         }
     }
 
-    /// A frame of the session with another host, in its turn.
+    /// Handles a frame of the session with another host, in sequence.
     pub(super) fn arrive(&mut self, from: ProcId, frame: Frame) {
         if frame.head.kind == Kind::Piece {
             return self.receive_piece(from, frame);
@@ -188,7 +192,7 @@ impl Node {
         let sender = head.from.proc;
         match head.kind {
             Kind::Cast => (sender, Order::port_of(tail).unwrap_or_default()),
-            // What a process has answered before it died comes before its death.
+            // The replies that a process sent before it died precede its death.
             Kind::Died => {
                 let lines = self.bulks.lines.keys();
                 let its = lines.filter(|(agent, line)| *agent == from && line.0 == sender);
@@ -205,7 +209,7 @@ impl Node {
         }
         let Some(assembly) = self.bulks.assemblies.get_mut(&key) else { return };
         if assembly.come() + frame.tail.len() > assembly.len {
-            // The peer does not keep to what it has announced.
+            // The peer violates the length that it has announced.
             return;
         }
         if self.bulks.lands && assembly.tail.len() == assembly.start_len {
@@ -215,7 +219,7 @@ impl Node {
             return self.land(key, &frame.tail);
         }
         if assembly.tail.capacity() < assembly.len {
-            // Taken only now that the peer does send: pages that are not written cost nothing.
+            // Allocate only when the peer really sends: pages that are not written cost nothing.
             assembly.tail.reserve(assembly.len - assembly.tail.len());
         }
         assembly.tail.extend_from_slice(&frame.tail);
@@ -243,7 +247,7 @@ impl Node {
         self.bulks.lines.entry((key.0, line)).or_default().push_back(Waiting::Long(key.1));
     }
 
-    /// All of a frame is there: what waits behind it may go on.
+    /// Completes a long frame and dispatches it together with the frames that waited for it.
     pub(super) fn assembled(&mut self, id: BulkId) {
         let Some(whole) = self.bulks.assemblies.remove(&id) else { return };
         let line = (id.0, whole.line);
@@ -269,7 +273,7 @@ impl Node {
 }
 
 impl Assembly {
-    /// Bytes of the tail that have come.
+    /// Returns the number of bytes of the tail that have arrived.
     fn come(&self) -> usize {
         self.tail.len() + self.ashore.as_ref().map_or(0, Ashore::come)
     }

@@ -1,4 +1,4 @@
-//! Calls, one-way messages and answers.
+//! Calls, one-way messages and replies.
 
 use super::bulk::PIECE_LEN;
 use super::{Effect, Node, Port};
@@ -12,10 +12,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest message that is cast: what stands in front of it has to fit in the frame too.
+/// The longest message that is cast: the cast header before it has to fit in the frame, too.
 const CAST_LEN_MAX: usize = TAIL_LEN_MAX - (16 << 20);
 
-/// One receiver of a call: where it is and which rank it has in the region called.
+/// One receiver of a call: its process and its rank in the region that was called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The process.
@@ -33,64 +33,64 @@ pub struct CallSpec {
     pub targets: Arc<[Target]>,
     /// The port, the same in each process.
     pub port: PortId,
-    /// Bytes of meta at the start of `tail`.
+    /// Length in bytes of the meta at the start of `tail`.
     pub meta_len: u16,
-    /// Part descriptors behind the meta.
+    /// Number of part descriptors after the meta.
     pub part_count: u8,
     /// Meta, descriptors, body.
     pub tail: Bytes,
     /// How many messages this process may have outstanding at each receiver.
     pub window: u32,
-    /// How long to wait for the answers.
+    /// How long to wait for the replies.
     pub timeout: Option<Duration>,
 }
 
-/// Why a message was not sent. Nothing of it was.
+/// The reason why a message was not sent. No part of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// A receiver has `window` messages of ours outstanding: wait for [`Effect::Credited`].
     Full(Target),
-    /// Too many bytes wait for the process: wait for [`Effect::Credited`].
+    /// Too many bytes are queued for the process: wait for [`Effect::Credited`].
     Backlog(ProcId),
 }
 
-/// What one receiver answered.
+/// The reply of one receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The rank that answers.
+    /// The rank that replied.
     pub rank: u32,
-    /// 0 for a value, else a code of [`crate::fault`].
+    /// 0 for a value, otherwise a code of [`crate::fault`].
     pub code: u8,
-    /// The frame: its body is the value or the detail. Made up here for a death or a deadline.
+    /// The frame: its body is the value or the detail. Created locally for a death or a deadline.
     pub frame: Frame,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// More answers will come.
+    /// More replies will arrive.
     Waiting,
-    /// No more answers will come.
+    /// No more replies will arrive.
     Complete,
 }
 
-/// The answers of a call.
+/// The replies of a call.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     port: PortId,
     targets: Arc<[Target]>,
-    /// Answers to come.
+    /// Number of replies that are still to arrive.
     missing: usize,
-    /// Which targets have answered; only kept when there are several.
+    /// Which targets have replied; only maintained if there are several.
     has_answered: Vec<bool>,
     answers: Vec<Answer>,
-    /// Wake the consumer at each answer, not only at the end.
+    /// Wake the consumer at each reply, not only at the end.
     is_stream: bool,
-    /// Nobody will take the answers.
+    /// Nobody will take the replies.
     is_forgotten: bool,
     /// How long its caller wanted to wait.
     timeout: Option<Duration>,
-    /// What its events say of it; nothing when they were not recorded as it was sent.
+    /// The subject of its events; empty if events were not recorded when the call was sent.
     subject: Subject,
 }
 
@@ -99,7 +99,7 @@ impl PendingCall {
         self.missing == 0 || (self.is_stream && !self.answers.is_empty())
     }
 
-    /// Answers that nobody has taken.
+    /// Returns the replies that were not taken yet.
     pub(super) fn answers(&self) -> &[Answer] {
         &self.answers
     }
@@ -108,14 +108,14 @@ impl PendingCall {
         self.targets.len()
     }
 
-    /// The process of a rank.
+    /// Returns the process of a rank.
     pub(super) fn proc_of(&self, rank: u32) -> Option<ProcId> {
         let guess = self.targets.get(rank as usize).filter(|target| target.rank == rank);
         let found = guess.or_else(|| self.targets.iter().find(|target| target.rank == rank));
         found.map(|target| target.proc)
     }
 
-    /// The index of an answering target that has not answered yet.
+    /// Returns the index of the target with this process and rank if it has not replied yet.
     fn open_target(&self, proc: ProcId, rank: u32) -> Option<usize> {
         let guess = rank as usize;
         let is_match = |target: &Target| target.rank == rank && target.proc == proc;
@@ -145,7 +145,7 @@ impl PendingCall {
 }
 
 impl Node {
-    /// Sends a message to every target and opens a port for the answers.
+    /// Sends a message to every target and opens a port for the replies.
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
@@ -173,7 +173,7 @@ impl Node {
         Ok(reply)
     }
 
-    /// Sends a message to every target; nobody answers.
+    /// Sends a message to every target without replies.
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
@@ -184,7 +184,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a message whose answers go to a channel of this process.
+    /// Sends a message whose replies go to a channel of this process.
     ///
     /// # Errors
     /// [`SendError`]; then nothing was sent.
@@ -195,12 +195,12 @@ impl Node {
         Ok(())
     }
 
-    /// Answers a message that was taken out of a mailbox. Code 0 is a value.
+    /// Replies to a message that was taken out of a mailbox. Code 0 is a value.
     pub fn answer(&mut self, request: &Head, code: u8, meta: (u16, u8), tail: Bytes) {
         self.answer_about(request, Subject::default(), code, meta, tail);
     }
 
-    /// As [`Node::answer`]; the event of it says what the message was for.
+    /// Like [`Node::answer`]; the event of the reply contains the subject of the message.
     pub fn answer_message(&mut self, message: &Frame, code: u8, meta: (u16, u8), tail: Bytes) {
         let subject = self.events.subject(&message.head, message.meta());
         self.answer_about(&message.head, subject, code, meta, tail);
@@ -229,14 +229,14 @@ impl Node {
         self.dispatch(Frame { head, tail });
     }
 
-    /// Asks to be woken at each answer of a call.
+    /// Requests a wake-up at each reply of a call.
     pub fn set_stream(&mut self, reply: PortId) {
         if let Some(Port::Call(call)) = self.ports.get_mut(&reply) {
             call.is_stream = true;
         }
     }
 
-    /// Moves the answers that have come into `out`; forgets the call when it is complete.
+    /// Moves the replies that have arrived into `out`; forgets the call if it is complete.
     pub fn take_answers(&mut self, reply: PortId, out: &mut Vec<Answer>) -> Progress {
         let Some(Port::Call(call)) = self.ports.get_mut(&reply) else {
             return Progress::Complete;
@@ -249,7 +249,7 @@ impl Node {
         Progress::Complete
     }
 
-    /// Lets a call run without anyone to take its answers.
+    /// Lets a call run although nobody will take its replies.
     pub fn forget(&mut self, reply: PortId) {
         match self.ports.get_mut(&reply) {
             Some(Port::Call(call)) if call.missing > 0 => call.is_forgotten = true,
@@ -258,8 +258,9 @@ impl Node {
         }
     }
 
-    /// Whether somebody holds a call that has been failed with exactly this detail, and has not
-    /// looked yet.
+    /// Whether a call has failed with exactly this detail and waits for its caller.
+    ///
+    /// The call must not be forgotten, and its replies must not be taken yet.
     pub fn holds_fault(&self, detail: &[u8]) -> bool {
         let is_it = |answer: &Answer| answer.code != 0 && answer.frame.tail == detail;
         self.ports.values().any(|port| match port {
@@ -268,8 +269,10 @@ impl Node {
         })
     }
 
-    /// Gives up a call: receivers are told, answers that still come are dropped, who waits is
-    /// woken. `false` when the answers were taken already.
+    /// Cancels a call.
+    ///
+    /// Receivers are notified, later replies are dropped, and waiters are woken. Returns `false` if
+    /// the replies were taken already.
     pub fn cancel(&mut self, reply: PortId) -> bool {
         let Some(Port::Call(call)) = self.ports.remove(&reply) else { return false };
         self.cancel_targets(reply, &call);
@@ -278,7 +281,7 @@ impl Node {
         true
     }
 
-    /// Calls that wait for an answer of `proc`, with the port called: who waits for whom.
+    /// Returns the calls that wait for a reply, with the receiver of each: the wait-for graph.
     pub fn waits(&self) -> impl Iterator<Item = (PortId, Address)> + '_ {
         self.ports.iter().flat_map(|(reply, port)| {
             let call = match port {
@@ -292,8 +295,9 @@ impl Node {
         })
     }
 
-    /// Fails every open target of a call with [`fault::DEADLINE`] and tells the receivers. The
-    /// detail is the timeout in seconds, as a little-endian double.
+    /// Fails every open target of a call with [`fault::DEADLINE`] and notifies the receivers.
+    ///
+    /// The detail is the timeout in seconds, as a little-endian double.
     pub(super) fn expire(&mut self, reply: PortId) {
         let Some(Port::Call(call)) = self.ports.remove(&reply) else { return };
         self.cancel_targets(reply, &call);
@@ -303,12 +307,12 @@ impl Node {
         self.fail_open_targets(reply, |_| true, fault::DEADLINE, &detail);
     }
 
-    /// Fails what is missing of one call, because this process is leaving the job.
+    /// Fails the missing replies of one call, because this process is leaving the job.
     pub(super) fn fail_calls_on(&mut self, reply: PortId, closed: &Closed) {
         self.fail_open_targets(reply, |_| true, closed.code, &closed.detail);
     }
 
-    /// Fails what `proc` has not answered, in every call of this process.
+    /// Fails everything that `proc` has not replied to, in all calls of this process.
     pub(super) fn fail_calls_to(&mut self, proc: ProcId, code: u8, detail: &Bytes) {
         let is_hit = |port: &Port| match port {
             Port::Call(call) => call.targets.iter().any(|target| target.proc == proc),
@@ -372,7 +376,7 @@ impl Node {
                 }
                 is_ready
             }
-            // Answers to a channel: the sender named one with `send_from`.
+            // This is a reply to a channel, which the sender named with `send_from`.
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => true,
                 Err((frame, _)) => {
@@ -394,7 +398,7 @@ impl Node {
         self.admit(spec).is_ok()
     }
 
-    /// As [`Node::admit`]; asks for the ack that makes room when bytes are in the way.
+    /// Like [`Node::admit`]; requests the ack that makes room if bytes are the obstacle.
     fn admit_or_ask(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         let admitted = self.admit(spec);
         if let Err(SendError::Backlog(proc)) = admitted {
@@ -403,14 +407,14 @@ impl Node {
         admitted
     }
 
-    /// Checks that every target has room, so that a message reaches all or none.
+    /// Checks that every target has room, so that a message reaches all targets or none.
     fn admit(&self, spec: &CallSpec) -> Result<(), SendError> {
         for target in spec.targets.iter() {
             let peer = self.peers.get(&target.proc);
             if peer.is_some_and(|peer| peer.outstanding(spec.port) >= spec.window) {
                 return Err(SendError::Full(*target));
             }
-            // What waits for a process of another host waits in the session with an agent.
+            // Frames for a process of another host wait in the session with an agent.
             let hop = self.next_hop(target.proc);
             let hop = if hop == target.proc { peer } else { self.peers.get(&hop) };
             if hop.is_some_and(|hop| hop.unacked_bytes() > self.config.backlog_bytes_max) {
@@ -420,7 +424,7 @@ impl Node {
         Ok(())
     }
 
-    /// What the events of a message will say of it.
+    /// Returns the subject of the events of a message.
     fn subject_of(&mut self, spec: &CallSpec) -> Subject {
         if !self.events.is_on() {
             return Subject::default();
@@ -437,8 +441,9 @@ impl Node {
         for target in spec.targets.iter() {
             let is_cast = is_cast && target.proc.host != self.config.me.host;
             if !is_cast && target.proc.host != self.config.me.host {
-                // No link of ours breaks when it dies: its host has to tell. Asked before the
-                // message goes the same way, so that no death in between is missed.
+                // No connection of ours breaks when the process dies, so its host has to report the
+                // death. The request precedes the message on the same way, so that no death in
+                // between is missed.
                 self.watch(target.proc);
             }
             let to = Address { proc: target.proc, port: spec.port };
@@ -455,7 +460,7 @@ impl Node {
                 peer.debit(spec.port);
             }
             if is_cast {
-                // A cast asks for word of the death of those that it is for.
+                // A cast implies a request to report the deaths of its receivers.
                 peer.is_watched |= is_agent;
                 afar.push(*target);
             } else {
@@ -467,7 +472,7 @@ impl Node {
         }
     }
 
-    /// Whether several frames would take the same way, or one that is long would go to many.
+    /// Whether several frames would take the same way, or one long frame would go to several hosts.
     fn is_cast(&self, spec: &CallSpec) -> bool {
         let here = self.config.me.host;
         let mut afar = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);
@@ -499,7 +504,7 @@ impl Node {
         }
     }
 
-    /// Whether anything that was sent to `proc` is neither answered nor known to have arrived.
+    /// Whether anything that was sent to `proc` has neither a reply nor is known to have arrived.
     pub(super) fn has_pending(&self, proc: ProcId) -> bool {
         self.peers.get(&proc).is_some_and(|peer| peer.has_outstanding())
             || self.waits().any(|(_, receiver)| receiver.proc == proc)

@@ -1,8 +1,8 @@
-//! Casts: one frame for all ranks of a host, and one answer of them all.
+//! Casts: one frame for all ranks of a host, and one combined reply from them.
 //!
-//! The caller describes its targets; the agent of each host hands the message to those on it and
-//! collects what they answer. What is collected waits a moment for the rest, and no longer, so that
-//! a slow rank does not keep the answers of the others.
+//! The caller describes its targets. The agent of each host delivers the message to the targets on
+//! its host and collects their replies. Collected replies wait for the others for a short, limited
+//! time, so that a slow rank does not delay the replies of the other ranks.
 
 use super::call::{CallSpec, Target};
 use super::patience::Patience;
@@ -17,32 +17,32 @@ use mesh_wire::frame::{Frame, Head, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::time::Duration;
 
-/// Flag of a [`Kind::Cast`] frame: the agent that gets it is to spread it.
+/// Flag of a [`Kind::Cast`] frame: the agent that receives it has to distribute it.
 const SPREAD: u8 = 1;
-/// An answer that is longer travels by itself: it gains nothing from company.
+/// The longest reply that is combined with others: combining longer ones saves nothing.
 const ENTRY_LEN_MAX: usize = 32 << 10;
 
-/// Answers that are being collected.
+/// Replies that are being collected.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
-    /// By the caller.
+    /// By caller.
     open: FastMap<Address, Gather>,
-    /// What has come waits for the rest.
+    /// The timer of the collected replies.
     patience: Patience,
 }
 
-/// The answers of this host to one cast.
+/// The replies of this host to one cast.
 #[derive(Debug)]
 struct Gather {
     port: PortId,
     ranks: Vec<(u32, u32)>,
     merge: Merge<Entry>,
-    /// The host through which the cast has come.
+    /// The host through which the cast arrived.
     above: Option<HostId>,
 }
 
 impl Gathers {
-    /// Whether something waits since the time was told.
+    /// Whether something started to wait after the time was last advanced.
     pub(super) fn is_untimed(&self) -> bool {
         self.patience.is_untimed()
     }
@@ -84,7 +84,7 @@ impl Node {
         let hosts: Vec<HostId> =
             order.hosts().into_iter().filter(|host| *host != self.config.me.host).collect();
         for host in &hosts {
-            // Agents hear of the death of other agents anyway.
+            // Agents detect the deaths of other agents anyway.
             for (slot, _) in order.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
                 let watcher = Address { proc: caller.proc, port: PortId::AGENT };
                 self.pulse.watches(ProcId { host: *host, slot }, watcher);
@@ -104,7 +104,7 @@ impl Node {
         self.spread(&hosts, head, order.encode(), message.clone());
     }
 
-    /// A cast has come to this host: hands it to those that it is for.
+    /// Handles a cast that has arrived at this host: delivers it to the targets.
     pub(super) fn deliver_cast(&mut self, frame: &Frame) {
         let Some((order, message)) = Order::decode(&frame.tail) else { return };
         let caller = frame.head.from;
@@ -134,8 +134,9 @@ impl Node {
         }
     }
 
-    /// Keeps an answer that goes to another host together with the others to the same call; gives
-    /// back what travels by itself.
+    /// Collects a reply to another host with the other replies to the same call.
+    ///
+    /// Returns the frame if it has to be sent separately.
     pub(super) fn collect_answer(&mut self, frame: Frame) -> Option<Frame> {
         let caller = frame.head.to;
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return Some(frame) };
@@ -157,7 +158,7 @@ impl Node {
         is_long.then_some(frame)
     }
 
-    /// The caller no longer waits for one rank.
+    /// Notes that the caller no longer waits for one rank.
     pub(super) fn uncollect(&mut self, frame: &Frame) {
         let caller = frame.head.from;
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
@@ -167,8 +168,9 @@ impl Node {
         }
     }
 
-    /// Sends what has been collected, for the death of a process is told next; expects nothing more
-    /// of it.
+    /// Sends the collected replies, because a report of the death of `proc` follows.
+    ///
+    /// Expects no further replies from `proc`.
     pub(super) fn collect_without(&mut self, proc: ProcId) {
         if proc.host != self.config.me.host || self.gathers.open.is_empty() {
             return;
@@ -181,7 +183,7 @@ impl Node {
         });
     }
 
-    /// Lets time pass for what has been collected.
+    /// Advances the time of the collected replies.
     pub(super) fn time_collected(&mut self, now: Duration) {
         if self.gathers.patience.is_over(now) {
             self.send_all_collected();
@@ -219,7 +221,7 @@ impl Node {
         }
     }
 
-    /// Answers of many ranks have come to their caller.
+    /// Handles replies of many ranks that have arrived at their caller.
     pub(super) fn deliver_answers(&mut self, frame: &Frame) {
         let Some(Port::Call(call)) = self.ports.get(&frame.head.to.port) else { return };
         let Ok(entries) = unpack(&frame.tail, call.target_count()) else { return };
@@ -238,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Answers for all ranks that a cast cannot reach.
+    /// Replies with a fault for all ranks that a cast cannot reach.
     pub(super) fn refuse_cast(&mut self, frame: &Frame, closed: &Closed) {
         if let Some((order, _)) = Order::decode(&frame.tail) {
             self.refuse_ranks(&order, frame.head.to.proc.host, frame.head.from, closed);

@@ -1,7 +1,8 @@
-//! What the death of processes and hosts means to the rest.
+//! The consequences of the deaths of processes and hosts.
 //!
-//! The agent of a host (slot 0) knows which of its processes are dead, and tells those who asked.
-//! Whoever hears of a death ends what it had with the dead: the session, calls, what it holds.
+//! The agent of a host (slot 0) knows which of its processes are dead, and notifies their watchers.
+//! A process that is notified of a death ends everything that it shared with the dead process: the
+//! session, the calls, and references to shared memory.
 
 use super::peer::Reach;
 use super::{Effect, Node};
@@ -13,7 +14,7 @@ use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
 
 impl Node {
-    /// The host reports the death of one of its processes.
+    /// Notes that the host reports the death of one of its processes.
     pub fn proc_died(&mut self, proc: ProcId, incarnation: u32, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         if incarnation < peer.incarnation.unwrap_or(peer.living_from) {
@@ -27,7 +28,7 @@ impl Node {
         }
     }
 
-    /// The host has started a process: frames to it wait until it reports.
+    /// Notes that the host has started a process: frames to it wait until it connects.
     pub fn proc_started(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         peer.incarnation = Some(incarnation);
@@ -36,7 +37,7 @@ impl Node {
         }
     }
 
-    /// Ends the session with a dead process: its calls fail, its link closes.
+    /// Ends the session with a dead process: its calls fail, its connection closes.
     pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
@@ -64,8 +65,9 @@ impl Node {
         self.record_peer(EventKind::Died, proc);
     }
 
-    /// Asks the host of a process to tell of its death; this process hears it through
-    /// [`PortId::AGENT`] too.
+    /// Requests that the host of a process reports its death.
+    ///
+    /// This process receives the report at [`PortId::AGENT`], too.
     pub fn watch(&mut self, proc: ProcId) {
         let is_asked = std::mem::replace(&mut self.peer(proc).is_watched, true);
         if !is_asked {
@@ -73,14 +75,17 @@ impl Node {
         }
     }
 
-    /// As [`Node::watch`], for one incarnation: its death is told too when it is long past and the
-    /// slot is taken again.
+    /// Like [`Node::watch`], for one incarnation.
+    ///
+    /// The host reports its death even if that was long ago and the slot is in use again.
     pub fn watch_incarnation(&mut self, proc: ProcId, incarnation: u32) {
         self.send_watch(proc, Bytes::copy_from_slice(&incarnation.to_le_bytes()));
     }
 
-    /// Notes who asks another host to be told of the end of one of its processes. Whether that is
-    /// all: the end of an agent is the end of its host, and that is told by the hosts that live.
+    /// Registers the watcher of a process on another host.
+    ///
+    /// Returns whether that host needs no request: the end of an agent is the end of its host,
+    /// which the surviving hosts report.
     pub(super) fn watches_from_here(&mut self, watch: &Head) -> bool {
         let proc = ProcId { host: watch.to.proc.host, slot: watch.rank };
         self.pulse.watches(proc, watch.from);
@@ -102,11 +107,11 @@ impl Node {
         let head = &frame.head;
         let proc = ProcId { host: self.config.me.host, slot: head.rank };
         if proc == self.config.me {
-            // Who asks lives on another host, and hears from its own agent when this host dies.
+            // The watcher is on another host, and its own agent reports the death of this host.
             return;
         }
         let peer = self.peers.entry(proc).or_default();
-        // In another life of this host, at least.
+        // The process belongs to a later epoch of this host, at least.
         let living_from = peer.living_from.max(self.config.incarnation);
         let last = living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -114,7 +119,7 @@ impl Node {
             (Reach::Dead, _) => Some(peer.obituary()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
-            // Somebody else lives there already.
+            // Another process occupies the slot already.
             (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => Some(peer.obituary()),
             (_, Some(_)) => None,
         };
@@ -135,17 +140,17 @@ impl Node {
         self.dispatch(Frame { head, tail: detail.clone() });
     }
 
-    /// The host of a process says that it died: ends its session and tells the agent here.
+    /// Handles a report that a process died: ends the session and notifies the agent here.
     pub(super) fn deliver_died(&mut self, frame: &Frame) {
         let (proc, incarnation) = (frame.head.from.proc, frame.head.rank);
         if frame.head.flags == fault::HOST_DIED {
-            // Now, for it may have a successor whose calls are to stay.
+            // Withdraw now: the process may get a successor, whose calls must stay.
             self.withdraw_calls(proc);
         }
         let peer = self.peers.entry(proc).or_default();
         peer.is_watched = false;
         let is_old = incarnation < peer.incarnation.unwrap_or(peer.living_from);
-        // Asked again, its host says the same: nobody has taken the place.
+        // The repeated report of its host is the same: no process has taken the slot.
         let is_still_dead = peer.incarnation.is_none()
             && incarnation.saturating_add(1) == peer.living_from
             && matches!(peer.reach, Reach::Dialling { .. });
@@ -157,8 +162,8 @@ impl Node {
             && proc.host != self.config.me.host
             && self.has_pending(proc)
         {
-            // What was sent since its host said so may have met another death, which nobody was
-            // to tell.
+            // Messages sent since that report may have been lost in another death, which the host
+            // was not requested to report.
             let peer = self.peer(proc);
             peer.is_watched = true;
             let living_from = peer.living_from;
@@ -167,8 +172,9 @@ impl Node {
         self.tell_agent(frame.clone());
     }
 
-    /// Where a host listens it is said that what served the job there has ended. The root decides
-    /// what that means; the others hear it from the root.
+    /// Handles the report of a worker that its part in the job has ended.
+    ///
+    /// The root decides about the consequences and notifies the other hosts.
     pub(super) fn hear_of_end(&mut self, agent: ProcId, incarnation: u32) {
         let is_known = self.pulse.obituary(agent.host).is_some();
         if self.config.me.host.0 != 0 || is_known || incarnation < self.peer(agent).living_from {

@@ -1,9 +1,9 @@
-//! Lives of hosts: a machine that takes the place of a dead one is the next epoch of the same host.
+//! Host epochs: a machine that replaces a dead one is the next epoch of the same host.
 //!
-//! Ids of processes name hosts and slots, so whoever holds one need not hear of the change. What
-//! keeps the epochs apart are incarnations: the high bits of each are the epoch of its host. So a
-//! host that comes back after it was taken for dead is an old incarnation of an agent, and is
-//! treated as one: nothing of it is let in. It is told so in the greeting, and leaves.
+//! Process ids contain hosts and slots, so holders of an id need not be notified of the
+//! replacement. Incarnations separate the epochs: the high bits of each are the epoch of its host.
+//! A host that returns after it was declared dead is therefore an old incarnation of an agent, and
+//! is treated as one: none of its frames are accepted. The greeting notifies it, and it leaves.
 
 use super::{Effect, LinkId, Node};
 use crate::fault;
@@ -11,25 +11,27 @@ use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 
-/// Bits of an incarnation that count the processes of a slot; the epoch of the host is above them.
+/// Bits of an incarnation that count the processes of a slot; the bits above are the host's epoch.
 const LIVES_BITS: u32 = 20;
 /// The last epoch that a host can have.
 pub const EPOCH_MAX: u32 = (1 << (u32::BITS - LIVES_BITS)) - 1;
-/// Set in a greeting that only tells its receiver that it is dead.
+/// Flag of a greeting that only notifies its receiver that it is dead.
 pub(super) const FENCE: u8 = 1;
 
-/// The incarnation of the agent of a host in an epoch, and of the first process in each slot.
+/// Returns the first incarnation in each slot of a host in an epoch, including its agent's.
 pub const fn first_life(epoch: u32) -> u32 {
     if epoch > EPOCH_MAX { u32::MAX } else { epoch << LIVES_BITS }
 }
 
-/// The epoch of its host that an incarnation lives in.
+/// Returns the epoch of the host in which an incarnation lives.
 pub const fn epoch_of(incarnation: u32) -> u32 {
     incarnation >> LIVES_BITS
 }
 
 impl Node {
-    /// Which epoch of a host is spoken to: how many machines were in its place before, at least.
+    /// Returns the known epoch of a host.
+    ///
+    /// This is the minimum number of machines that served as this host before.
     pub fn host_epoch(&self, host: HostId) -> u32 {
         if host == self.config.me.host {
             return epoch_of(self.config.incarnation);
@@ -37,20 +39,22 @@ impl Node {
         self.pulse.epoch(host)
     }
 
-    /// Whether a host is taken for dead, and nobody is in its place.
+    /// Whether a host was declared dead and was not replaced yet.
     pub fn is_host_dead(&self, host: HostId) -> bool {
         self.pulse.obituary(host).is_some()
     }
 
-    /// Another machine has taken the place of a host: what is sent there from now on is for it, and
-    /// nothing of the one before is let in any more.
+    /// Notes that another machine has replaced a host.
+    ///
+    /// Frames sent from now on are for the new machine, and no frame of the previous one is
+    /// accepted.
     pub fn host_back(&mut self, host: HostId, epoch: u32) {
         if host == self.config.me.host || epoch <= self.pulse.epoch(host) {
             return;
         }
         let is_agent = self.config.me.slot == 0;
         if is_agent && self.pulse.obituary(host).is_none() && self.knows(host) {
-            // Nobody has told us that the one before is dead.
+            // Nobody has reported that the previous machine is dead.
             self.host_died(host, Bytes::new());
         }
         self.pulse.host_back(host, epoch);
@@ -61,8 +65,9 @@ impl Node {
         self.effects.push_back(Effect::Credited);
     }
 
-    /// Whether a slot of this host was set aside on a machine that was in its place before: slots
-    /// have the epoch in the same bits as incarnations.
+    /// Whether a slot of this host was reserved on a machine that served as this host before.
+    ///
+    /// Slots contain the epoch in the same bits as incarnations.
     pub(super) fn is_of_former(&self, proc: ProcId) -> bool {
         epoch_of(proc.slot) < epoch_of(self.config.incarnation)
     }
@@ -71,7 +76,7 @@ impl Node {
         self.peers.keys().any(|proc| proc.host == host)
     }
 
-    /// All processes of a host that were ever spoken to, in order.
+    /// Returns all known processes of a host, sorted.
     pub(super) fn known_of(&self, host: HostId) -> Vec<ProcId> {
         let mut known: Vec<ProcId> =
             self.peers.keys().copied().filter(|proc| proc.host == host).collect();
@@ -79,8 +84,10 @@ impl Node {
         known
     }
 
-    /// A greeting for the agent of a host that was taken for dead: that nothing before `epoch`
-    /// belongs to the job any more. It answers with a welcome, and leaves.
+    /// Returns a greeting for the agent of a host that was declared dead.
+    ///
+    /// It reports that nothing before `epoch` belongs to the job any more. The agent replies with a
+    /// welcome, and leaves.
     pub fn fence(&self, host: HostId, epoch: u32) -> Frame {
         let agent = host.agent();
         let mut frame = self.greeting(agent, Kind::Hello, first_life(epoch), 0);
@@ -88,7 +95,7 @@ impl Node {
         frame
     }
 
-    /// Tells a host that has come back from the dead that it is dead, and hangs up.
+    /// Notifies a host that has returned that it was declared dead, and closes the connection.
     pub(super) fn turn_away(&mut self, id: LinkId, proc: ProcId) {
         let living_from = self.peer(proc).living_from;
         let mut frame = self.greeting(proc, Kind::Welcome, living_from, 0);
@@ -97,14 +104,17 @@ impl Node {
         self.close(id);
     }
 
-    /// A host says that this process is not the root any more: it is as dead.
+    /// Handles the notice of a host that this process is no longer the root.
+    ///
+    /// For this process the host then counts as dead.
     pub(super) fn disowned(&mut self, host: HostId) {
         let obituary = self.pulse.give_up(host);
         self.host_died(host, obituary);
     }
 
-    /// This host was taken for dead, and the job goes on without it: its agent hears of its own
-    /// death, once.
+    /// Notes that this host was declared dead and the job continues without it.
+    ///
+    /// Its agent is notified of its own death, once.
     pub(super) fn fenced(&mut self) {
         if std::mem::replace(&mut self.is_fenced, true) {
             return;

@@ -1,4 +1,4 @@
-//! What two processes say of themselves when a link opens, and what each makes of it.
+//! The greetings that two processes exchange when a connection opens, and their evaluation.
 
 use super::epoch::{FENCE, first_life};
 use super::peer::{Link, Reach};
@@ -7,30 +7,34 @@ use bytes::{BufMut, BytesMut};
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
 
-/// Bytes of the body of a hello or welcome.
+/// Length in bytes of the body of a hello or welcome.
 const GREETING_LEN: usize = 16 + 32 + 4 + 4 + 8;
 
-/// Set in a welcome that only says that whoever is greeted is not there any more.
+/// Flag of a welcome that only reports that the addressed process no longer exists.
 const GONE: u8 = 2;
 
-/// What whoever keeps the door answers a hello with when nobody of the job is behind it any more:
-/// that the process that is greeted has ended. Nothing when it is no hello.
+/// Builds the reply of a worker to a hello for a job that it no longer serves.
+///
+/// The reply reports that the addressed process has ended. Returns `None` if the frame is not a
+/// hello.
 pub fn gone(hello: &Frame) -> Option<Frame> {
     let tail: &[u8; GREETING_LEN] = hello.tail.as_ref().try_into().ok()?;
     let mut head = Head::new(Kind::Welcome, hello.head.from, hello.head.to);
     head.flags = GONE;
     let mut said = BytesMut::from(&tail[..]);
-    // Of whom the caller speaks to, as if he said it.
+    // Exchange the two incarnations, as if the addressed process had replied.
     said[48..52].copy_from_slice(&tail[52..56]);
     said[52..56].copy_from_slice(&tail[48..52]);
     said[56..].fill(0);
     (hello.head.kind == Kind::Hello).then(|| Frame { head, tail: said.freeze() })
 }
 
-/// What a peer says of itself when a link opens.
+/// What a peer reports about itself when a connection opens.
 struct Greeting {
     incarnation: u32,
-    /// Which incarnation of us it speaks to; a later one than we are when it knows us for dead.
+    /// The incarnation of this process that the peer addresses.
+    ///
+    /// It is later than our own if the peer knows that we are dead.
     of: u32,
     received: u64,
 }
@@ -54,7 +58,8 @@ impl Node {
         let oldest = peer.incarnation.unwrap_or(peer.living_from);
         let is_stale = greeting.incarnation < oldest;
         if is_stale || (is_lower && matches!(peer.reach, Reach::Dialling { link: Some(_), .. })) {
-            // An old process, or both dialled and ours stays.
+            // Either the peer is an old process, or both sides have connected and our connection
+            // stays.
             return self.close(id);
         }
         let old = match peer.reach {
@@ -86,13 +91,13 @@ impl Node {
         if is_afar && self.judge_epoch(id, proc, frame, &greeting) {
             return self.call_again(id, proc);
         }
-        // If it is another incarnation, the session ends here, but not this link.
+        // If the incarnation is another one, the session ends here, but this connection stays.
         self.peer(proc).reach = Reach::Idle;
         self.met(proc, greeting.incarnation);
         self.link_up(id, proc, greeting.received);
     }
 
-    /// Whoever is in the place of a peer now, or will be, is called after a pause.
+    /// Connects again after a pause, to the process that has replaced or will replace a peer.
     fn call_again(&mut self, id: LinkId, proc: ProcId) {
         let Reach::Dialling { link, .. } = &mut self.peer(proc).reach else { return };
         if *link == Some(id) {
@@ -101,26 +106,28 @@ impl Node {
         }
     }
 
-    /// Whether one of two agents lives in another epoch of its host than the other believes: who
-    /// is dead is told so, and the link closes.
+    /// Handles a greeting between two agents that disagree about the epoch of one of their hosts.
+    ///
+    /// Returns whether they disagree. In this case the connection closes, and an agent that is dead
+    /// is notified.
     fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
         let epoch = self.pulse.epoch(proc.host);
         let is_dead = self.pulse.obituary(proc.host).is_some();
         let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
         if is_stale && proc.host.0 == 0 {
-            // A root that is lost has nothing to say any more, also not that we are dead.
+            // A lost root has no authority any more, so it cannot declare us dead either.
             self.turn_away(id, proc);
             return true;
         }
         if said.of > self.config.incarnation && self.config.me.host.0 == 0 {
-            // Another root has it, or will: whatever we are, it serves us no more.
+            // Another root has taken over the peer, or will: it no longer serves this process.
             self.close(id);
             self.disowned(proc.host);
             return true;
         }
         if said.of > self.config.incarnation {
             if frame.head.kind == Kind::Hello {
-                // So that whoever has told us knows that we know.
+                // This lets the peer know that its notification has arrived.
                 self.greet(id, proc, Kind::Welcome);
             }
             self.close(id);
@@ -130,7 +137,7 @@ impl Node {
         if is_stale {
             self.turn_away(id, proc);
         } else if said.incarnation >= first_life(epoch + 1) || frame.head.flags & FENCE != 0 {
-            // We have not heard yet that it has replaced another: it calls again.
+            // We do not know yet that this machine has replaced another: it will connect again.
             self.close(id);
         } else {
             return false;
@@ -141,13 +148,15 @@ impl Node {
     pub(super) fn greet(&mut self, link: LinkId, to: ProcId, kind: Kind) {
         let peer = self.peer(to);
         let received = peer.session.received();
-        // What was received counts for the incarnation it came from, not for the next one.
+        // `received` refers to the incarnation that sent these frames, not to the next one.
         let of = peer.incarnation.unwrap_or(peer.living_from);
         let frame = self.greeting(to, kind, of, received);
         self.effects.push_back(Effect::Transmit { link, frame });
     }
 
-    /// Says who this process is to `to`, of whose incarnation `of` so much was received.
+    /// Builds a greeting of this process for `to`.
+    ///
+    /// `received` is the last frame that has arrived from incarnation `of`.
     pub(super) fn greeting(&self, to: ProcId, kind: Kind, of: u32, received: u64) -> Frame {
         let mut tail = BytesMut::with_capacity(GREETING_LEN);
         tail.put_slice(&self.config.job.0);
@@ -180,7 +189,7 @@ impl Node {
     }
 }
 
-/// Compares secrets in a time that does not depend on where they differ.
+/// Compares secrets in constant time, regardless of where they differ.
 fn is_same(left: &[u8; 32], right: &[u8; 32]) -> bool {
     left.iter().zip(right).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
 }

@@ -1,9 +1,10 @@
-//! What messages hold of shared memory, until somebody opens them.
+//! References of messages to shared memory, until the messages are opened.
 //!
-//! A part of the sender's segment is held by the receiver from the moment it was sent, and given
-//! back with a release; so is a part of a segment of the host's agent, where a message from another
-//! host has landed. A part of the receiver's own segment, which the sender hands back, is held by
-//! the receiver from the moment that it has it: the sender's own release comes behind it.
+//! The receiver holds a part of the sender's segment from the moment the message was sent, and
+//! returns it with a release. The same applies to a part of a segment of the host's agent, into
+//! which a message from another host was received. A part of the receiver's own segment, which the
+//! sender hands back, is held by the receiver from the moment that the message arrives: the
+//! sender's own release follows the message.
 
 use super::call::PendingCall;
 use super::{Effect, Node};
@@ -11,12 +12,13 @@ use bytes::Bytes;
 use mesh_wire::frame::{Frame, Head, Hold, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
 
-/// What the body of a message has before the label of each port in it: 16 bytes that are nowhere
-/// else by chance.
+/// Marker that precedes the label of each port in the body of a message.
+///
+/// These 16 bytes do not occur elsewhere by chance.
 pub const PORT_MARK: [u8; 16] = *b"\x00mesh-port\x93\x1f\xd4\x07\xe8\xa5";
 
 impl Node {
-    /// Holds what a message that has come in hands back of our own segments.
+    /// Holds the parts of our own segments that an arriving message hands back.
     pub(super) fn hold_own(&mut self, frame: &Frame) {
         for Hold { owner, segment, generation } in frame.holds() {
             if owner == self.config.me {
@@ -25,24 +27,25 @@ impl Node {
         }
     }
 
-    /// Gives back what a message that nobody will open holds of shared memory.
+    /// Releases the shared memory of a message that will never be opened.
     pub(super) fn discard(&mut self, frame: &Frame) {
         self.report_ports(frame);
         let (me, sender, reader) = (self.config.me, frame.head.from.proc, frame.head.to.proc);
         let agent = me.host.agent();
         for Hold { owner, segment, generation } in frame.holds() {
             if owner == me {
-                // It came here, or it came from here and never left.
+                // It arrived here, or it was sent from here and never left.
                 self.effects.push_back(Effect::Released { reader, segment, generation });
             } else if owner == sender || owner == agent {
                 self.release(owner, segment, generation);
             }
-            // Else it is the receiver's, which has not seen it.
+            // Otherwise it belongs to the receiver, which has not received it.
         }
     }
 
-    /// Hands the body of a message that nobody will open to the agent if it carries ports: whoever
-    /// waits for what is sent to them has to hear that nothing comes.
+    /// Hands the body of a message that will never be opened to the agent if it carries ports.
+    ///
+    /// The receivers of these ports have to be notified that nothing will arrive from them.
     fn report_ports(&mut self, frame: &Frame) {
         let carries = matches!(frame.head.kind, Kind::Call | Kind::Post | Kind::Answer)
             && frame.body().windows(PORT_MARK.len()).any(|bytes| bytes == PORT_MARK);
@@ -60,8 +63,9 @@ impl Node {
         }
     }
 
-    /// Sends the descriptor of one of our segments, unless the peer has it. `false` when the peer
-    /// is not on this host and cannot have it.
+    /// Sends the descriptor of one of our segments, unless the peer has it.
+    ///
+    /// Returns `false` if the peer is not on this host and cannot have it.
     pub fn announce(&mut self, proc: ProcId, segment: u32) -> bool {
         if proc.host != self.config.me.host {
             return false;
@@ -75,8 +79,9 @@ impl Node {
         true
     }
 
-    /// Sends the descriptor of one of our segments to those of this host that do not have it; to
-    /// all of them when it is a new one.
+    /// Sends the descriptor of one of our segments to the readers that do not have it.
+    ///
+    /// If the segment is new, it is sent to all readers on this host.
     pub fn announce_all(&mut self, segment: u32, is_new: bool, readers: &[ProcId]) {
         if is_new {
             for peer in self.peers.values_mut() {
@@ -88,7 +93,7 @@ impl Node {
         }
     }
 
-    /// Gives a part of a segment back to the process that owns it.
+    /// Releases a part of a segment to the process that owns it.
     pub fn release(&mut self, owner: ProcId, segment: u32, generation: u32) {
         let from = Address { proc: self.config.me, port: PortId::NONE };
         let to = Address { proc: owner, port: PortId::NONE };

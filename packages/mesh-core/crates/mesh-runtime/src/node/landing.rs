@@ -1,8 +1,8 @@
-//! Large parts of messages from other hosts are written to shared memory as they come.
+//! Direct receive: large parts of messages from other hosts are written to shared memory.
 //!
-//! All processes of this host that the message is for then read the same pages. The driver has the
-//! memory: it gets the pieces as [`Effect::Land`] and reports [`Node::landed`] when it has written
-//! all of them; only then is the frame whole, and what waits behind it goes on.
+//! All processes of this host that the message is for then read the same pages. The driver provides
+//! the memory: it receives the pieces as [`Effect::Land`] and reports [`Node::landed`] when it has
+//! written all of them. Only then is the frame complete, and the frames queued behind it proceed.
 
 use super::bulk::{Assembly, BulkId};
 use super::{Effect, Node};
@@ -11,32 +11,34 @@ use bytes::{Bytes, BytesMut};
 use mesh_wire::frame::{Kind, PART_LEN, Part};
 use mesh_wire::id::ProcId;
 
-/// What comes for processes of this host in a long frame, and where in the frame it begins.
+/// The parts of a long frame for processes of this host, and their position in the frame.
 #[derive(Debug)]
 pub(super) struct Ashore {
-    /// Who gets the message.
+    /// The receivers of the message.
     readers: Vec<ProcId>,
-    /// Where in the message the first of the parts begins, behind meta, descriptors and body.
+    /// Offset of the first part in the message, after meta, descriptors and body.
     parts_at: usize,
-    /// Where the descriptors are in it.
+    /// Offset of the descriptors in the message.
     descriptors_at: usize,
     part_count: usize,
-    /// Bytes that the driver was given.
+    /// Number of bytes that the driver was given.
     come: usize,
 }
 
-/// Where the parts of a message are in the end.
+/// Where the parts of a message were finally stored.
 #[derive(Debug)]
 pub enum Landed {
     /// In a segment of this process, which the readers hold.
     Shared(Part),
-    /// In memory of this process: there was no other.
+    /// In private memory of this process, because no other memory was available.
     Plain(Bytes),
 }
 
 impl Ashore {
-    /// What of a message goes to shared memory, given its beginning; nothing where most of it is no
-    /// part, or this process itself is to read it.
+    /// Decides which part of a message goes to shared memory, given its beginning.
+    ///
+    /// Returns `None` if parts are less than half of the message, or if this process itself reads
+    /// it.
     pub(super) fn of(assembly: &Assembly, begin: &Bytes, me: ProcId) -> Option<Self> {
         let head = &assembly.head;
         let (meta_len, part_count, readers) = if head.kind == Kind::Cast {
@@ -68,19 +70,19 @@ impl Ashore {
         })
     }
 
-    /// Bytes that the driver was given.
+    /// Returns the number of bytes that the driver was given.
     pub(super) fn come(&self) -> usize {
         self.come
     }
 }
 
 impl Node {
-    /// Says that the driver keeps what comes for processes of this host in shared memory.
+    /// Declares that the driver stores arriving parts for processes of this host in shared memory.
     pub fn set_lands(&mut self) {
         self.bulks.lands = true;
     }
 
-    /// A piece has come, of a message that goes to shared memory.
+    /// Handles an arriving piece of a message that goes to shared memory.
     pub(super) fn land(&mut self, id: BulkId, piece: &Bytes) {
         let Some(assembly) = self.bulks.assembly(id) else { return };
         let (start_len, whole) = (assembly.start_len, assembly.len);
@@ -94,13 +96,13 @@ impl Node {
         self.effects.push_back(Effect::Land { id, len, at, bytes });
     }
 
-    /// Who gets the message that has landed.
+    /// Returns the receivers of a message that was stored in shared memory.
     pub fn readers_of(&mut self, id: BulkId) -> Vec<ProcId> {
         let ashore = self.bulks.assembly(id).and_then(|assembly| assembly.ashore.as_ref());
         ashore.map_or_else(Vec::new, |ashore| ashore.readers.clone())
     }
 
-    /// All pieces of [`Effect::Land`] are written: the readers get the message.
+    /// Notes that all pieces of [`Effect::Land`] are written: the readers get the message.
     pub fn landed(&mut self, id: BulkId, landed: Landed) {
         let Some(assembly) = self.bulks.assembly(id) else { return };
         let Some(ashore) = assembly.ashore.take() else { return };
@@ -115,7 +117,7 @@ impl Node {
     }
 }
 
-/// Makes descriptors of parts behind the body name where they are now.
+/// Changes the descriptors of parts after the body to their current location.
 fn name_shared(tail: &mut BytesMut, descriptors: std::ops::Range<usize>, all: &Part) {
     let (descriptors, _) = tail[descriptors].as_chunks_mut::<PART_LEN>();
     let Some(first) = descriptors.first().map(|first| Part::decode(first).offset) else { return };

@@ -1,41 +1,41 @@
-//! How long what has been collected waits for what is missing.
+//! The timer that limits how long collected items wait for the missing ones.
 
 use std::time::Duration;
 
-/// The longest that something waits from when the time is told next.
+/// The maximum wait, counted from the next time that [`Patience::is_over`] is called.
 const COLLECT: Duration = Duration::from_millis(2);
 
-/// Since when something waits, if anything does.
+/// The state of the timer: since when something waits, if anything does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Patience {
     /// Nothing waits.
     #[default]
     Idle,
-    /// Something waits since the time was told.
+    /// Something started to wait after the time was last advanced.
     Untimed,
-    /// It goes on then.
+    /// The wait ends at this time.
     Until(Duration),
 }
 
 impl Patience {
-    /// Something waits, from now on or for longer.
+    /// Starts the timer unless it runs already.
     pub(super) fn begin(&mut self) {
         if *self == Self::Idle {
             *self = Self::Untimed;
         }
     }
 
-    /// Nothing waits any more.
+    /// Stops the timer.
     pub(super) fn end(&mut self) {
         *self = Self::Idle;
     }
 
-    /// Whether something waits since the time was told.
+    /// Whether something started to wait after the time was last advanced.
     pub(super) fn is_untimed(self) -> bool {
         self == Self::Untimed
     }
 
-    /// When the time is to be told, at the latest.
+    /// Returns the latest time at which the time has to be advanced.
     pub(super) fn next_due(self) -> Option<Duration> {
         match self {
             Self::Idle => None,
@@ -44,7 +44,7 @@ impl Patience {
         }
     }
 
-    /// Lets time pass; `true` when what waits is to go on, and then nothing waits.
+    /// Advances the time. Returns `true` and stops the timer if the wait is over.
     pub(super) fn is_over(&mut self, now: Duration) -> bool {
         match *self {
             Self::Untimed => *self = Self::Until(now + COLLECT),

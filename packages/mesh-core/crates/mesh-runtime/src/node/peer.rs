@@ -1,8 +1,9 @@
-//! Links to other processes: how they come up, and what is sent again after a break.
+//! Connections to other processes: how they open, and what is retransmitted after a break.
 //!
-//! A process talks to a peer over one session; links come and go under it. Whoever needs a link
-//! first dials; when both dial at once the link of the lower process id stays. The agent of a host
-//! (slot 0) never dials the processes of its host: they report to it when they start.
+//! A process communicates with a peer over one session, which may use several connections in
+//! sequence. The first process that needs a connection opens it. If both sides connect at the same
+//! time, the connection of the lower process id stays. The agent of a host (slot 0) never connects
+//! to the processes of its host: they connect to it when they start.
 
 use super::bulk::PIECE_LEN;
 use super::relay::Relayed;
@@ -17,66 +18,67 @@ use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, PortId, ProcId};
 use std::time::Duration;
 
-/// The first pause before a link is dialled again; it doubles up to [`REDIAL_MAX`].
+/// The first pause before a connection attempt is repeated; it doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts.
 const REDIAL_MAX: Duration = Duration::from_millis(200);
 
-/// A link of one process, numbered by it and never again.
+/// A connection of one process. The process numbers its connections and never reuses a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LinkId(pub u32);
 
 /// One connection, from the first byte to the last.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Known from the start by the dialler, from the hello by the other side.
+    /// Known from the start on the side that connects, and from the hello on the other side.
     pub(super) peer: Option<ProcId>,
     pub(super) is_dialled: bool,
-    /// Whether it ends on this host, and so carries processes of this host only.
+    /// Whether the connection stays on this host, and so carries processes of this host only.
     pub(super) is_local: bool,
 }
 
-/// Where a peer stands.
+/// How a peer can be reached.
 #[derive(Debug, Default)]
 pub(super) enum Reach {
-    /// No link, and none asked for.
+    /// No connection, and none was requested.
     #[default]
     Idle,
-    /// A link was asked for or is shaking hands; frames wait in the session.
+    /// A connection was requested or is in its handshake; frames wait in the session.
     Dialling { link: Option<LinkId>, pause: Duration },
-    /// Frames flow.
+    /// Frames are exchanged.
     Up(LinkId),
-    /// Its host says that it is dead; the obituary says how.
+    /// The host of the peer has reported it dead; the exit report contains the cause.
     Dead,
 }
 
-/// One other process, or this one.
+/// Another process, or this one.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) reach: Reach,
     pub(super) session: Session,
-    /// Which incarnation the session is with; unknown until the first handshake or the agent's
-    /// word.
+    /// The incarnation that the session is with.
+    ///
+    /// It is unknown until the first handshake or a report of the agent.
     pub(super) incarnation: Option<u32>,
     /// Whether this incarnation has ever had a link to this process.
     pub(super) was_up: bool,
     /// Incarnations below this one are dead.
     pub(super) living_from: u32,
-    /// Messages sent to each port there and not known to have left its mailbox.
+    /// Number of messages sent to each port there and not known to have left its mailbox.
     pub(super) outstanding: FastMap<PortId, u32>,
-    /// Who wants to hear of its death. Kept by the agent of its host.
+    /// Addresses that are notified of its death. Stored by the agent of its host.
     pub(super) watchers: Vec<Address>,
-    /// What its host said of the last incarnation that died.
+    /// The exit report of the last incarnation that died.
     pub(super) obituary: Option<Box<Bytes>>,
-    /// Its host was asked to tell of its death.
+    /// Its host was requested to report its death.
     pub(super) is_watched: bool,
-    /// An ack was asked for, to make room.
+    /// An ack was requested, to make room.
     is_ack_asked: bool,
     /// Bytes of long frames that have not been sent yet.
     pub(super) bulk_bytes: usize,
-    /// Of a host that gets frames by way of others.
+    /// State of forwarding, for a host that receives frames through other hosts.
     pub(super) relayed: Option<Box<Relayed>>,
-    /// Our segments whose descriptor this peer has been sent.
+    /// Our segments whose descriptor was sent to this peer.
     pub(super) announced: FastSet<u32>,
 }
 
@@ -93,12 +95,12 @@ impl Peer {
         self.session.unacked_bytes() + self.bulk_bytes
     }
 
-    /// What was said of the last incarnation that died.
+    /// Returns the exit report of the last incarnation that died.
     pub(super) fn obituary(&self) -> Bytes {
         self.obituary.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Its host is a new one, on which nothing below an incarnation lives.
+    /// Notes that its host was replaced; no incarnation below `living_from` lives there.
     pub(super) fn revive(&mut self, living_from: u32) {
         self.living_from = self.living_from.max(living_from);
         if matches!(self.reach, Reach::Dead) {
@@ -112,7 +114,7 @@ impl Peer {
         self.watchers.shrink_to_fit();
     }
 
-    /// How it fares with frames that take other ways.
+    /// Returns the state of the frames that reach this peer through other hosts.
     pub(super) fn relayed(&mut self) -> &mut Relayed {
         self.relayed.get_or_insert_default()
     }
@@ -121,7 +123,7 @@ impl Peer {
         *self.outstanding.entry(port).or_default() += 1;
     }
 
-    /// Returns whether there was something to give back.
+    /// Returns whether any credit was outstanding.
     pub(super) fn credit(&mut self, port: PortId, count: u32) -> bool {
         let Some(outstanding) = self.outstanding.get_mut(&port) else { return false };
         *outstanding = outstanding.saturating_sub(count);
@@ -137,7 +139,7 @@ impl Node {
         self.peers.entry(proc).or_default()
     }
 
-    /// Whether frames wait for a link that is being made.
+    /// Whether frames wait for a connection that is being established.
     pub fn holds_frames(&self) -> bool {
         self.peers
             .values()
@@ -145,7 +147,7 @@ impl Node {
             || self.bulks.is_sending()
     }
 
-    /// The link on which frames flow to and from another process, if there is one.
+    /// Returns the established connection to another process, if one exists.
     pub fn link_to(&self, proc: ProcId) -> Option<LinkId> {
         match self.peers.get(&proc)?.reach {
             Reach::Up(link) => Some(link),
@@ -158,12 +160,12 @@ impl Node {
         self.peers.get(&proc).is_some_and(|peer| peer.was_up)
     }
 
-    /// Whether this process looks after the host that `proc` is on.
+    /// Whether this process is the agent of the host that `proc` is on.
     pub(super) fn is_agent_of(&self, proc: ProcId) -> bool {
         self.config.me.slot == 0 && self.config.me.host == proc.host
     }
 
-    /// Hands a frame to the session of its receiver, and to a link if there is one.
+    /// Queues a frame in the session of its receiver, and sends it if a connection exists.
     pub(super) fn transmit(&mut self, frame: Frame) {
         let Some(frame) = self.refuse_dead(frame) else { return };
         let to = self.next_hop(frame.head.to.proc);
@@ -182,8 +184,8 @@ impl Node {
             return self.refuse(&frame, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {
-            // Nothing was ever started there: it is a handle of an earlier job, or the process went
-            // down with the machine that was here before and is not replaced yet.
+            // Nothing was ever started there: the handle is from an earlier job, or the process was
+            // on the machine that this one replaced and was not restored yet.
             let code = if self.is_of_former(to) { fault::HOST_DIED } else { fault::STOPPED };
             return self.refuse(&frame, &Closed { code, detail: Bytes::new() });
         }
@@ -193,15 +195,17 @@ impl Node {
             Reach::Dialling { .. } => {}
             Reach::Idle | Reach::Dead if waits_for_report => {}
             Reach::Idle | Reach::Dead => {
-                // A process that was replaced answers at the same place: try before refusing.
+                // A replaced process responds at the same address: try to connect before refusing.
                 peer.reach = Reach::Dialling { link: None, pause: REDIAL_MIN };
                 self.effects.push_back(Effect::Connect { peer: to, after: Duration::ZERO });
             }
         }
     }
 
-    /// The process that a frame goes to next: straight to a neighbour on this host, over the agents
-    /// of both hosts otherwise. A pair of processes always uses one way, which keeps the order.
+    /// Returns the next process on the way of a frame.
+    ///
+    /// Frames go directly to a process of the same host, and through the agents of both hosts
+    /// otherwise. A pair of processes always uses one way, which preserves the order.
     pub(super) fn next_hop(&self, to: ProcId) -> ProcId {
         let me = self.config.me;
         if me.host == to.host {
@@ -211,8 +215,9 @@ impl Node {
         agent_host.agent()
     }
 
-    /// Asks the next process on the way to `proc` what it has received, because senders are held
-    /// back until it says so.
+    /// Requests an ack from the next process on the way to `proc`.
+    ///
+    /// Senders are blocked until it arrives.
     pub(super) fn ask_ack(&mut self, proc: ProcId) {
         let to = self.next_hop(proc);
         let Some(peer) = self.peers.get_mut(&to) else { return };
@@ -222,7 +227,7 @@ impl Node {
         self.ask_for_life(to);
     }
 
-    /// Asks a peer for an ack, if there is a link to it.
+    /// Requests an ack from a peer, if a connection to it exists.
     pub(super) fn ask_for_life(&mut self, to: ProcId) {
         let from = Address { proc: self.config.me, port: PortId::NONE };
         let Some(peer) = self.peers.get_mut(&to) else { return };
@@ -232,7 +237,9 @@ impl Node {
         self.effects.push_back(Effect::Transmit { link, frame });
     }
 
-    /// Opens a link now, without anything to send: the way a process reports to its agent.
+    /// Opens a connection now, without anything to send.
+    ///
+    /// A process reports to its agent in this way.
     pub fn dial(&mut self, peer: ProcId) {
         let reach = &mut self.peer(peer).reach;
         if matches!(reach, Reach::Idle) {
@@ -241,7 +248,7 @@ impl Node {
         }
     }
 
-    /// A link that this process asked for is open. Greets the peer.
+    /// Notes that a requested connection is open, and sends the greeting.
     pub fn connected(&mut self, peer: ProcId) -> LinkId {
         let is_local = peer.host == self.config.me.host;
         let link = self.add_link(Link { peer: Some(peer), is_dialled: true, is_local });
@@ -250,28 +257,30 @@ impl Node {
                 *slot = Some(link);
                 self.greet(link, peer, Kind::Hello);
             }
-            // The peer's own link won meanwhile.
+            // The connection that the peer opened has been chosen in the meantime.
             _ => self.close(link),
         }
         link
     }
 
-    /// A link was opened by a process of this host that has not said yet who it is.
+    /// Notes that a process of this host has opened a connection; its identity is not known yet.
     pub fn accepted(&mut self) -> LinkId {
         self.add_link(Link { peer: None, is_dialled: false, is_local: true })
     }
 
-    /// As [`Node::accepted`], by another host, whose agent alone may speak for it.
+    /// Like [`Node::accepted`], for another host.
+    ///
+    /// Only the agent of that host may use the connection.
     pub fn accepted_from_afar(&mut self) -> LinkId {
         self.add_link(Link { peer: None, is_dialled: false, is_local: false })
     }
 
-    /// The process at the other end of a link, once it has said who it is.
+    /// Returns the process at the other end of a connection, once its greeting has arrived.
     pub fn peer_of(&self, link: LinkId) -> Option<ProcId> {
         self.links.get(&link).and_then(|link| link.peer)
     }
 
-    /// A link that this process asked for could not be opened.
+    /// Notes that a requested connection could not be opened.
     pub fn connect_failed(&mut self, proc: ProcId) {
         let peer = self.peers.entry(proc).or_default();
         let Reach::Dialling { link: None, pause } = &mut peer.reach else { return };
@@ -281,7 +290,7 @@ impl Node {
         self.watch(proc);
     }
 
-    /// A link is gone, by whatever cause.
+    /// Notes that a connection is gone, for any reason.
     pub fn link_down(&mut self, id: LinkId) {
         if let Some(Link { peer: Some(proc), .. }) = self.links.remove(&id) {
             self.lost(id, proc);
@@ -312,7 +321,7 @@ impl Node {
         }
     }
 
-    /// Handles one frame of a link. A link that breaks the protocol is closed.
+    /// Handles one frame of a connection. A connection that breaks the protocol is closed.
     pub fn receive(&mut self, id: LinkId, frame: Frame) {
         let Some(link) = self.links.get(&id) else { return };
         match (frame.head.kind, link.peer) {
@@ -332,7 +341,7 @@ impl Node {
         }
     }
 
-    /// Takes in a frame of the session with a peer, whatever way it has come.
+    /// Accepts a frame of the session with a peer, whichever way it has taken.
     pub(super) fn take_in(&mut self, proc: ProcId, frame: Frame) {
         let mut next = Some(frame);
         while let Some(frame) = next {
@@ -355,7 +364,7 @@ impl Node {
         let mut must_ask = false;
         if backlog < backlog_before {
             let was_asked = std::mem::take(&mut peer.is_ack_asked);
-            // When enough was sent meanwhile, those who are held back still are: ask again.
+            // If enough was sent in the meantime, senders are still blocked: request another ack.
             must_ask = was_asked && backlog > max;
             if backlog_before > max && backlog <= max {
                 self.effects.push_back(Effect::Credited);
@@ -397,14 +406,14 @@ impl Node {
             && frame.head.kind.is_sequenced()
         {
             if frame.head.to.proc == self.config.me {
-                // Before a release that the sender has sent behind it.
+                // This precedes a release that the sender has sent after the frame.
                 self.hold_own(&frame);
             }
             if is_afar { self.arrive(proc, frame) } else { self.dispatch(frame) }
         }
     }
 
-    /// Sends what the peer does not have over the new link.
+    /// Sends the frames that the peer does not have over the new connection.
     pub(super) fn link_up(&mut self, id: LinkId, proc: ProcId, peer_received: u64) {
         self.record_peer(EventKind::LinkUp, proc);
         self.answers_itself(proc.host, true);
@@ -424,7 +433,7 @@ impl Node {
             self.send_pieces();
         }
         if backlog_before > self.config.backlog_bytes_max {
-            // Whoever is held back tries again, and asks for an ack if there is no room yet.
+            // Blocked senders try again, and request an ack if there still is no room.
             self.effects.push_back(Effect::Credited);
         }
     }
@@ -433,7 +442,7 @@ impl Node {
     pub(super) fn met(&mut self, proc: ProcId, incarnation: u32) {
         let peer = self.peers.entry(proc).or_default();
         if peer.incarnation.is_some_and(|known| known != incarnation) {
-            // Its host has not told yet how the one before ended.
+            // Its host has not reported yet how the previous incarnation ended.
             self.bury(proc, incarnation, fault::PROC_DIED, Bytes::new());
         }
         self.peer(proc).incarnation = Some(incarnation);

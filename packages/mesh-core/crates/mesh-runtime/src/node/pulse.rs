@@ -1,15 +1,14 @@
-//! Whether the other hosts of the job are alive.
+//! Failure detection for the other hosts of the job.
 //!
-//! Only the agents of hosts monitor other hosts, because only agents have links to them. Any byte
-//! is a sign of life, so a host that is sending a long frame is alive; a host with nothing to send
-//! is pinged.
+//! Only the agents of hosts monitor other hosts, because only agents have connections to them. Any
+//! byte is a sign of life, so a host that is sending a long frame is alive. Idle hosts are pinged.
 //!
-//! Silence alone is not a verdict. It is counted in the observer's own running time: a look that
-//! comes late, because the observer was starved or suspended, counts as one look. After three
-//! silent heartbeats [`Effect::Probe`] asks the driver to read all pending input and to report what
-//! the transport knows. If the peer's kernel still acknowledges, the machine is up and its agent
-//! is starved or stopped: the agent then has until the end of its patience to answer. If the kernel
-//! does not acknowledge, the host is dead.
+//! Silence alone does not prove a death. It is counted in the observer's own running time: a check
+//! that is late because the observer was starved or suspended counts as one check. After three
+//! silent heartbeats [`Effect::Probe`] requests that the driver read all pending input and report
+//! what the transport knows. If the peer's kernel still acknowledges, the machine is up and its
+//! agent is starved or stopped; the agent then has until `patience` expires to respond. If the
+//! kernel does not acknowledge, the host is dead.
 
 use super::epoch::first_life;
 use super::{Effect, Node};
@@ -22,45 +21,49 @@ use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::time::Duration;
 
-/// Looks at each host per heartbeat: how late a death may be noticed is a part of it.
+/// Checks of each host per heartbeat. They bound how late a death is noticed.
 const LOOKS_PER_HEARTBEAT: u32 = 4;
 /// Heartbeats without a sign of life after which the transport is probed.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 /// Heartbeats for which an acknowledgement of the peer's kernel proves that its machine is up.
 const HEARTBEATS_ACKNOWLEDGED_MAX: u32 = 2;
-/// The least age of an acknowledgement that counts as none: kernels delay acknowledgements,
-/// retransmit after 200 ms at the earliest, and answer keepalive probes once a second.
+/// The minimum age at which an acknowledgement is too old.
+///
+/// Kernels delay acknowledgements, retransmit after 200 ms at the earliest, and reply to keepalive
+/// probes once a second.
 const ACKNOWLEDGED_MIN: Duration = Duration::from_millis(1500);
 
 /// How a host is monitored.
 #[derive(Clone, Debug)]
 pub struct HostWatch {
-    /// How often the host gives a sign of life.
+    /// The interval between signs of life of the host.
     pub heartbeat: Duration,
     /// How long its agent may be silent while its machine acknowledges what is sent to it.
     pub patience: Duration,
-    /// The detail of the fault for callers when the whole host is silent.
+    /// The detail of the fault for callers if the whole host is silent.
     pub obituary: Bytes,
-    /// The detail of the fault for callers when only the machine has answered.
+    /// The detail of the fault for callers if only the machine has responded.
     pub unresponsive: Bytes,
 }
 
 impl HostWatch {
-    /// Takes a host for dead after three silent heartbeats, whether its machine is up or not.
+    /// Declares a host dead after three silent heartbeats, whether its machine is up or not.
     pub fn impatient(heartbeat: Duration, obituary: Bytes) -> Self {
         Self { heartbeat, patience: Duration::ZERO, unresponsive: obituary.clone(), obituary }
     }
 }
 
-/// What is known of one other host.
+/// What is known about one other host.
 #[derive(Debug)]
 struct Beat {
-    /// When it was last looked at; unknown until the first look.
+    /// Time of the last check; `None` until the first one.
     looked_at: Option<Duration>,
-    /// For how long it has been silent, in running time of this process.
+    /// How long the host has been silent, in running time of this process.
     silence: Duration,
     has_spoken: bool,
-    /// Another process answers there and says that the host is gone: no sign of life.
+    /// Another process replies at its address and reports that the host is gone.
+    ///
+    /// Such replies are not a sign of life.
     is_gone: bool,
     watch: HostWatch,
 }
@@ -75,7 +78,7 @@ impl Beat {
         self.watch.heartbeat / LOOKS_PER_HEARTBEAT
     }
 
-    /// Looks once; a late look counts as one.
+    /// Checks the host once; a late check counts as one.
     fn look(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.looked_at.unwrap_or(now));
         self.looked_at = Some(now);
@@ -96,20 +99,22 @@ impl Beat {
     }
 }
 
-/// The hosts that this process listens for, and those that it knows to be dead.
+/// The hosts that this process monitors, and those that it knows to be dead.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     beats: FastMap<HostId, Beat>,
     next_look: Option<Duration>,
     dead: FastMap<HostId, Bytes>,
-    /// Which machine is in the place of a host, where it is not the first.
+    /// The epoch of each host whose machine is not the first.
     epochs: FastMap<HostId, u32>,
-    /// Who was to be told of deaths on each host by that host, and now has to be told by us.
+    /// Watchers of processes on each host.
+    ///
+    /// The host notifies them as long as it lives; when it dies, this process has to notify them.
     watchers: FastMap<HostId, Vec<(u32, Address)>>,
 }
 
 impl Pulse {
-    /// What those are told who want something of a host that is dead.
+    /// Returns the exit report of a dead host, the fault detail for everything that waits for it.
     pub(super) fn obituary(&self, host: HostId) -> Option<&Bytes> {
         self.dead.get(&host)
     }
@@ -118,18 +123,18 @@ impl Pulse {
         self.epochs.get(&host).copied().unwrap_or(0)
     }
 
-    /// Listens for a host no more; gives what those are told who wait for something there.
+    /// Stops monitoring a host. Returns its exit report.
     pub(super) fn give_up(&mut self, host: HostId) -> Bytes {
         self.beats.remove(&host).map(|beat| beat.watch.obituary).unwrap_or_default()
     }
 
-    /// Another machine is in the place of a dead one.
+    /// Notes that another machine has replaced a dead one.
     pub(super) fn host_back(&mut self, host: HostId, epoch: u32) {
         self.dead.remove(&host);
         self.epochs.insert(host, epoch);
     }
 
-    /// Notes who wants to be told of the end of a process of another host.
+    /// Registers a watcher of a process on another host.
     pub(super) fn watches(&mut self, proc: ProcId, watcher: Address) {
         let watchers = self.watchers.entry(proc.host).or_default();
         let watcher = (proc.slot, watcher);
@@ -142,12 +147,12 @@ impl Pulse {
         self.watchers.values_mut().for_each(Vec::shrink_to_fit);
     }
 
-    /// Whether this process would notice the death of the host by itself.
+    /// Whether this process would detect the death of the host itself.
     pub(super) fn expects(&self, host: HostId) -> bool {
         self.beats.contains_key(&host)
     }
 
-    /// Notes that a host has told of the end of one of its processes itself.
+    /// Notes that a host has itself reported the end of one of its processes.
     pub(super) fn told(&mut self, frame: &Frame) {
         let proc = frame.head.from.proc;
         if let Some(watchers) = self.watchers.get_mut(&proc.host) {
@@ -161,20 +166,24 @@ impl Pulse {
 }
 
 impl Node {
-    /// Monitors another host from now on.
+    /// Starts to monitor another host.
     pub fn expect_host(&mut self, host: HostId, watch: HostWatch) {
         self.pulse.beats.insert(host, Beat::new(watch));
         self.pulse.next_look = Some(Duration::ZERO);
     }
 
-    /// How long a host has been silent, if that is longer than living hosts are on a quiet machine.
+    /// Returns how long a host has been silent, if that is unusual.
+    ///
+    /// A live host on an idle machine is never silent for that long.
     pub fn silence_of(&self, host: HostId) -> Option<Duration> {
         let beat = self.pulse.beats.get(&host)?;
         beat.is_suspect().then_some(beat.silence)
     }
 
-    /// Reports what the transport knows of a host, as [`Effect::Probe`] asked: how long ago its
-    /// kernel last acknowledged anything, if it is known. All pending input has been received.
+    /// Reports what the transport knows about a host, in response to [`Effect::Probe`].
+    ///
+    /// This is how long ago its kernel last acknowledged anything, if that is known. The driver has
+    /// received all pending input.
     pub fn probed(&mut self, host: HostId, acknowledged_ago: Option<Duration>) {
         let Some(beat) = self.pulse.beats.get(&host) else { return };
         if beat.has_spoken || !beat.is_suspect() {
@@ -189,13 +198,13 @@ impl Node {
         }
     }
 
-    /// Takes a host for dead now, or says that it has left: what waits for it fails.
+    /// Declares a host dead now, or notes that it has left: everything that waits for it fails.
     pub fn host_gone(&mut self, host: HostId, obituary: Bytes) {
         self.pulse.beats.remove(&host);
         self.host_died(host, obituary);
     }
 
-    /// Something came over a link, if only a part of a frame.
+    /// Notes that bytes arrived on a connection, even if only a part of a frame.
     pub fn heard(&mut self, link: super::LinkId) {
         if let Some(proc) = self.peer_of(link)
             && let Some(beat) = self.pulse.beats.get_mut(&proc.host)
@@ -204,7 +213,9 @@ impl Node {
         }
     }
 
-    /// Notes whether somebody answers in the place of a host that is gone, or itself.
+    /// Notes whether the host itself responds.
+    ///
+    /// Otherwise another process responds in the place of a host that is gone.
     pub(super) fn answers_itself(&mut self, host: HostId, is_itself: bool) {
         if let Some(beat) = self.pulse.beats.get_mut(&host) {
             beat.is_gone = !is_itself;
@@ -245,7 +256,7 @@ impl Node {
         self.effects.extend(suspects.into_iter().map(Effect::Probe));
     }
 
-    /// Fails all that waits for a host, and tells all who asked that host to tell them.
+    /// Fails everything that waits for a host, and notifies the watchers on its behalf.
     pub(super) fn host_died(&mut self, host: HostId, obituary: Bytes) {
         if self.pulse.dead.contains_key(&host) {
             return;
@@ -274,13 +285,13 @@ impl Node {
         (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
         self.tell_agent(Frame { head, tail: obituary });
         self.record_peer(EventKind::Died, agent);
-        // What was to pass through it, and what has waited for it.
+        // Frames that would have been forwarded by the host, and pieces that waited for it.
         self.send_relayed_again();
         self.send_pieces();
         self.effects.push_back(Effect::Credited);
     }
 
-    /// Refuses a frame for a host that is dead; gives it back when it is not.
+    /// Refuses a frame for a dead host; returns the frame if the host is not dead.
     pub(super) fn refuse_dead(&mut self, frame: Frame) -> Option<Frame> {
         let Some(obituary) = self.pulse.obituary(frame.head.to.proc.host) else {
             return Some(frame);

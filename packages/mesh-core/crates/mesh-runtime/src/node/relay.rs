@@ -1,10 +1,11 @@
-//! Frames that go to many hosts through one another.
+//! Frames that reach many hosts along a tree of hosts.
 //!
-//! A frame to many hosts is part of the session of its origin with each of them: numbered,
-//! acknowledged and kept by both ends as any other. Only its way is another one: the origin gives
-//! it to a few hosts, which pass it on along a tree. What gets lost there with a dead host or a
-//! broken link is missed by the session and sent again straight away, so the tree may fail and
-//! nothing else does. Answers come up the same tree, put together into bags.
+//! A frame to many hosts is part of the session of its origin with each of them: it is numbered,
+//! acknowledged and stored at both ends like any other. Only its route differs: the origin sends it
+//! to a few hosts, which forward it along a tree. If a frame is lost with a dead host or a broken
+//! connection, the session detects the gap and retransmits the frame directly. A failure of the
+//! tree therefore has no other consequence. Replies travel up the same tree, combined into `Bag`
+//! frames.
 
 use super::bulk::PIECE_LEN;
 use super::patience::Patience;
@@ -18,28 +19,32 @@ use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// To how many hosts a host passes a short frame on.
+/// Number of hosts to which a host forwards a short frame.
 pub(super) const FANOUT: u16 = 16;
-/// Bytes that wait for a link to the next host of a tree; what is beyond is sent again later.
+/// Bytes that may wait for a connection to the next host of a tree.
+///
+/// Further frames are retransmitted later.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Looks at the acks of a host without any new one, after which a tree is taken to have failed it.
+/// Checks of the acks of a host without a new ack after which a tree counts as failed for the host.
 const LOOKS_MAX: u32 = 2;
-/// Heartbeats for which a host that a tree has failed gets its frames straight.
+/// Heartbeats for which a host receives its frames directly after a tree has failed for it.
 const STRAIGHT_HEARTBEATS: u32 = 10;
 
-/// Bits of the number of a frame; above them, on the way over others, is which session it is of.
+/// Bits of the sequence number of a frame.
+///
+/// On the way over other hosts, the bits above them identify the session.
 const SEQ_BITS: u32 = 48;
 const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 
-/// What this host does for the trees that it is part of.
+/// The state of the trees that this host is part of.
 #[derive(Debug)]
 pub(super) struct Relays {
     pub(super) fanout: u16,
     /// Frames of the hosts below this one, by the caller whose cast they answer.
     bags: FastMap<Address, Bag>,
-    /// The bags wait for the rest.
+    /// The timer of the bags.
     patience: Patience,
-    /// Through which host a cast has come that was not delivered yet.
+    /// The host through which a cast arrived that was not delivered yet.
     above: FastMap<Address, HostId>,
     /// Hosts that this one reaches through a gateway.
     behind: HashSet<HostId>,
@@ -49,20 +54,20 @@ pub(super) struct Relays {
 struct Bag {
     /// The host above, or the origin.
     to: HostId,
-    /// Frames to come.
+    /// Number of frames that are still to arrive.
     missing: usize,
     frames: BytesMut,
 }
 
-/// How a peer fares that gets frames by way of others.
+/// The state of a peer that receives frames through other hosts.
 #[derive(Debug, Default)]
 pub(super) struct Relayed {
-    /// The last frame that went by another way and was not sent again since.
+    /// The last frame that took another route and was not retransmitted since.
     up_to: u64,
     acked_at_look: u64,
     looks: u32,
     straight_until: Duration,
-    /// Frames of others that wait for the link to this one.
+    /// Frames of other sessions that wait for the connection to this peer.
     waiting: Vec<Frame>,
     waiting_bytes: usize,
 }
@@ -80,12 +85,14 @@ impl Default for Relays {
 }
 
 impl Relays {
-    /// The host through which a cast of this caller has come, if not straight from its origin.
+    /// Returns the host through which a cast of this caller arrived.
+    ///
+    /// Returns `None` if the cast came from its origin.
     pub(super) fn above(&mut self, caller: Address) -> Option<HostId> {
         self.above.remove(&caller)
     }
 
-    /// Whether something waits since the time was told.
+    /// Whether something started to wait after the time was last advanced.
     pub(super) fn is_untimed(&self) -> bool {
         self.patience.is_untimed()
     }
@@ -96,13 +103,17 @@ impl Relays {
 }
 
 impl Node {
-    /// Says to how many hosts this one passes a cast on; casts to no more than that go straight.
+    /// Sets the number of hosts to which this one forwards a cast.
+    ///
+    /// A cast to at most this many hosts is sent directly.
     pub fn set_fanout(&mut self, fanout: u16) {
         self.relays.fanout = fanout.max(1);
     }
 
-    /// Says whether a host is reached through a gateway. Such hosts come last in trees: the gateway
-    /// is likely to be a host as well, and then what it gets anyway need not pass through it again.
+    /// Sets whether a host is reached through a gateway.
+    ///
+    /// Such hosts come last in trees: the gateway is probably a host of the tree as well, so its
+    /// own copy of a frame need not pass through it twice.
     pub fn set_behind_gateway(&mut self, host: HostId, is_behind: bool) {
         if is_behind {
             self.relays.behind.insert(host);
@@ -111,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Gives one short frame to the session with each of many hosts. `head.to` is filled in.
+    /// Adds one short frame to the session with each of many hosts. `head.to` is filled in.
     pub(super) fn send_to_hosts(
         &mut self,
         hosts: &[HostId],
@@ -146,13 +157,13 @@ impl Node {
         self.pass_on(&route, 0, &frame);
     }
 
-    /// Whether frames for this host may take a way over others.
+    /// Whether frames for this host may go through other hosts.
     fn is_relayable(&self, host: HostId) -> bool {
         let is_up = self.link_to(agent(host).proc).is_some();
         is_up && self.pulse.expects(host) && !self.goes_straight(host)
     }
 
-    /// Whether a tree has failed this host lately.
+    /// Whether a tree has failed for this host recently.
     pub(super) fn goes_straight(&self, host: HostId) -> bool {
         let relayed = self.peers.get(&agent(host).proc).and_then(|peer| peer.relayed.as_ref());
         relayed.is_some_and(|relayed| relayed.straight_until > self.now)
@@ -169,20 +180,23 @@ impl Node {
         }
     }
 
-    /// What the numbers of frames of the session with a host are marked with on the way over
-    /// others: a frame may be under way there for longer than a machine is in its place.
+    /// Returns the mark of the session with a host, which is combined with its sequence numbers.
+    ///
+    /// A frame may be in transit over other hosts for longer than a machine serves as a host.
     fn session_mark(&self, host: HostId) -> u64 {
         let here = self.config.me.host;
         u64::from(self.host_epoch(here) + self.host_epoch(host)) << SEQ_BITS
     }
 
-    /// The number in the session with a host, unless it is the one with another machine there.
+    /// Returns the sequence number of a frame in the session with a host.
+    ///
+    /// Returns `None` if the frame belongs to the session with another machine in its place.
     fn unmarked(&self, seq: u64, host: HostId) -> Option<u64> {
         let mark = self.session_mark(host);
         (seq & !SEQ_MASK == mark).then_some(seq & SEQ_MASK)
     }
 
-    /// Hands a frame that is not of our session to a neighbour.
+    /// Hands a frame of another session to a neighbour.
     fn transmit_relay(&mut self, frame: Frame) {
         let to = frame.head.to.proc;
         let peer = self.peers.entry(to).or_default();
@@ -200,14 +214,14 @@ impl Node {
         }
     }
 
-    /// The frames that have waited for the link to a neighbour.
+    /// Takes the frames that have waited for the connection to a neighbour.
     pub(super) fn waiting_relays(&mut self, proc: ProcId) -> Vec<Frame> {
         let Some(relayed) = &mut self.peer(proc).relayed else { return Vec::new() };
         relayed.waiting_bytes = 0;
         std::mem::take(&mut relayed.waiting)
     }
 
-    /// A frame of another host's session: passes it on, and takes it in.
+    /// Handles a frame of another host's session: forwards it, and accepts it.
     pub(super) fn receive_relay(&mut self, frame: Frame) {
         let Some((route, tail)) = Route::decode(&frame.tail) else { return };
         let Some((place, seq)) = route.place_of(self.config.me.host) else { return };
@@ -233,7 +247,7 @@ impl Node {
                 let to = to.unwrap_or(route.origin);
                 let bag = Bag { to, missing: below + 1, frames: BytesMut::new() };
                 self.relays.bags.insert(caller, bag);
-                // Its own answers go into its own bag.
+                // Its own replies go into its own bag.
                 self.relays.above.insert(caller, self.config.me.host);
             }
         }
@@ -243,7 +257,7 @@ impl Node {
         self.take_in(origin, Frame { head, tail });
     }
 
-    /// Sends a frame to its caller by way of the host through which the cast has come.
+    /// Sends a frame to its caller through the host from which the cast arrived.
     pub(super) fn send_up(&mut self, above: Option<HostId>, frame: Frame) {
         let origin = frame.head.to.proc.host.agent();
         let Some(above) = above.filter(|_| frame.tail.len() <= PIECE_LEN) else {
@@ -272,7 +286,7 @@ impl Node {
 
     fn put_in_bag(&mut self, caller: Address, count: usize, frames: &[u8]) {
         let Some(bag) = self.relays.bags.get_mut(&caller) else {
-            // It has gone up already: this one follows straight.
+            // The bag was sent up already: this frame follows directly.
             return self.send_bag(caller.proc.host, caller, Bytes::copy_from_slice(frames));
         };
         bag.frames.extend_from_slice(frames);
@@ -297,7 +311,7 @@ impl Node {
         self.transmit_relay(Frame { head, tail: frames });
     }
 
-    /// Lets time pass for the bags.
+    /// Advances the time of the bags.
     pub(super) fn time_bags(&mut self, now: Duration) {
         if !self.relays.patience.is_over(now) {
             return;
@@ -313,7 +327,7 @@ impl Node {
         }
     }
 
-    /// Frames that are on their way up: for this host, or for the one above.
+    /// Handles frames on their way up: for this host, or for the one above.
     pub(super) fn receive_bag(&mut self, frame: &Frame) {
         let caller = frame.head.from;
         let frames = unpack(&frame.tail);
@@ -331,8 +345,9 @@ impl Node {
         }
     }
 
-    /// Looks whether a host gets what was sent to it by way of others; what it does not get is sent
-    /// again straight.
+    /// Checks whether a host receives what was sent to it through other hosts.
+    ///
+    /// Frames that it does not receive are retransmitted directly.
     pub(super) fn look_after(&mut self, host: HostId, heartbeat: Duration) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&agent(host).proc) else { return };
@@ -348,7 +363,7 @@ impl Node {
         }
     }
 
-    /// A neighbour is gone: what was to pass through it is sent again, to whom it may concern.
+    /// Retransmits the frames that would have passed through a neighbour that is gone.
     pub(super) fn send_relayed_again(&mut self) {
         let is_relayed = |proc: &ProcId| {
             let peer = &self.peers[proc];
@@ -374,12 +389,12 @@ impl Node {
     }
 }
 
-/// The agent of a host.
+/// Returns the address of the agent of a host.
 fn agent(host: HostId) -> Address {
     Address { proc: host.agent(), port: PortId::NONE }
 }
 
-/// The frames in a bag, up to the first that is none.
+/// Returns the frames in a bag, up to the first invalid one.
 fn unpack(bag: &Bytes) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut at = 0;

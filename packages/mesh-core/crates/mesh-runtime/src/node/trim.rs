@@ -1,11 +1,12 @@
-//! A process that has nothing to do keeps no room for what it once had to do.
+//! Release of memory that an idle process no longer needs.
 
 use super::{Node, Port};
 
 impl Node {
-    /// Gives back the memory of queues that are empty, and of all that has grown and shrunk again.
+    /// Frees the memory of empty queues and the spare capacity of collections that have shrunk.
     ///
-    /// For whoever holds many nodes: the simulator. The first messages afterwards allocate anew.
+    /// The simulator uses this because it holds many nodes. The first messages afterwards allocate
+    /// again.
     pub fn trim(&mut self) {
         self.effects.shrink_to_fit();
         self.deadlines.shrink_to_fit();

@@ -1,7 +1,7 @@
-//! Messages that have overtaken the spawn of their receiver.
+//! Messages that arrive before the spawn of their receiver.
 //!
-//! A spawns an actor on B and tells C; what C sends to B may come before what A has sent. Such
-//! messages wait a while for the spawn.
+//! If A spawns an actor on B and sends the handle to C, a message from C to B may arrive before the
+//! spawn from A. Such messages wait for the spawn for a limited time.
 
 use super::epoch::epoch_of;
 use crate::hash::FastMap;
@@ -13,48 +13,57 @@ use std::time::Duration;
 /// How long a message waits for the spawn of its receiver.
 pub(super) const SPAWN_WAIT: Duration = Duration::from_secs(5);
 
-/// Messages to receivers that are not there yet. Bounded by what each sender may have outstanding.
+/// Messages to receivers that do not exist yet. Bounded by what each sender may have outstanding.
 #[derive(Debug, Default)]
 pub(super) struct Unborn {
     frames: FastMap<PortId, Vec<Frame>>,
-    /// When each is given up, soonest first; unknown until the time is told next.
+    /// The expiry of the messages of each port, soonest first.
+    ///
+    /// `None` until the time is next advanced.
     due: VecDeque<(Option<Duration>, PortId)>,
-    /// By the first bits of the numbers that a process makes: up to which it has spawned here all
-    /// that it will, except these.
+    /// The announcements of processes, by the upper bits of their port numbers.
+    ///
+    /// Each contains the last number up to which the process has spawned everything here that it
+    /// will, and the exceptions.
     settled: FastMap<u64, (PortId, Vec<PortId>)>,
 }
 
-/// Bits of a port number that count; above them is who has made it.
+/// Bits of a port number that are a counter; the bits above them identify the allocating process.
 const COUNT_BITS: u32 = 40;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-/// Numbers of one life of a process: the next life of it begins elsewhere, above or below.
+/// Number of ports of one incarnation of a process.
+///
+/// The next incarnation starts at another number, which may be higher or lower.
 const LIFE_LEN: u64 = 1 << 32;
 
-/// What a port number begins with: which process has made it.
+/// Returns the upper bits of a port number, which identify the process that allocated it.
 pub(super) fn maker_of(port: PortId) -> u64 {
     port.0 >> COUNT_BITS
 }
 
-/// What the numbers begin with that a process makes: 24 bits of slot, into which the host is folded
-/// above slot 2^12.
+/// Returns the upper bits of the port numbers of a process.
+///
+/// They are 24 bits of slot, into which the host is folded above slot 2^12.
 pub(super) fn maker(proc: ProcId) -> u64 {
     ((u64::from(proc.host.0) << 12) ^ u64::from(proc.slot)) & 0xFF_FFFF
 }
 
-/// The port with that place in what a process counts.
+/// Returns the port with the given count of a process.
 pub(super) fn numbered(proc: ProcId, count: u64) -> PortId {
     PortId((maker(proc) << COUNT_BITS) | (count & COUNT_MASK))
 }
 
-/// What keeps the numbers of the processes of a slot apart, also of different epochs: where the
-/// count of one begins. Those of a later process may be the lower ones, and counts go round.
+/// Returns the first count of an incarnation.
+///
+/// It separates the numbers of successive processes of a slot, also across epochs. A later process
+/// may have lower numbers, and counts wrap around.
 pub(super) fn first_count(incarnation: u32) -> u64 {
-    // Epochs are far apart, so that the processes of a slot in each have numbers between.
+    // Epochs are far apart, so that the processes of a slot in each epoch have numbers in between.
     let life = u64::from(incarnation.wrapping_add(epoch_of(incarnation).wrapping_mul(97)) % 256);
     PortId::FIRST_FREE + life * LIFE_LEN
 }
 
-/// Where the count of a program's job begins, when it has had some before.
+/// Returns the first count of a job of a program that has run `job_count` jobs before.
 pub(super) fn count_of_job(job_count: u32) -> u64 {
     u64::from(job_count % 256) * LIFE_LEN
 }
@@ -70,13 +79,15 @@ impl Unborn {
         frames.push(frame);
     }
 
-    /// Takes the messages of a receiver that has come.
+    /// Takes the messages of a receiver that was spawned.
     pub(super) fn take(&mut self, port: PortId) -> Vec<Frame> {
         self.frames.remove(&port).unwrap_or_default()
     }
 
-    /// Notes that of the receivers up to a number, whose maker made them all, only some still come;
-    /// takes the messages of the others.
+    /// Notes which receivers will still be spawned, and takes the messages of the others.
+    ///
+    /// Of the ports up to `up_to` that the allocator of `up_to` has allocated, only those in
+    /// `coming` will be spawned.
     pub(super) fn settle(&mut self, up_to: PortId, coming: Vec<PortId>) -> Vec<Frame> {
         self.settled.insert(maker_of(up_to), (up_to, coming));
         let lost: Vec<PortId> =
@@ -84,25 +95,27 @@ impl Unborn {
         lost.into_iter().flat_map(|port| self.take(port)).collect()
     }
 
-    /// Whether a receiver that is not here will not come.
+    /// Whether a receiver that does not exist will never be spawned.
     pub(super) fn is_settled(&self, port: PortId) -> bool {
         self.settled
             .get(&maker_of(port))
             .is_some_and(|(up_to, coming)| is_before(port, *up_to) && !coming.contains(&port))
     }
 
-    /// A process is dead: what the next in its slot makes is not what this one has spoken of.
+    /// Notes that a process is dead.
+    ///
+    /// Its announcements do not apply to the next process in its slot.
     pub(super) fn forget(&mut self, proc: ProcId) {
         self.settled.remove(&maker(proc));
     }
 
-    /// Takes a call back whose caller no longer waits.
+    /// Takes back a call whose caller no longer waits.
     pub(super) fn withdraw(&mut self, port: PortId, from: Address) -> Vec<Frame> {
         let Some(frames) = self.frames.get_mut(&port) else { return Vec::new() };
         frames.extract_if(.., |frame| frame.head.from == from).collect()
     }
 
-    /// Takes the messages that have waited too long.
+    /// Takes the messages whose wait has expired.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<Frame> {
         for (due, _) in self.due.iter_mut().rev().take_while(|(due, _)| due.is_none()) {
             *due = Some(now + SPAWN_WAIT);
@@ -117,12 +130,12 @@ impl Unborn {
         expired
     }
 
-    /// Lets the wait of every message begin again.
+    /// Restarts the wait of every message.
     pub(super) fn restart(&mut self) {
         self.due.iter_mut().for_each(|(due, _)| *due = None);
     }
 
-    /// When `expire` is to be called next.
+    /// Returns when `expire` has to be called next.
     pub(super) fn next_due(&self) -> Option<Duration> {
         if self.is_untimed() {
             return Some(Duration::ZERO);
@@ -130,13 +143,13 @@ impl Unborn {
         self.due.front().and_then(|(due, _)| *due)
     }
 
-    /// Whether something has come since the time was told.
+    /// Whether a message has arrived since the time was last advanced.
     pub(super) fn is_untimed(&self) -> bool {
         self.due.back().is_some_and(|(due, _)| due.is_none())
     }
 }
 
-/// Whether a process has made a number before another one of its, and not in another life.
+/// Whether a process has allocated `port` before `up_to` and in the same incarnation.
 fn is_before(port: PortId, up_to: PortId) -> bool {
     up_to.0.wrapping_sub(port.0) & COUNT_MASK < LIFE_LEN
 }

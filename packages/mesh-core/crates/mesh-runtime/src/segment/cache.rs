@@ -1,4 +1,4 @@
-//! The receiver's side: segments of other processes, and views of them that are used again.
+//! The receiver's side: segments of other processes, and their reusable views.
 
 use super::memory::checked_len;
 use super::message::{Mapping, Message, OnDrop};
@@ -13,13 +13,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use thiserror::Error;
 
-/// How much a [`SegmentCache`] keeps.
+/// The limits of a [`SegmentCache`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
-    /// Segments, and so descriptors, kept for one owner.
+    /// Number of segments, and therefore of descriptors, kept for one owner.
     pub segments_max: usize,
-    /// Views of one segment kept mapped while no message uses them. They take address space and
-    /// page tables (0.2 % of the payload), no memory.
+    /// Views of one segment that are kept mapped while no message uses them.
+    ///
+    /// They take address space and page tables (0.2 % of the payload), but no memory.
     pub idle_views_max: usize,
 }
 
@@ -29,42 +30,42 @@ impl Default for CacheLimits {
     }
 }
 
-/// Why a message cannot be opened or a segment not be learned.
+/// The reason why a message cannot be opened or a segment cannot be registered.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Parts of a segment whose descriptor never came, or that was forgotten.
+    /// The parts are in a segment whose descriptor never arrived or was forgotten.
     #[error("segment {segment} of process {owner} is unknown: announce it before it is used")]
     Unknown {
-        /// Who sent the message.
+        /// The sender of the message.
         owner: ProcId,
-        /// The segment named.
+        /// The segment in the parts.
         segment: u32,
     },
-    /// The parts are no message that [`super::SegmentPool::fill`] makes.
+    /// [`super::SegmentPool::fill`] would not create these parts.
     #[error("parts of process {owner} are refused, {reason}: check that both sides match")]
     Refused {
-        /// Who sent the message.
+        /// The sender of the message.
         owner: ProcId,
-        /// What is wrong with them.
+        /// The defect of the parts.
         reason: &'static str,
     },
     /// The owner announces more segments than any pool has.
     #[error("process {owner} announces more than {max} segments: raise segments_max")]
     TooMany {
-        /// Who announces.
+        /// The owner.
         owner: ProcId,
         /// [`CacheLimits::segments_max`].
         max: usize,
     },
-    /// The cache belongs to the process that this one was forked from.
+    /// The cache belongs to the process from which this one was forked.
     #[error("the segment cache belongs to the parent process: make a new one after a fork")]
     Forked,
     /// The kernel refused.
     #[error("cannot map a segment of process {owner}: {source}")]
     Io {
-        /// Who owns the segment.
+        /// The owner of the segment.
         owner: ProcId,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -82,7 +83,7 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// Which announced segment a view shows. A segment that is announced again is another one.
+/// The announced segment that a view shows. A segment that is announced again is a different one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ViewKey {
     pub(super) owner: ProcId,
@@ -90,12 +91,14 @@ pub(super) struct ViewKey {
     serial: u64,
 }
 
-/// Bytes of an open message that are as they came: whoever has the owner's segment sees them there.
+/// Unmodified bytes of an open message: every process that has the owner's segment sees them there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// Where the owner has them.
+    /// The location of the bytes in the segment of the owner.
     pub part: Part,
-    /// Bytes of the message that they are of, all of which its owner keeps for them.
+    /// Length in bytes of the message that contains them.
+    ///
+    /// The owner keeps the whole message for them.
     pub message_len: usize,
 }
 
@@ -103,7 +106,7 @@ pub struct Received {
 struct Known {
     serial: u64,
     fd: Arc<OwnedFd>,
-    /// The length of the file when it was last asked for. It never gets shorter.
+    /// The last known length of the file. It never decreases.
     len: u64,
     /// Clean views that no message uses.
     idle: Vec<Pages>,
@@ -113,11 +116,11 @@ struct Known {
 struct Segments {
     known: HashMap<ProcId, HashMap<u32, Known>>,
     serial: u64,
-    /// Every open message, by where its view begins.
+    /// Every open message, by the start address of its view.
     open: BTreeMap<usize, Weak<Message>>,
 }
 
-/// What messages return to: it outlives the cache for as long as one of them is open.
+/// The state to which messages return their views; it outlives the cache while one of them is open.
 pub(super) struct Shelf {
     limits: CacheLimits,
     pagemap: PageMap,
@@ -130,10 +133,11 @@ impl Shelf {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the view of a message that was dropped, to use it for the next one. `written` is
-    /// where it may have been written to.
+    /// Takes the view of a dropped message, for reuse.
+    ///
+    /// `written` is the range that may have been written.
     pub(super) fn put_back(&self, key: ViewKey, pages: Pages, written: Option<&Range<usize>>) {
-        // Before anyone else can have the view: what was written to it is the old message's.
+        // This must precede any reuse of the view: written pages belong to the old message.
         let is_clean = written.is_none_or(|range| self.pagemap.wipe(&pages, range).is_ok());
         let mut segments = self.lock();
         segments.open.remove(&(pages.at(0).as_ptr() as usize));
@@ -145,7 +149,7 @@ impl Shelf {
             known.idle.push(pages);
             return;
         }
-        // Unmapping takes long: not under the lock.
+        // Unmapping takes long, so the lock must not be held.
         drop(segments);
         drop(pages);
     }
@@ -160,18 +164,18 @@ pub struct SegmentCache {
 }
 
 impl SegmentCache {
-    /// A cache that knows no segment.
+    /// Creates a cache without segments.
     pub fn new(limits: CacheLimits) -> Self {
         let shelf =
             Shelf { limits, pagemap: PageMap::open(), segments: Mutex::new(Segments::default()) };
         Self { shelf: Arc::new(shelf), pid: std::process::id() }
     }
 
-    /// Remembers the descriptor of a segment; a later one for the same segment replaces it.
+    /// Registers the descriptor of a segment; a later one for the same segment replaces it.
     ///
     /// # Errors
-    /// [`OpenError::Refused`] when the owner could shrink the file under our feet,
-    /// [`OpenError::TooMany`] when it has announced too many.
+    /// [`OpenError::Refused`] if the owner could shrink the file while it is mapped here,
+    /// [`OpenError::TooMany`] if it has announced too many segments.
     pub fn learn(
         &self,
         owner: ProcId,
@@ -201,14 +205,14 @@ impl SegmentCache {
         Ok(())
     }
 
-    /// Opens parts of one use of one segment as private bytes, one [`Mapping`] for each part.
+    /// Opens parts of one generation of a segment as private bytes, one [`Mapping`] for each part.
     ///
-    /// `on_drop` is called once, when the last of them is dropped, by the thread that drops it;
-    /// when this returns an error it is not called.
+    /// `on_drop` is called once, when the last of them is dropped, by the thread that drops it. If
+    /// this returns an error, it is not called.
     ///
     /// # Errors
-    /// [`OpenError`]. Parts are checked against the real size of the segment first, so that a peer
-    /// which lies is an error and not a SIGBUS.
+    /// [`OpenError`]. Parts are first checked against the actual size of the segment, so that false
+    /// offsets from a peer cause an error and not a SIGBUS.
     pub fn open(&self, parts: &[Part], on_drop: OnDrop) -> Result<Vec<Mapping>, OpenError> {
         self.check_process()?;
         let (hold, range) = extent(parts)?;
@@ -222,10 +226,12 @@ impl SegmentCache {
         Ok(parts.iter().map(mapping).collect())
     }
 
-    /// Where the owner of a segment has these bytes, if they lie in an open message and none of
-    /// their pages was written since it came.
+    /// Returns the location of these bytes in the owner's segment, if they are unmodified.
     ///
-    /// Whoever else may write to the bytes meanwhile changes nothing: a write makes a page private.
+    /// They must be in an open message, and none of their pages may have been written since it
+    /// arrived.
+    ///
+    /// Concurrent writes to the bytes have no effect on the result: a write makes a page private.
     pub fn received(&self, bytes: &[u8]) -> Option<Received> {
         self.check_process().ok()?;
         let address = bytes.as_ptr() as usize;
@@ -258,14 +264,15 @@ impl SegmentCache {
         }
     }
 
-    /// Gives every open message its own copy of its pages, so that a fork may keep reading them.
+    /// Gives every open message its own copy of its pages, so that a fork may still read them.
     ///
-    /// A forked child inherits the views, but the sender waits only for the parent: once that has
-    /// let go, the pages are filled again and the child would see the next message in the old.
-    /// To be called in the parent before it forks; takes as long as copying all open messages.
+    /// A forked child inherits the views, but the sender waits only for the parent: once the parent
+    /// has released a message, its pages are reused and the child would see the next message in the
+    /// old view. Call this in the parent before it forks; it takes as long as copying all open
+    /// messages.
     ///
     /// # Errors
-    /// What the kernel said, usually that memory is short.
+    /// The error of the kernel, usually a lack of memory.
     pub fn prepare_fork(&self) -> io::Result<()> {
         if self.check_process().is_err() {
             return Ok(());
@@ -278,7 +285,7 @@ impl SegmentCache {
         if self.pid == std::process::id() { Ok(()) } else { Err(OpenError::Forked) }
     }
 
-    /// A private view of at least `len` bytes of a segment: a warm one, or a new one.
+    /// Returns a private view of at least `len` bytes of a segment: a warm one, or a new one.
     fn view(&self, owner: ProcId, segment: u32, len: usize) -> Result<(ViewKey, Pages), OpenError> {
         let mut segments = self.shelf.lock();
         let known = segments.known.get_mut(&owner).and_then(|all| all.get_mut(&segment));
@@ -297,7 +304,8 @@ impl SegmentCache {
         drop(segments);
         match idle {
             Some(pages) if pages.len() >= len => Ok((key, pages)),
-            // Too short since the segment grew, or none. All of the file: it will be used again.
+            // Either the view is too short because the segment grew, or none is idle. Map the whole
+            // file, because the view will be reused.
             _ => {
                 let all = usize::try_from(file_len).unwrap_or(len);
                 let pages = Pages::map(fd.as_fd(), all, Sharing::Private).map_err(io)?;
@@ -307,7 +315,7 @@ impl SegmentCache {
     }
 }
 
-/// The use of a segment that parts lie in, and the range that covers them.
+/// Returns the generation of a segment that contains the parts, and the range that covers them.
 fn extent(parts: &[Part]) -> Result<(Hold, Range<usize>), OpenError> {
     let owner = parts.first().map_or(NOBODY, |part| part.owner);
     let refused = |reason| OpenError::Refused { owner, reason };
@@ -327,7 +335,7 @@ fn extent(parts: &[Part]) -> Result<(Hold, Range<usize>), OpenError> {
         }
         end = part.offset.checked_add(part.len).ok_or_else(|| refused("they are too long"))?;
     }
-    // Leaves room to round up to whole pages.
+    // This leaves room to round up to whole pages.
     match usize::try_from(end) {
         Ok(end) if end <= isize::MAX as usize / 2 => Ok((hold, start..end)),
         _ => Err(refused("they are too long")),

@@ -1,8 +1,8 @@
-//! Copies of large payloads, shared between the caller and a thread that helps.
+//! Copies of large payloads, shared between the caller and a helper thread.
 //!
-//! One core does not use all of a machine's memory bandwidth, and while a payload is copied the
-//! processes that wait for it are idle. The caller never waits for a helper to begin: both take
-//! stretches off the same list, so on a busy machine the caller simply does them all.
+//! One core does not use the whole memory bandwidth of a machine, and while a payload is copied the
+//! processes that wait for it are idle. The caller never waits for a helper to start: both take
+//! stretches from the same list, so on a busy machine the caller copies all of them.
 #![expect(unsafe_code, reason = "copies between raw addresses on two threads")]
 
 use super::pages::{HUGE_LEN, advise_huge};
@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Copies shorter than this are made by the caller alone: to wake a thread takes as long.
+/// The caller makes shorter copies alone: waking a thread takes as long.
 const SHARED_LEN_MIN: usize = 4 << 20;
-/// As above, where the thread has to be made first.
+/// The same limit if the thread has to be created first.
 const FRESH_SHARED_LEN_MIN: usize = 8 << 20;
-/// How much is copied between two looks at the list.
+/// Bytes copied between two accesses to the list.
 const STRETCH_LEN: usize = 512 << 10;
-/// Threads of one copy, unless a pool says otherwise. Two take all the bandwidth that a machine
-/// has to spare for one process.
+/// Default number of threads for one copy.
+///
+/// Two threads use all the bandwidth that a machine can spare for one process.
 pub(super) const THREADS_MAX: usize = 2;
 /// A helper calls nothing but `memcpy`.
 const STACK_LEN: usize = 64 << 10;
@@ -32,27 +33,27 @@ pub(super) struct Stretch {
     pub(super) len: usize,
 }
 
-// SAFETY: the addresses are used only between `Copier::copy` being called and returning, and its
-// caller vouches for them until then.
+// SAFETY: the addresses are used only between the call of `Copier::copy` and its return, and its
+// caller guarantees their validity until then.
 unsafe impl Send for Stretch {}
 
 impl Stretch {
     /// # Safety
     /// As for [`Copier::copy`].
     unsafe fn copy(self) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the obligation is passed on to the caller.
         unsafe { ptr::copy_nonoverlapping(self.from, self.to, self.len) }
     }
 }
 
-/// What the caller and the helpers share.
+/// The state that the caller and the helpers share.
 #[derive(Default)]
 struct Work {
-    /// Stretches that nobody has begun.
+    /// Stretches that no thread has started.
     waiting: Vec<Stretch>,
-    /// Stretches that a helper has begun and not finished.
+    /// Stretches that a helper has started and not finished.
     begun: usize,
-    /// Whether a caller has its work here.
+    /// Whether a caller currently uses this state.
     is_taken: bool,
     is_closed: bool,
     helpers: usize,
@@ -61,9 +62,9 @@ struct Work {
 #[derive(Default)]
 struct Shared {
     work: Mutex<Work>,
-    /// There is work, or there never will be again.
+    /// Signalled when stretches are waiting, or when the copier is closed.
     has_work: Condvar,
-    /// The last stretch that was begun is finished.
+    /// Signalled when the last started stretch is finished.
     is_done: Condvar,
 }
 
@@ -72,7 +73,7 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a helper.
+    /// Runs a helper thread.
     fn help(&self) {
         let mut work = self.lock();
         while !work.is_closed {
@@ -82,7 +83,7 @@ impl Shared {
             };
             work.begun += 1;
             drop(work);
-            // SAFETY: the caller of `Copier::copy` waits for what was begun.
+            // SAFETY: the caller of `Copier::copy` waits for all started stretches.
             unsafe { stretch.copy() };
             work = self.lock();
             work.begun -= 1;
@@ -93,17 +94,19 @@ impl Shared {
     }
 }
 
-/// Copies on the calling thread and, where it pays, on helpers beside it.
+/// Copies on the calling thread and, if it pays off, on additional helper threads.
 pub(super) struct Copier {
     shared: Arc<Shared>,
     helpers_max: usize,
     stretch_len: usize,
-    /// The process that has the helpers; in a fork of it one may seem to hold the lock for ever.
+    /// The process that has the helpers.
+    ///
+    /// In a fork of it a helper may appear to hold the lock forever.
     pid: u32,
 }
 
 impl Copier {
-    /// A copier that uses at most `threads_max` threads, the caller's among them.
+    /// Creates a copier that uses at most `threads_max` threads, including the caller's.
     pub(super) fn new(threads_max: usize) -> Self {
         Self::with_stretches(threads_max, STRETCH_LEN)
     }
@@ -122,14 +125,14 @@ impl Copier {
     pub(super) unsafe fn copy(&self, stretches: &[Stretch]) {
         let len: usize = stretches.iter().map(|stretch| stretch.len).sum();
         if len < SHARED_LEN_MIN || self.helpers_max == 0 || !self.offer(stretches) {
-            // SAFETY: passed on to the caller.
+            // SAFETY: the obligation is passed on to the caller.
             stretches.iter().for_each(|stretch| unsafe { stretch.copy() });
             return;
         }
         let mut work = self.shared.lock();
         while let Some(stretch) = work.waiting.pop() {
             drop(work);
-            // SAFETY: passed on to the caller.
+            // SAFETY: the obligation is passed on to the caller.
             unsafe { stretch.copy() };
             work = self.shared.lock();
         }
@@ -139,7 +142,7 @@ impl Copier {
         work.is_taken = false;
     }
 
-    /// Puts the work where helpers find it, unless another caller's is there.
+    /// Offers the work to the helpers; returns `false` if they have the work of another caller.
     fn offer(&self, stretches: &[Stretch]) -> bool {
         let mut work = self.shared.lock();
         if work.is_taken {
@@ -172,12 +175,12 @@ impl Drop for Copier {
 
 /// Copies all of `from` to the start of `to`, which is new memory that has no pages yet.
 ///
-/// Most of the time of such a copy goes into getting the pages, so huge ones are asked for, and
-/// from 8 MB on a second thread helps. It ends with the copy: there is nothing that a fork in
-/// another thread could leave behind.
+/// Most of the time of such a copy is spent on page faults, so huge pages are requested, and from 8
+/// MB a second thread helps. The thread ends with the copy, so a fork in another thread cannot
+/// leave a helper behind.
 ///
 /// # Panics
-/// When `to` is shorter than `from`.
+/// If `to` is shorter than `from`.
 pub fn copy_fresh(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     assert!(from.len() <= to.len(), "the target is long enough");
     advise_huge(to.as_mut_ptr_range());
@@ -190,15 +193,15 @@ pub fn copy_fresh(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     unsafe { copier.copy(&[stretch]) };
 }
 
-/// Appends bytes to memory that is new as far as it has room, as [`copy_fresh`] does.
+/// Appends bytes to a vector whose spare capacity is new memory, like [`copy_fresh`].
 pub fn extend_fresh(to: &mut Vec<u8>, from: &[u8]) {
     to.reserve(from.len());
     copy_fresh(from, to.spare_capacity_mut());
-    // SAFETY: there was room for the bytes behind the old end, and they were just written.
+    // SAFETY: the bytes after the old end had room, and they were just written.
     unsafe { to.set_len(to.len() + from.len()) };
 }
 
-/// How many cores there are; asked for once, since the answer takes longer than a small copy.
+/// Returns the number of cores, cached because the query takes longer than a small copy.
 fn cores() -> usize {
     static CORES: AtomicUsize = AtomicUsize::new(0);
     match CORES.load(Ordering::Relaxed) {
@@ -211,7 +214,7 @@ fn cores() -> usize {
     }
 }
 
-/// Pieces that end where the target's address is a multiple of `len`.
+/// Returns pieces that end where the target's address is a multiple of `len`.
 fn cut(stretch: Stretch, len: usize) -> impl Iterator<Item = Stretch> {
     let start = stretch.to.addr();
     let end = start + stretch.len;

@@ -1,5 +1,6 @@
-//! Memory for a message that comes in pieces from another host: a segment, so that all its readers
-//! here see the same pages.
+//! Memory for a message that arrives in pieces from another host.
+//!
+//! The memory is a segment, so that all readers on this host see the same pages.
 
 use super::memory::Memory;
 use super::pool::{Filled, SegmentPool};
@@ -9,9 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A message that is not whole yet.
+/// A message that is not complete yet.
 ///
-/// All methods may be called from any thread; pieces may come in any order.
+/// All methods may be called from any thread; pieces may arrive in any order.
 pub struct Landing {
     len: usize,
     state: Mutex<State>,
@@ -19,31 +20,31 @@ pub struct Landing {
 
 struct State {
     place: Place,
-    /// Bytes from the start that are there.
+    /// Number of bytes from the start that have arrived.
     come: usize,
-    /// Pieces that have overtaken others.
+    /// Pieces that have overtaken others, by offset.
     early: BTreeMap<usize, Bytes>,
 }
 
-/// Where the bytes are kept.
+/// Where the bytes are stored.
 enum Place {
     /// A segment of a pool, which has no memory before the first piece.
     Shared { pool: Arc<SegmentPool>, index: usize, memory: Option<Memory> },
-    /// Memory of this process alone.
+    /// Private memory of this process.
     Plain(Vec<u8>),
 }
 
-/// A message that is whole.
+/// A complete message.
 #[derive(Debug)]
 pub enum Landfall {
     /// In a segment that its readers hold.
     Shared(Filled),
-    /// In memory of this process alone.
+    /// In private memory of this process.
     Plain(Bytes),
 }
 
 impl Landing {
-    /// Room for a message in memory of this process alone.
+    /// Creates room for a message in private memory of this process.
     pub fn plain(len: usize) -> Self {
         Self::new(len, Place::Plain(Vec::new()))
     }
@@ -61,7 +62,7 @@ impl Landing {
         Self { len, state: Mutex::new(State { place, come: 0, early: BTreeMap::new() }) }
     }
 
-    /// Keeps a piece; `true` for the one with which the message is whole.
+    /// Stores a piece; returns `true` for the one that completes the message.
     pub fn write(&self, at: usize, bytes: Bytes) -> bool {
         let mut state = self.lock();
         state.early.insert(at, bytes);
@@ -72,7 +73,9 @@ impl Landing {
         }
     }
 
-    /// Gives the whole message to its readers. To be called once; what was not is given up.
+    /// Hands the complete message to its readers.
+    ///
+    /// Call this once. A message that is dropped without it is discarded.
     pub fn finish(&self, readers: &[ProcId]) -> Landfall {
         let mut state = self.lock();
         match std::mem::replace(&mut state.place, Place::Plain(Vec::new())) {
@@ -104,7 +107,8 @@ impl State {
                 if pool.append(memory, (at, len), bytes).is_ok() {
                     return;
                 }
-                // The kernel has no more memory of this kind: what has come may not be lost.
+                // The kernel has no more memory of this kind, but the bytes that have arrived must
+                // not be lost.
                 let mut all = memory.as_ref().map_or_else(Vec::new, |memory| memory.read(at));
                 all.extend_from_slice(bytes);
                 pool.give_up(*index, memory.take());

@@ -8,26 +8,25 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Refuses descriptors made executable, where the kernel knows the flag (6.3).
+/// Prevents the descriptor from being made executable, if the kernel supports the flag (6.3).
 const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 
 /// A memfd and the sender's mapping of it.
 ///
 /// The file only grows and is sealed against shrinking, so a reader that has checked a range
-/// against its length may touch it for ever. Pages that are given back leave a hole, not a shorter
-/// file.
+/// against its length may always access it. Freed pages leave a hole, not a shorter file.
 #[derive(Debug)]
 pub(super) struct Memory {
     fd: Arc<OwnedFd>,
     pages: Pages,
-    /// Bytes from the start that have pages.
+    /// Number of bytes from the start that have pages.
     resident: usize,
-    /// Bytes from the start whose pages are in our page table.
+    /// Number of bytes from the start whose pages are in our page table.
     entered: usize,
 }
 
 impl Memory {
-    /// A new segment that has room for `len` bytes, but no pages.
+    /// Creates a segment that has room for `len` bytes, but no pages.
     pub(super) fn create(len: usize) -> io::Result<Self> {
         let fd = create_memfd()?;
         let len = file_len(len)?;
@@ -36,21 +35,21 @@ impl Memory {
         Ok(Self { fd: Arc::new(fd), pages, resident: 0, entered: 0 })
     }
 
-    /// The descriptor to hand to readers.
+    /// Returns the descriptor for readers.
     pub(super) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 
-    /// Bytes that take up memory now.
+    /// Returns the number of bytes that occupy memory now.
     pub(super) fn resident(&self) -> usize {
         self.resident
     }
 
-    /// Copies each buffer to the offset beside it; offsets rise and do not overlap.
+    /// Copies each buffer to the offset next to it; offsets increase and buffers do not overlap.
     ///
-    /// What has pages is copied through the mapping. What has none is written to the file: the
-    /// kernel then need not clear the pages first, and a lack of memory is an error, where by
-    /// touching the mapping it would be a SIGBUS.
+    /// Bytes with existing pages are copied through the mapping. Other bytes are written to the
+    /// file: the kernel then need not clear the pages first, and a lack of memory is an error,
+    /// whereas it would be a SIGBUS in the mapping.
     pub(super) fn fill(&mut self, buffers: &[(usize, &[u8])], copier: &Copier) -> io::Result<()> {
         let end = buffers.last().map_or(0, |(offset, buffer)| offset + buffer.len());
         if end > self.pages.len() {
@@ -78,10 +77,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes to where the ones before them end.
+    /// Appends bytes at the end of the previous ones.
     ///
-    /// New pages are written to the file even where the first of them has some bytes already:
-    /// those that are only written once need not be in the page table.
+    /// Bytes for new pages are written to the file, even if the first of these pages contains some
+    /// bytes already: pages that are written only once need not be in the page table.
     pub(super) fn append(&mut self, at: usize, bytes: &[u8], copier: &Copier) -> io::Result<()> {
         let end = at + bytes.len();
         if end <= self.resident {
@@ -97,12 +96,12 @@ impl Memory {
         Ok(())
     }
 
-    /// The first `len` bytes, all of which were written.
+    /// Returns the first `len` bytes, all of which were written.
     pub(super) fn read(&self, len: usize) -> Vec<u8> {
         self.pages.read(len)
     }
 
-    /// Gives the pages back to the kernel, whoever else has mapped them.
+    /// Frees the pages, including those that other processes have mapped.
     pub(super) fn punch(&mut self) -> io::Result<()> {
         self.punch_from(0, self.resident)?;
         (self.resident, self.entered) = (0, 0);
@@ -123,10 +122,11 @@ impl Memory {
     }
 }
 
-/// The length of a segment that another process offers.
+/// Returns the length of a segment that another process offers.
 ///
 /// # Errors
-/// `InvalidData` when the owner could cut it off under our feet: touching it would raise SIGBUS.
+/// `InvalidData` if the owner could shrink the file while it is mapped here: an access would then
+/// raise SIGBUS.
 pub(super) fn checked_len(fd: &OwnedFd) -> io::Result<u64> {
     // SAFETY: the call reads the seals of a descriptor that we own.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
@@ -163,8 +163,10 @@ fn memfd(flags: libc::c_uint) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Address space costs nothing: with a power of two, files, mappings and the views of readers
-/// seldom have to grow.
+/// Returns the file length for `len` bytes, a power of two.
+///
+/// Address space costs nothing, and with a power of two, files, mappings and the views of readers
+/// rarely have to grow.
 fn file_len(len: usize) -> io::Result<usize> {
     let len = len.max(page_len()).checked_next_power_of_two();
     len.ok_or_else(|| io::ErrorKind::FileTooLarge.into())
@@ -198,7 +200,7 @@ fn offset(at: usize) -> io::Result<libc::off_t> {
     libc::off_t::try_from(at).map_err(|_| io::ErrorKind::FileTooLarge.into())
 }
 
-/// A signal is no reason to give up.
+/// Ignores an interruption by a signal, so that the caller retries.
 fn retry(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }

@@ -1,4 +1,4 @@
-//! What a receiver holds of a message: slices of one private view.
+//! A received message: slices of one private view.
 #![expect(unsafe_code, reason = "lends the bytes of a mapping as slices")]
 
 use super::cache::{Shelf, ViewKey};
@@ -18,17 +18,19 @@ pub type OnDrop = Box<dyn FnOnce() + Send>;
 pub(super) struct Message {
     /// Taken when the message is dropped.
     pages: Option<Pages>,
-    /// What of the view the message uses.
+    /// The range of the view that the message uses.
     range: Range<usize>,
     key: ViewKey,
-    /// Which use of the segment.
+    /// The generation of the segment.
     generation: u32,
     shelf: Weak<Shelf>,
-    /// Whether somebody was given a way to write to the view.
+    /// Whether a caller was given a way to write to the view.
     may_be_written: AtomicBool,
-    /// Behind a lock only because a message is shared between threads and the closure is not.
+    /// Locked only because a message is shared between threads and the closure is not `Sync`.
     on_drop: Mutex<Option<OnDrop>>,
-    /// The process that opened it; a fork of it must neither reuse the view nor give it back.
+    /// The process that opened the message.
+    ///
+    /// A fork of it must neither reuse the view nor release it.
     pid: u32,
 }
 
@@ -47,12 +49,12 @@ impl Message {
         Self { pages, range, key, generation, shelf, may_be_written, on_drop, pid }
     }
 
-    /// Where the view begins.
+    /// Returns the start address of the view.
     pub(super) fn address(&self) -> usize {
         self.pages().at(0).as_ptr() as usize
     }
 
-    /// The part that `len` bytes from an address on are, if they lie in this message.
+    /// Returns the part that consists of `len` bytes from an address, if they are in this message.
     pub(super) fn part_at(&self, address: usize, len: usize) -> Option<Part> {
         let start = address.checked_sub(self.address())?;
         let is_inside = start >= self.range.start && len <= self.range.end.checked_sub(start)?;
@@ -61,18 +63,20 @@ impl Message {
         is_inside.then_some(Part { owner, segment, generation, offset, len })
     }
 
-    /// Bytes from the first part's first to the last part's last.
+    /// Returns the number of bytes from the start of the first part to the end of the last one.
     pub(super) fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Copies every page that still is the sender's; see [`super::SegmentCache::prepare_fork`].
+    /// Copies every page that still belongs to the sender.
+    ///
+    /// See [`super::SegmentCache::prepare_fork`].
     pub(super) fn own(&self) -> io::Result<()> {
         self.may_be_written.store(true, Ordering::Relaxed);
         self.pages().own(&self.range)
     }
 
-    /// Whether no page of `range` was written, as far as `pagemap` can tell.
+    /// Whether no page of `range` was written, as far as `pagemap` can determine.
     pub(super) fn is_clean(&self, pagemap: &PageMap, range: &Range<usize>) -> bool {
         !self.may_be_written.load(Ordering::Relaxed) || pagemap.is_clean(self.pages(), range)
     }
@@ -86,7 +90,8 @@ impl Drop for Message {
     fn drop(&mut self) {
         let on_drop = self.on_drop.get_mut().expect("nobody panics with this lock").take();
         if self.pid != std::process::id() {
-            // The parent still holds the message. What the call would use is not ours to touch.
+            // The parent still holds the message. The resources that the closure would use are not
+            // ours.
             std::mem::forget(on_drop);
             return;
         }
@@ -100,8 +105,8 @@ impl Drop for Message {
 
 /// One part of a received message: bytes that belong to the receiver.
 ///
-/// Writing to them is seen by nobody else, and nothing that the sender does afterwards is seen
-/// here. The view lives until the last part of its message is dropped.
+/// Writes to them are visible to nobody else, and later actions of the sender are not visible here.
+/// The view exists until the last part of its message is dropped.
 pub struct Mapping {
     message: Arc<Message>,
     start: usize,
@@ -109,33 +114,35 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// The bytes `range` of the view; the caller lends no byte twice.
+    /// Creates a mapping of `range` of the view; the caller must not lend any byte twice.
     pub(super) fn new(message: &Arc<Message>, range: Range<usize>) -> Self {
         assert!(range.end <= message.range.end, "a part lies in its message");
         Self { message: Arc::clone(message), start: range.start, len: range.len() }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Whether the mapping is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first byte, for a caller that lends the bytes to another language.
+    /// Returns a pointer to the first byte, for a caller that lends the bytes to another language.
     ///
-    /// They may be read and written for as long as the mapping lives, but not while a slice of it
+    /// The bytes may be read and written as long as the mapping exists, but not while a slice of it
     /// is in use.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.message.may_be_written.store(true, Ordering::Relaxed);
         self.start()
     }
 
-    /// As [`Mapping::as_mut_ptr`], for a caller that only reads. Where nobody writes, nobody has to
-    /// look for written pages when the message is dropped.
+    /// Like [`Mapping::as_mut_ptr`], for a caller that only reads.
+    ///
+    /// If no caller can write, the message need not be checked for written pages when it is
+    /// dropped.
     pub fn as_ptr(&self) -> *const u8 {
         self.start()
     }
@@ -150,7 +157,7 @@ impl Deref for Mapping {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the range was checked against a file that cannot shrink, no other mapping has
-        // these bytes, and the sender leaves the pages alone until the message is given back.
+        // these bytes, and the sender does not touch the pages until the message is released.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }

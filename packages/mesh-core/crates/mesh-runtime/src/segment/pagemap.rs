@@ -1,8 +1,8 @@
-//! Which pages of a private mapping were written.
+//! Detection of the written pages of a private mapping.
 //!
-//! The kernel says it page by page in `/proc/self/pagemap`: a page that was written is no page of
-//! the file any more. So a view can be used again for the next message without unmapping it: only
-//! what was written is discarded, and the rest, usually everything, stays in the page table.
+//! The kernel reports each page in `/proc/self/pagemap`: a page that was written is no longer a
+//! page of the file. A view can therefore be reused for the next message without unmapping it: only
+//! written pages are discarded, and the others, usually all of them, stay in the page table.
 
 use super::pages::{Pages, page_len, whole_pages};
 use std::fs::File;
@@ -10,33 +10,35 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// The page is of a file, or of shared memory.
+/// The page belongs to a file or to shared memory.
 const OF_FILE: u64 = 1 << 61;
-/// The page is swapped out, or on the move.
+/// The page is swapped out or is being migrated.
 const SWAPPED: u64 = 1 << 62;
 /// The page is in memory.
 const PRESENT: u64 = 1 << 63;
 
 /// Pages described by one read.
 const BATCH: usize = 1024;
-/// Clean pages between written ones that are discarded with them. The kernel maps this many
-/// around a page that is touched, so they cost nothing more; and calls stay few.
+/// Maximum number of clean pages between written ones that are discarded together with them.
+///
+/// The kernel maps this many pages around a page that is touched, so discarding them costs nothing
+/// and saves system calls.
 const GAP: usize = 16;
 
 /// The open page map of this process.
 #[derive(Debug)]
 pub(super) struct PageMap {
-    /// None where `/proc` does not offer it.
+    /// `None` if `/proc` does not provide it.
     file: Option<File>,
 }
 
 impl PageMap {
-    /// Opens the page map of this process; after a fork it still is that of the parent.
+    /// Opens the page map of this process; after a fork it is still the page map of the parent.
     pub(super) fn open() -> Self {
         Self { file: File::open("/proc/self/pagemap").ok() }
     }
 
-    /// Discards what was written to `range` of a private mapping.
+    /// Discards the written pages in `range` of a private mapping.
     pub(super) fn wipe(&self, pages: &Pages, range: &Range<usize>) -> io::Result<()> {
         let page = page_len();
         let mut run: Option<Range<usize>> = None;
@@ -58,15 +60,16 @@ impl PageMap {
         }
     }
 
-    /// Whether `range` of a private mapping is known to show the file: none of its pages was
-    /// written.
+    /// Whether `range` of a private mapping is known to show the file, because no page was written.
     pub(super) fn is_clean(&self, pages: &Pages, range: &Range<usize>) -> bool {
         let found = self.each_written(pages, range, |_| Err(io::ErrorKind::AlreadyExists.into()));
         found.unwrap_or(false)
     }
 
-    /// Calls `found` with the offset of every written page, in order, until it fails. `false` when
-    /// the kernel does not tell; then it may have been called for some of them.
+    /// Calls `found` with the offset of every written page, in order, until it fails.
+    ///
+    /// Returns `false` if the kernel does not report all pages; `found` may then have been called
+    /// for some of them.
     fn each_written(
         &self,
         pages: &Pages,
@@ -90,7 +93,7 @@ impl PageMap {
     }
 }
 
-/// The positions of the entries of written pages.
+/// Returns the indexes of the entries of written pages.
 fn written(entries: &[u8]) -> impl Iterator<Item = usize> {
     let entries = entries.as_chunks().0.iter().copied().map(u64::from_ne_bytes);
     entries
@@ -109,7 +112,7 @@ mod tests {
 
     const LEN: usize = 5 << 20;
 
-    /// A segment full of ones, and a private view of it.
+    /// Creates a segment that is filled with ones, and a private view of it.
     fn segment() -> (Memory, Pages) {
         let mut memory = Memory::create(LEN).expect("there is memory");
         fill(&mut memory, 1);
@@ -126,7 +129,7 @@ mod tests {
         view.write(&[(offset, &[byte])], &Copier::new(1));
     }
 
-    /// The first byte of every page.
+    /// Returns the first byte of every page.
     fn heads(view: &Pages) -> Vec<u8> {
         let head = |offset| view.byte_at(offset);
         (0..LEN).step_by(page_len()).map(head).collect()

@@ -1,4 +1,4 @@
-//! A range of mapped pages: every `mmap` and `madvise` of the crate is here.
+//! A range of mapped pages: the only place for `mmap` and `madvise` in the crate.
 #![expect(unsafe_code, reason = "maps memory and copies into it")]
 
 use super::copy::{Copier, Stretch};
@@ -12,44 +12,45 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// Bytes of a huge page.
 pub(super) const HUGE_LEN: usize = 2 << 20;
 
-/// Asks for huge pages for the whole ones of memory that has no pages yet: 64 MB then take 32
-/// faults instead of 16,384. The kernel may not have any.
+/// Requests huge pages for the whole huge pages of memory that has no pages yet.
+///
+/// 64 MB then take 32 page faults instead of 16,384. The kernel may not have any huge pages.
 pub(super) fn advise_huge(range: Range<*mut MaybeUninit<u8>>) {
     let start = range.start.map_addr(|at| at.next_multiple_of(HUGE_LEN));
     let len = (range.end.addr() / HUGE_LEN * HUGE_LEN).saturating_sub(start.addr());
     if len > 0 {
-        // SAFETY: the advice changes how memory of this range is backed, never what is in it.
+        // SAFETY: the advice changes how memory of this range is backed, never its content.
         unsafe { libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE) };
     }
 }
 
-/// Bytes of a page.
+/// Returns the number of bytes of a page.
 pub(super) fn page_len() -> usize {
     // SAFETY: sysconf reads no memory of ours.
     let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(len).expect("every kernel has a page size")
 }
 
-/// The smallest range of whole pages that covers `range`.
+/// Returns the smallest range of whole pages that covers `range`.
 pub(super) fn whole_pages(range: &Range<usize>) -> Range<usize> {
     let page = page_len();
     range.start / page * page..range.end.next_multiple_of(page)
 }
 
-/// Who sees what is written to a mapping.
+/// The visibility of writes to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
-    /// Everyone who has mapped the file.
+    /// Every process that has mapped the file sees them.
     Shared,
-    /// Only this mapping: a page is copied when it is first written.
+    /// Only this mapping sees them: a page is copied when it is first written.
     Private,
 }
 
-/// Mapped pages of a file from its first byte on, unmapped when dropped.
+/// Mapped pages of a file from its first byte, unmapped when dropped.
 ///
-/// The file must be at least as long as the mapping for as long as it is there, so that no access
-/// faults; [`super::memory::Memory`] and [`super::cache::SegmentCache`] see to it by seals, and
-/// who hands over a [`crate::events::LogFile`] leaves it alone.
+/// The file must be at least as long as the mapping for as long as the mapping exists, so that no
+/// access faults. [`super::memory::Memory`] and [`super::cache::SegmentCache`] ensure this by
+/// seals, and the provider of a [`crate::events::LogFile`] must not truncate it.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
@@ -70,19 +71,19 @@ impl Pages {
             Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: no address is asked for, so no mapping of ours is replaced.
+        // SAFETY: no address is requested, so no mapping of ours is replaced.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
         Ok(Self { start: mapped(start)?, len })
     }
 
-    /// Makes the mapping longer; it may move.
+    /// Extends the mapping, which may move.
     pub(super) fn grow(&mut self, len: usize) -> io::Result<()> {
         let len = len.next_multiple_of(page_len());
         if len <= self.len {
             return Ok(());
         }
-        // SAFETY: start and len are a mapping that we own; `&mut` says that nobody uses it now.
+        // SAFETY: start and len are a mapping that we own; `&mut` proves that nobody uses it now.
         let start = unsafe {
             libc::mremap(self.start.as_ptr().cast(), self.len, len, libc::MREMAP_MAYMOVE)
         };
@@ -91,19 +92,19 @@ impl Pages {
         Ok(())
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where byte `offset` lies.
+    /// Returns the address of byte `offset`.
     pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.len, "offset {offset} is outside the mapping");
         // SAFETY: the offset is inside the mapping or one past its end.
         unsafe { self.start.add(offset) }
     }
 
-    /// Copies each buffer to the offset beside it; they do not overlap.
+    /// Copies each buffer to the offset next to it; they do not overlap.
     pub(super) fn write(&mut self, buffers: &[(usize, &[u8])], copier: &Copier) {
         let stretch = |(offset, bytes): &(usize, &[u8])| {
             assert!(bytes.len() <= self.len.saturating_sub(*offset), "{offset} is too far out");
@@ -111,51 +112,52 @@ impl Pages {
         };
         let stretches: Vec<_> = buffers.iter().map(stretch).collect();
         // SAFETY: the targets are inside our mapping, which `&mut` lends to us alone, and the
-        // sources are borrowed until we return; a slice given to us cannot lie in the mapping,
-        // since bytes are never lent out of one that is written.
+        // sources are borrowed until we return; a slice given to us cannot be in the mapping, since
+        // bytes of a mapping that is written are never lent out.
         unsafe { copier.copy(&stretches) };
     }
 
     /// Copies some bytes to an offset.
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len.saturating_sub(offset), "{offset} is too far out");
-        // SAFETY: the target is inside our mapping, which `&mut` lends to us alone; bytes are never
-        // lent out of one that is written, so that the source lies elsewhere.
+        // SAFETY: the target is inside our mapping, which `&mut` lends to us alone; bytes of a
+        // mapping that is written are never lent out, so the source is elsewhere.
         unsafe {
             self.at(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
         };
     }
 
-    /// Writes a number, and before it for every reader all that was put before.
+    /// Writes a number with release ordering: a reader that sees it also sees all bytes put before.
     pub(crate) fn publish(&self, offset: usize, number: u64) {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "{offset} is no place for it");
-        // SAFETY: the eight bytes are inside the mapping, and aligned as it begins with a page.
+        // SAFETY: the eight bytes are inside the mapping, and aligned as it starts with a page.
         let place = unsafe { AtomicU64::from_ptr(self.at(offset).as_ptr().cast()) };
         place.store(number.to_le(), Ordering::Release);
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     pub(super) fn read(&self, len: usize) -> Vec<u8> {
         assert!(len <= self.len, "{len} bytes are more than is mapped");
         // SAFETY: the bytes are mapped, and nobody writes to them while the owner reads.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }.to_vec()
     }
 
-    /// Enters pages that exist already into the page table, many at a time.
+    /// Enters existing pages into the page table, many at a time.
     ///
-    /// Only a matter of speed: on a kernel that cannot do it (before 5.14), each is entered when
-    /// it is first touched.
+    /// This is only an optimization: on a kernel without support for it (before 5.14), each page is
+    /// entered when it is first touched.
     pub(super) fn populate(&self, range: &Range<usize>) {
         let _ = self.advise(range, libc::MADV_POPULATE_READ);
     }
 
-    /// Forgets what was written to a private mapping: the pages of the file show again.
+    /// Discards the writes to a private mapping: it shows the pages of the file again.
     pub(super) fn discard(&self, range: &Range<usize>) -> io::Result<()> {
         self.advise(range, libc::MADV_DONTNEED)
     }
 
-    /// Faults in every page of `range` for writing, without changing a byte: a private mapping gets
-    /// its own copy of each.
+    /// Faults in every page of `range` for writing without changing a byte.
+    ///
+    /// A private mapping gets its own copy of each page.
     pub(crate) fn own(&self, range: &Range<usize>) -> io::Result<()> {
         match self.advise(range, libc::MADV_POPULATE_WRITE) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -166,10 +168,10 @@ impl Pages {
         }
     }
 
-    /// As `own`, for kernels before 5.14.
+    /// Like `own`, for kernels before 5.14.
     pub(super) fn touch(&self, range: &Range<usize>) {
         for offset in whole_pages(range).step_by(page_len()) {
-            // SAFETY: the byte is inside the mapping. Others may write it meanwhile; an exchange
+            // SAFETY: the byte is inside the mapping. Others may write it concurrently; an exchange
             // of equal values faults the page in for writing and loses no write.
             let byte = unsafe { AtomicU8::from_ptr(self.at(offset).as_ptr()) };
             let value = byte.load(Ordering::Relaxed);
@@ -177,7 +179,7 @@ impl Pages {
         }
     }
 
-    /// One byte as it is now.
+    /// Returns one byte as it is now.
     #[cfg(test)]
     pub(super) fn byte_at(&self, offset: usize) -> u8 {
         assert!(offset < self.len, "the byte is mapped");
@@ -189,7 +191,7 @@ impl Pages {
         let range = whole_pages(range);
         assert!(range.end <= self.len, "{range:?} is outside a mapping of {}", self.len);
         // SAFETY: the range is inside our mapping. Of the advices used here only DONTNEED changes
-        // what is read, and its caller is the last owner of the bytes.
+        // the bytes that are read, and its caller is the last owner of the bytes.
         match unsafe { libc::madvise(self.at(range.start).as_ptr().cast(), range.len(), advice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! The sender's side: segments that are filled, read by others, and filled again.
+//! The sender's side: segments that are filled, read by other processes, and filled again.
 
 use super::copy::{Copier, THREADS_MAX};
 use super::landing::Landing;
@@ -11,21 +11,22 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
-/// Where parts begin: a cache line, and what vector instructions and torch ask for.
+/// Alignment of parts in bytes: a cache line, which vector instructions and torch require.
 const PART_ALIGN: usize = 64;
 
-/// How much memory a [`SegmentPool`] takes.
+/// The memory limits of a [`SegmentPool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentLimits {
-    /// Bytes of memory, in use and idle. What does not fit is refused: [`FillError::Full`].
+    /// Bytes of memory, in use and idle. Further messages are refused with [`FillError::Full`].
     pub bytes_max: usize,
-    /// Bytes kept warm while nobody uses them. The segment that was last given back is kept even
-    /// when it alone is larger; [`SegmentPool::sweep`] takes it in the end.
+    /// Bytes kept warm while unused.
+    ///
+    /// The segment that was released last is kept even if it alone is larger;
+    /// [`SegmentPool::sweep`] frees it eventually.
     pub idle_bytes_max: usize,
-    /// Segments, and so descriptors here and in every reader.
+    /// Number of segments, and therefore of descriptors, here and in every reader.
     pub segments_max: usize,
-    /// Threads that copy one large message, the caller's among them; never more than there are
-    /// cores.
+    /// Threads that copy one large message, including the caller's; never more than cores.
     pub copy_threads_max: usize,
 }
 
@@ -40,30 +41,30 @@ impl Default for SegmentLimits {
     }
 }
 
-/// Why buffers were not copied into a segment.
+/// The reason why buffers were not copied into a segment.
 #[derive(Debug, Error)]
 pub enum FillError {
-    /// Readers hold too much. Send the bytes through the socket, or try again after a release.
+    /// Readers hold too much memory. Send the bytes through the socket, or retry after a release.
     #[error("shared segments are full ({bytes_in_use} bytes in use): readers hold what they got")]
     Full {
         /// Bytes that readers hold.
         bytes_in_use: usize,
     },
-    /// The message is larger than the pool may ever be. Send the bytes through the socket.
+    /// The message exceeds the limit of the pool. Send the bytes through the socket.
     #[error("{len} bytes do not fit in shared segments of {max} bytes: raise bytes_max")]
     TooLarge {
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         len: usize,
         /// [`SegmentLimits::bytes_max`].
         max: usize,
     },
-    /// A message for nobody would never be given back.
+    /// A message without readers would never be released.
     #[error("a shared segment needs a reader: name the processes that it is for")]
     NoReaders,
-    /// The pool belongs to the process that this one was forked from.
+    /// The pool belongs to the process from which this one was forked.
     #[error("the segment pool belongs to the parent process: make a new one after a fork")]
     Forked,
-    /// The kernel refused, usually for want of memory or descriptors.
+    /// The kernel refused, usually because of a lack of memory or descriptors.
     #[error("cannot take memory for a shared segment: {0}")]
     Io(#[from] io::Error),
 }
@@ -81,23 +82,23 @@ impl From<FillError> for io::Error {
     }
 }
 
-/// A message that lies in a segment and waits for its readers.
+/// A message that is stored in a segment and waits for its readers.
 #[derive(Clone, Debug)]
 pub struct Filled {
     /// The segment.
     pub segment: u32,
-    /// Which use of the segment this is; a release names it.
+    /// The generation of the segment; a release names it.
     pub generation: u32,
-    /// What each reader must have been given once before it opens the parts.
+    /// The descriptor that each reader must have received once before it opens the parts.
     pub fd: Arc<OwnedFd>,
-    /// Where the buffers lie, in their order.
+    /// The locations of the buffers, in their order.
     pub parts: Vec<Part>,
 }
 
-/// What a pool holds and has done.
+/// Statistics of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SegmentStats {
-    /// Segments made so far; they are kept, with or without memory.
+    /// Segments created so far; they are kept, with or without memory.
     pub segments: usize,
     /// Bytes of memory, in use and idle.
     pub bytes: usize,
@@ -113,7 +114,7 @@ pub struct SegmentStats {
 
 /// Memory that this process shares with its readers.
 ///
-/// All methods may be called from any thread; copies are made outside the lock.
+/// All methods may be called from any thread; copies are made without holding the lock.
 pub struct SegmentPool {
     owner: ProcId,
     limits: SegmentLimits,
@@ -123,16 +124,16 @@ pub struct SegmentPool {
 }
 
 impl SegmentPool {
-    /// The pool of process `owner`, without segments yet.
+    /// Creates the pool of process `owner`, without segments.
     pub fn new(owner: ProcId, limits: SegmentLimits) -> Self {
         let copier = Copier::new(limits.copy_threads_max);
         Self { owner, limits, copier, slots: Mutex::default(), pid: std::process::id() }
     }
 
-    /// Copies `buffers` into one segment, which `readers` hold until each has released it; one that
-    /// is named several times releases it as often.
+    /// Copies `buffers` into one segment, which `readers` hold until each has released it.
     ///
-    /// A reader that the message could not be sent to must be released by the caller.
+    /// A reader that is listed several times must release the segment as often. If the message
+    /// could not be sent to a reader, the caller must release the segment for that reader.
     ///
     /// # Errors
     /// [`FillError`]; then nothing is held.
@@ -159,8 +160,9 @@ impl SegmentPool {
         Ok(Filled { segment, generation, fd, parts })
     }
 
-    /// Takes a segment for a message of `len` bytes that is yet to come, or plain memory when there
-    /// is no room for it.
+    /// Takes a segment for a message of `len` bytes that will arrive.
+    ///
+    /// If the pool has no room, private memory is used instead.
     pub fn land(self: &Arc<Self>, len: usize) -> Landing {
         let taken = if self.is_forked() { None } else { self.take(len).ok() };
         taken.map_or_else(
@@ -172,7 +174,7 @@ impl SegmentPool {
         )
     }
 
-    /// Copies bytes to where those before them end in a segment that was taken for `len` bytes.
+    /// Appends bytes to a segment that was taken for `len` bytes.
     pub(super) fn append(
         &self,
         memory: &mut Option<Memory>,
@@ -200,27 +202,28 @@ impl SegmentPool {
         Filled { segment, generation, fd, parts: vec![part] }
     }
 
-    /// Returns a segment that was taken and is not used after all.
+    /// Returns a segment that was taken and is not needed after all.
     pub(super) fn give_up(&self, index: usize, memory: Option<Memory>) {
         if !self.is_forked() {
             self.lock().put_back(index, memory);
         }
     }
 
-    /// Lets `readers` hold a use of a segment too; each has to release it. `false` when that use is
-    /// over: then nothing is held, and a release changes nothing.
+    /// Adds `readers` as holders of a generation of a segment; each has to release it.
     ///
-    /// For bytes that a reader has handed back, or that are handed on while somebody holds them.
+    /// Returns `false` if that generation has ended: then nothing is held, and a release has no
+    /// effect. This is for bytes that a reader has handed back, or that are forwarded while a
+    /// process holds them.
     pub fn hold(&self, segment: u32, generation: u32, readers: &[ProcId]) -> bool {
         !self.is_forked() && self.lock().hold(segment as usize, generation, readers)
     }
 
-    /// Whether somebody holds this use of a segment.
+    /// Whether any process holds this generation of a segment.
     pub fn is_held(&self, segment: u32, generation: u32) -> bool {
         !self.is_forked() && self.lock().is_read(segment as usize, generation)
     }
 
-    /// Notes that `reader` has let go once. Repeated, late and unknown releases change nothing.
+    /// Ends one hold of `reader`. Repeated, late and unknown releases have no effect.
     pub fn release(&self, segment: u32, generation: u32, reader: ProcId) {
         if self.is_forked() {
             return;
@@ -244,9 +247,9 @@ impl SegmentPool {
         self.empty(victims);
     }
 
-    /// Gives back the memory that nobody has used since the sweep before.
+    /// Frees the memory that was not used since the previous sweep.
     ///
-    /// To be called every few seconds, so that a process which has stopped sending keeps nothing.
+    /// Call this every few seconds, so that a process that has stopped sending keeps nothing.
     pub fn sweep(&self) {
         if self.is_forked() {
             return;
@@ -255,13 +258,15 @@ impl SegmentPool {
         self.empty(victims);
     }
 
-    /// What the pool holds and has done.
+    /// Returns the statistics of the pool.
     pub fn stats(&self) -> SegmentStats {
         if self.is_forked() { SegmentStats::default() } else { self.lock().stats() }
     }
 
-    /// In a fork the memory is that of the parent, and a lock may be held by a thread that is
-    /// not there.
+    /// Whether this process is a fork of the owner.
+    ///
+    /// In a fork the memory belongs to the parent, and a thread that does not exist here may hold
+    /// the lock.
     fn is_forked(&self) -> bool {
         self.pid != std::process::id()
     }
@@ -297,17 +302,17 @@ impl SegmentPool {
         Err(FillError::Io(error))
     }
 
-    /// Gives the memory of segments back to the kernel, which takes long: not under the lock.
+    /// Frees the memory of segments. This takes long, so the lock must not be held.
     fn empty(&self, victims: Vec<(usize, Memory)>) {
         for (index, mut memory) in victims {
-            // Should it fail, the memory stays counted and is tried again.
+            // If this fails, the memory stays counted and is tried again.
             let _ = memory.punch();
             self.lock().put_back(index, Some(memory));
         }
     }
 }
 
-/// Each buffer with the offset where it begins, and where the last one ends.
+/// Returns each buffer with its offset, and the end of the last buffer.
 fn lay_out<'a>(buffers: &[&'a [u8]]) -> (Vec<(usize, &'a [u8])>, usize) {
     let mut end = 0_usize;
     let mut placed = Vec::with_capacity(buffers.len());

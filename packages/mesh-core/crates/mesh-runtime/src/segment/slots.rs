@@ -1,38 +1,40 @@
-//! Which segment takes the next message: the pool's bookkeeping, without any call to the kernel.
+//! The choice of a segment for the next message: the bookkeeping of the pool, without system calls.
 
 use super::memory::Memory;
 use super::pages::page_len;
 use super::pool::{SegmentLimits, SegmentStats};
 use mesh_wire::id::ProcId;
 
-/// How many times longer than a message a warm segment may be. Beyond that the message gets a
-/// segment of its own, so that small messages do not hold the memory that large ones have warmed.
+/// Maximum ratio of the size of a warm segment to the length of a message in it.
+///
+/// A shorter message gets another segment, so that small messages do not occupy the memory that
+/// large ones have warmed.
 const FIT_MAX: usize = 4;
-/// Segments of this many bytes are for every message that fits.
+/// Segments up to this size in bytes accept every message that fits.
 const SMALL_LEN: usize = 64 << 10;
 
-/// What a segment is doing.
+/// The state of a segment.
 enum Use {
-    /// Nobody has it; since the tick given.
+    /// Unused since the given tick.
     Idle(u64),
-    /// One thread fills or empties it, without the lock.
+    /// One thread fills or empties it without holding the lock.
     Busy,
-    /// These processes may still read it; one that holds it several times stands there as often.
+    /// These processes may still read it; a process that holds it several times is listed as often.
     Read(Vec<ProcId>),
 }
 
-/// One segment; its number is its place in the pool.
+/// One segment; its number is its index in the pool.
 struct Slot {
     usage: Use,
-    /// Absent while busy, and when the kernel refused to make it.
+    /// Absent while busy, or if the kernel refused to create it.
     memory: Option<Memory>,
     generation: u32,
-    /// Bytes counted against the limit: what the memory has, or is about to have.
+    /// Bytes counted against the limit: the memory that it has or is about to get.
     bytes: usize,
 }
 
 impl Slot {
-    /// Since when nobody has had it.
+    /// Returns the tick since which the segment is unused.
     fn idle_since(&self) -> Option<u64> {
         if let Use::Idle(since) = self.usage { Some(since) } else { None }
     }
@@ -41,13 +43,13 @@ impl Slot {
 /// A segment that was taken to be filled.
 pub(super) struct Taken {
     pub(super) index: usize,
-    /// None for a segment that is yet to be made.
+    /// `None` for a segment that is not created yet.
     pub(super) memory: Option<Memory>,
     /// Segments to empty first, so that the limit holds.
     pub(super) victims: Vec<(usize, Memory)>,
 }
 
-/// Why no segment can be taken.
+/// The reason why no segment can be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     Full,
@@ -58,11 +60,11 @@ pub(super) enum Refusal {
 #[derive(Default)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
-    /// Bytes of all slots.
+    /// Sum of the bytes of all slots.
     bytes: usize,
-    /// Counts releases: orders idle segments by age without a clock.
+    /// Number of releases; orders idle segments by age without a clock.
     tick: u64,
-    /// The tick at the last sweep; 0 before the first, when nothing is as old.
+    /// The tick at the last sweep; 0 before the first one, when no segment is that old.
     swept: u64,
     fills: u64,
     fills_warm: u64,
@@ -105,7 +107,7 @@ impl Slots {
         Ok(Taken { index, memory, victims })
     }
 
-    /// Hands a filled segment to its readers and gives the number of this use.
+    /// Hands a filled segment to its readers and returns its new generation.
     pub(super) fn publish(&mut self, index: usize, memory: Memory, readers: &[ProcId]) -> u32 {
         let slot = &mut self.slots[index];
         assert!(matches!(slot.usage, Use::Busy), "a segment is taken before it is published");
@@ -126,7 +128,7 @@ impl Slots {
         slot.usage = Use::Idle(self.tick);
     }
 
-    /// Adds readers to a use of a segment that has not ended; `false` when it has.
+    /// Adds readers to a generation of a segment; returns `false` if that generation has ended.
     pub(super) fn hold(&mut self, index: usize, generation: u32, more: &[ProcId]) -> bool {
         match self.slots.get_mut(index) {
             Some(Slot { usage: Use::Read(readers), generation: current, .. })
@@ -139,13 +141,13 @@ impl Slots {
         }
     }
 
-    /// Whether somebody may still read this use of a segment.
+    /// Whether a process may still read this generation of a segment.
     pub(super) fn is_read(&self, index: usize, generation: u32) -> bool {
         let slot = self.slots.get(index).filter(|slot| slot.generation == generation);
         slot.is_some_and(|slot| matches!(slot.usage, Use::Read(_)))
     }
 
-    /// Ends one hold of `reader`, if it is still the same use of the segment.
+    /// Ends one hold of `reader`, if the segment still has this generation.
     pub(super) fn release(&mut self, index: usize, generation: u32, reader: ProcId) {
         if self.is_read(index, generation) {
             self.let_go(index, |readers| {
@@ -156,15 +158,16 @@ impl Slots {
         }
     }
 
-    /// Ends the reading of every segment by `reader`.
+    /// Ends all holds of `reader`.
     pub(super) fn release_all(&mut self, reader: ProcId) {
         for index in 0..self.slots.len() {
             self.let_go(index, |readers| readers.retain(|other| *other != reader));
         }
     }
 
-    /// Takes the oldest idle segments for as long as idle ones have more than `bytes_max`, but
-    /// never the youngest.
+    /// Takes the oldest idle segments until idle ones have at most `bytes_max` bytes.
+    ///
+    /// The youngest segment is never taken.
     pub(super) fn take_over(&mut self, bytes_max: usize) -> Vec<(usize, Memory)> {
         let bytes: usize = self.idle().map(|index| self.slots[index].bytes).sum();
         let mut warm: Vec<_> = self.idle().filter(|index| self.slots[*index].bytes > 0).collect();
@@ -175,7 +178,7 @@ impl Slots {
         self.take_all(victims)
     }
 
-    /// Takes the segments that were idle at the last call, and still are.
+    /// Takes the segments that were idle at the last call and still are.
     pub(super) fn take_stale(&mut self) -> Vec<(usize, Memory)> {
         let is_stale = |index: &usize| {
             let slot = &self.slots[*index];
@@ -186,7 +189,7 @@ impl Slots {
         self.take_all(victims)
     }
 
-    /// What the pool holds and has done.
+    /// Returns the statistics of the pool.
     pub(super) fn stats(&self) -> SegmentStats {
         let in_use = self.slots.iter().filter(|slot| slot.idle_since().is_none());
         SegmentStats {
@@ -199,7 +202,7 @@ impl Slots {
         }
     }
 
-    /// The best segment for `len` bytes; the number after the last one means a new one.
+    /// Returns the best segment for `len` bytes; the index after the last one means a new segment.
     fn choose(&self, len: usize, limits: &SegmentLimits) -> Option<usize> {
         let bytes = |index: &usize| self.slots[*index].bytes;
         let age = |index: &usize| self.slots[*index].idle_since();
@@ -207,9 +210,9 @@ impl Slots {
         let close_max = len.saturating_mul(FIT_MAX).max(SMALL_LEN);
         let close = |index: &usize| fits(index) && bytes(index) <= close_max;
         let half = |index: &usize| bytes(index) >= len / 2 && !fits(index);
-        // The warmest in the caches of the processor.
+        // The most recently used one is the most likely to be in the caches of the processor.
         let warm = self.idle().filter(close).max_by_key(age);
-        // Half of the pages are there already.
+        // Half of its pages exist already.
         let grown = || self.idle().filter(half).max_by_key(bytes);
         let cold = || self.idle().find(|index| bytes(index) == 0);
         let new = || (self.slots.len() < limits.segments_max).then_some(self.slots.len());
@@ -222,7 +225,9 @@ impl Slots {
         (0..self.slots.len()).filter(|index| self.slots[*index].idle_since().is_some())
     }
 
-    /// The oldest of the `candidates` that together have `excess` bytes; none when all have less.
+    /// Returns the oldest of the `candidates` that together have `excess` bytes.
+    ///
+    /// Returns `None` if all of them have less.
     fn oldest(&self, mut candidates: Vec<usize>, excess: usize) -> Option<Vec<usize>> {
         candidates.retain(|index| self.slots[*index].bytes > 0);
         candidates.sort_unstable_by_key(|index| self.slots[*index].idle_since());
@@ -238,7 +243,7 @@ impl Slots {
         (bytes >= excess).then_some(victims)
     }
 
-    /// Takes idle segments to empty them; their bytes count no longer.
+    /// Takes idle segments to empty them; their bytes no longer count.
     fn take_all(&mut self, indices: Vec<usize>) -> Vec<(usize, Memory)> {
         let mut taken = Vec::with_capacity(indices.len());
         for index in indices {
@@ -253,7 +258,7 @@ impl Slots {
         taken
     }
 
-    /// Takes readers from a segment; without any it is idle.
+    /// Removes readers from a segment; without any reader it is idle.
     fn let_go(&mut self, index: usize, remove: impl FnOnce(&mut Vec<ProcId>)) {
         let slot = &mut self.slots[index];
         let Use::Read(readers) = &mut slot.usage else { return };

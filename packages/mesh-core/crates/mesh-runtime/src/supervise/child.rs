@@ -12,49 +12,49 @@ pub struct Child {
     pub(super) is_stopping: bool,
     ranks: u32,
     policy: Policy,
-    /// Ranks that ended and are not being brought back.
+    /// Ranks that ended and are not being restarted.
     dead: BTreeSet<u32>,
-    /// Restarts under way: by rank when each rank is on its own, else one under 0.
+    /// Restarts in progress: by rank if ranks restart individually, otherwise one with key 0.
     rounds: BTreeMap<u32, Round>,
     intensity: Intensity,
 }
 
-/// Ranks that are being brought back together, and the failures that this mends.
+/// Ranks that are being restarted together, and the failures that this repairs.
 #[derive(Debug)]
 struct Round {
-    /// Not back yet.
+    /// Ranks that are not back yet.
     waiting: BTreeSet<u32>,
-    /// All that the round restarts.
+    /// All ranks that the round restarts.
     ranks: Vec<u32>,
     failures: Vec<FailureId>,
-    /// Something failed meanwhile: all of it has to be done again.
+    /// A rank failed during the round, so the whole round has to be repeated.
     is_spoiled: bool,
 }
 
-/// What comes of a failure that the policy wants mended.
+/// The consequence of a failure that the policy wants to repair.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mending {
-    /// A restart that is under way covers it.
+    /// A restart in progress covers the failure.
     Joined {
-        /// Whether the restart did not know this failure yet.
+        /// Whether the failure is new to the restart.
         is_new: bool,
     },
-    /// These ranks are to be restarted.
+    /// These ranks have to be restarted.
     Start(Vec<u32>),
-    /// Too many lately: the owner decides.
+    /// Too many recent failures: the owner decides.
     Exceeded,
 }
 
-/// What comes of the end of a restart.
+/// The consequence of the end of a restart.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RoundEnd {
-    /// Other ranks of the round are not back yet, or no restart was under way.
+    /// Other ranks of the round are not back yet, or no restart was in progress.
     Open,
-    /// All back: these failures are mended.
+    /// All ranks are back: these failures are repaired.
     Mended(Vec<FailureId>),
-    /// These ranks are to be restarted once more.
+    /// These ranks have to be restarted again.
     Again(Vec<u32>),
-    /// Too many lately: the owner decides about these failures.
+    /// Too many recent failures: the owner decides about these failures.
     Exceeded(Vec<FailureId>),
 }
 
@@ -71,32 +71,32 @@ impl Child {
         }
     }
 
-    /// The actor that owns it.
+    /// Returns the actor that owns the mesh.
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// Its policy.
+    /// Returns the policy of the mesh.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// How many ranks it was spawned with.
+    /// Returns the number of ranks at spawn time.
     pub fn rank_count(&self) -> u32 {
         self.ranks
     }
 
-    /// Whether it has been told to stop.
+    /// Whether the mesh is being stopped.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping
     }
 
-    /// Ranks that ended and are not being brought back, in order.
+    /// Returns the ranks that ended and are not being restarted, in order.
     pub fn dead_ranks(&self) -> impl Iterator<Item = u32> + '_ {
         self.dead.iter().copied()
     }
 
-    /// Ranks that are being restarted.
+    /// Returns the ranks that are being restarted.
     pub fn restarting_ranks(&self) -> impl Iterator<Item = u32> + '_ {
         self.rounds.values().flat_map(|round| round.waiting.iter().copied())
     }
@@ -109,7 +109,7 @@ impl Child {
         self.dead.insert(rank);
     }
 
-    /// Brings a failed rank back, unless the limit is reached.
+    /// Restarts a failed rank, unless the limit is reached.
     pub(super) fn mend(&mut self, rank: u32, failure: FailureId, now: Duration) -> Mending {
         if let Some(round) = self.rounds.get_mut(&round_of(&self.policy, rank)) {
             if !round.waiting.contains(&rank) {
@@ -143,11 +143,11 @@ impl Child {
         Mending::Start(ranks)
     }
 
-    /// A rank is back, or could not be brought back.
+    /// Handles the end of the restart of a rank.
     pub(super) fn restart_done(&mut self, rank: u32, ok: bool, now: Duration) -> RoundEnd {
         let key = round_of(&self.policy, rank);
         let Some(round) = self.rounds.get_mut(&key) else {
-            // The owner replaced a rank that was given up.
+            // The owner replaced a rank that was not being restarted.
             if ok && rank < self.ranks {
                 self.dead.remove(&rank);
             }
@@ -181,7 +181,7 @@ impl Child {
         RoundEnd::Again(ranks)
     }
 
-    /// Ends all restarts, because the child is going away; returns the failures left unmended.
+    /// Ends all restarts because the child is being stopped; returns the open failures.
     pub(super) fn abandon_rounds(&mut self) -> Vec<FailureId> {
         std::mem::take(&mut self.rounds).into_values().flat_map(|round| round.failures).collect()
     }

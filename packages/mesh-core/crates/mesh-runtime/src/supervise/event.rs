@@ -1,4 +1,4 @@
-//! What a supervisor is told, and what it wants done.
+//! Inputs and outputs of a supervisor.
 
 use super::policy::{FailureKind, Policy};
 use mesh_wire::id::PortId;
@@ -7,57 +7,57 @@ use std::time::Duration;
 /// An actor of this process by its port; [`ROOT`] is the program itself.
 pub type Owner = PortId;
 
-/// The owner that nobody owns: the program that started everything.
+/// The owner without an owner: the program that started everything.
 pub const ROOT: Owner = PortId::NONE;
 
 /// A mesh that has an owner, numbered by the process of the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ChildId(pub u64);
 
-/// One thing that went wrong, the same number wherever it is heard of.
+/// One incident, with the same number in all processes that learn of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FailureId(pub u64);
 
-/// What an owner's `__supervise__` made of a failure.
+/// The decision of an owner's `__supervise__` about a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Verdict {
-    /// It is dealt with.
+    /// The failure is handled.
     Handled,
-    /// Somebody else has to.
+    /// The failure has to be handled elsewhere.
     Unhandled,
-    /// It failed itself.
+    /// `__supervise__` itself failed.
     Raised,
 }
 
-/// Why a failure goes to an owner instead of being mended.
+/// The reason why a failure goes to an owner instead of being repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Why {
-    /// The policy of the child does not restart after such an end.
+    /// The policy of the child does not restart after this kind of failure.
     NoRestart,
-    /// The child was mended as often as its policy allows.
+    /// The child has reached the maximum number of repairs of its policy.
     TooManyRestarts,
     /// The owner's `__supervise__` raised.
     SuperviseRaised,
 }
 
-/// How a failure ended for an owner.
+/// The outcome of a failure for an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Outcome {
-    /// A caller was given it.
+    /// A caller received it.
     Observed,
-    /// The owner's `__supervise__` dealt with it.
+    /// The owner's `__supervise__` handled it.
     Handled,
-    /// All that it took was brought back.
+    /// Everything that it affected was restarted.
     Restarted,
-    /// The owner failed of it; it goes on under the owner's owner.
+    /// The owner failed because of it; it continues at the owner's owner.
     FailedOwner,
     /// It reached the program.
     Root,
-    /// What failed was being stopped, or its owner was already failing of something else.
+    /// The failed rank was being stopped, or its owner was already failing for another reason.
     Overtaken,
 }
 
-/// What a supervisor is told.
+/// An input of a supervisor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// An actor that may own meshes has started.
@@ -67,59 +67,61 @@ pub enum Event {
         /// Whether it has `__supervise__`.
         has_supervise: bool,
     },
-    /// An owner asked for a mesh.
+    /// An owner has spawned a mesh.
     ChildSpawned {
-        /// Who asked.
+        /// The owner.
         owner: Owner,
         /// The mesh.
         child: ChildId,
         /// Its size.
         ranks: u32,
-        /// What to do when a rank fails.
+        /// The policy for failures of its ranks.
         policy: Policy,
     },
-    /// A rank ended without having been told to. All ranks that one failure takes carry its number
-    /// and are reported together.
+    /// A rank ended without being stopped.
+    ///
+    /// All ranks that one failure affects have its number and are reported together.
     RankFailed {
         /// The mesh.
         child: ChildId,
         /// The rank that ended.
         rank: u32,
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
         /// How it ended.
         kind: FailureKind,
     },
-    /// A waiting caller has been given the failure.
+    /// A waiting caller has received the failure.
     Observed {
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
     },
-    /// `__supervise__` has returned. Answers [`Effect::AskOwner`].
+    /// `__supervise__` has returned. Replies to [`Effect::AskOwner`].
     Handled {
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
-        /// Who was asked.
+        /// The owner whose `__supervise__` was called.
         owner: Owner,
         /// The decision.
         verdict: Verdict,
     },
-    /// A rank is back, or could not be brought back. Answers [`Effect::Restart`] for each rank;
-    /// also tells of a rank that the owner replaced.
+    /// The restart of a rank has succeeded or failed.
+    ///
+    /// Replies to [`Effect::Restart`] for each rank; also reports a rank that the owner replaced.
     RestartDone {
         /// The mesh.
         child: ChildId,
         /// The rank.
         rank: u32,
-        /// Whether it is back.
+        /// Whether the restart succeeded.
         ok: bool,
     },
-    /// The owner stops a mesh: its ranks end because they were told to.
+    /// The owner stops a mesh: the ends of its ranks are expected.
     ChildStopping {
         /// The mesh.
         child: ChildId,
     },
-    /// Nothing of a mesh is left. Answers [`Effect::StopChild`].
+    /// Nothing of a mesh is left. Replies to [`Effect::StopChild`].
     ChildStopped {
         /// The mesh.
         child: ChildId,
@@ -129,7 +131,7 @@ pub enum Event {
         /// The actor.
         owner: Owner,
     },
-    /// An owner was told to stop.
+    /// An owner has begun to stop.
     OwnerStopping {
         /// The actor.
         owner: Owner,
@@ -139,14 +141,14 @@ pub enum Event {
         /// The actor.
         owner: Owner,
     },
-    /// Time has passed. Answers [`Effect::WakeAt`].
+    /// Time has passed. Replies to [`Effect::WakeAt`].
     Tick,
 }
 
-/// What a supervisor wants done.
+/// An output of a supervisor, which the driver carries out.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Effect {
-    /// Bring these ranks back: stop what is left of them, then start them anew.
+    /// Restart these ranks: stop the remains of each, then start it again.
     Restart {
         /// The mesh.
         child: ChildId,
@@ -155,49 +157,50 @@ pub enum Effect {
     },
     /// Call `__supervise__` of the owner.
     AskOwner {
-        /// Whom.
+        /// The owner.
         owner: Owner,
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
-        /// Why it is not mended.
+        /// Why it is not repaired.
         why: Why,
     },
-    /// The owner fails of this: the driver tells the owner's owner. What it owns is stopped as
-    /// after [`Event::OwnerFailed`].
+    /// The owner fails because of this failure: the driver notifies the owner's owner.
+    ///
+    /// Its meshes are stopped as after [`Event::OwnerFailed`].
     FailOwner {
-        /// Who fails.
+        /// The owner that fails.
         owner: Owner,
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
-        /// Why it is not mended.
+        /// Why it is not repaired.
         why: Why,
     },
-    /// Nobody took the failure: the program ends.
+    /// The failure was neither observed nor handled: the program ends.
     Root {
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
-        /// Why it is not mended.
+        /// Why it is not repaired.
         why: Why,
     },
     /// Stop a mesh because its owner ends.
     StopChild {
         /// The mesh.
         child: ChildId,
-        /// Whether the owner failed: what is queued is then dropped, not drained.
+        /// Whether the owner failed: queued messages are then dropped, not drained.
         owner_failed: bool,
     },
-    /// All that an ending owner owned is stopped: it may clean up now.
+    /// Everything that a stopping owner owned has stopped: it may clean up now.
     OwnerDone {
-        /// Who.
+        /// The owner.
         owner: Owner,
     },
-    /// A failure has come to its end for an owner; exactly once for each that was taken in.
+    /// A failure has reached its outcome for an owner; emitted exactly once for each failure.
     Settled {
-        /// What went wrong.
+        /// The failure.
         failure: FailureId,
-        /// Whose it was.
+        /// The owner.
         owner: Owner,
-        /// How it ended.
+        /// The outcome.
         outcome: Outcome,
     },
     /// Send [`Event::Tick`] at this time, or later.

@@ -1,18 +1,18 @@
-//! The failures that are not settled yet, and how each came to its end.
+//! The failures that are not settled yet, and their outcomes.
 
 use super::{Effect, FailureId, Outcome, Owner, Verdict, Why};
 use mesh_wire::id::PortId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How far a failure has come with one owner.
+/// The state of a failure for one owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Restarts are under way and nothing else is needed so far.
+    /// Restarts are in progress, and nothing else is needed so far.
     Mending,
     /// The owner's `__supervise__` is deciding.
     Asked,
-    /// Somebody may still be waiting for what failed.
+    /// A caller may still be waiting for the failed rank.
     Grace { until: Duration },
 }
 
@@ -21,23 +21,25 @@ struct Record {
     stage: Stage,
     why: Why,
     is_observed: bool,
-    /// Restarts that would mend a part of it.
+    /// Number of restarts that would repair a part of it.
     rounds: u32,
 }
 
 type Key = (FailureId, Owner);
 
-/// Open failures. One failure of several things that one owner owns is one entry.
+/// Open failures. A failure that affects several meshes of one owner is one entry.
 #[derive(Debug)]
 pub(super) struct Ledger {
     grace: Duration,
     recent_max: usize,
     open: BTreeMap<Key, Record>,
-    /// Ends of grace, soonest first: the grace is one constant.
+    /// Ends of grace periods, soonest first: all periods have the same length.
     deadlines: VecDeque<(Duration, Key)>,
-    /// Failures that callers were given lately: they may be reported here only afterwards.
+    /// Failures that callers received recently. The report here may follow later.
     observed: VecDeque<(Duration, FailureId)>,
-    /// Settled for good lately, oldest first: parts of the same failure may still be reported.
+    /// Failures that were recently settled for good, oldest first.
+    ///
+    /// Parts of them may still be reported.
     recent: VecDeque<Key>,
     recent_set: BTreeSet<Key>,
 }
@@ -63,12 +65,12 @@ impl Ledger {
         self.open.contains_key(&(failure, owner))
     }
 
-    /// When a grace ends next.
+    /// Returns when the next grace period ends.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.front().map(|(at, _)| *at)
     }
 
-    /// A restart began or was joined that mends a part of the failure.
+    /// Notes that a restart has started or was joined that repairs a part of the failure.
     pub(super) fn mending(&mut self, failure: FailureId, owner: Owner) {
         if self.recent_set.contains(&(failure, owner)) {
             return;
@@ -83,7 +85,7 @@ impl Ledger {
         record.rounds += 1;
     }
 
-    /// A restart came to its end, or was given up because its child is going away.
+    /// Notes that a restart has ended, or was abandoned because its child is being stopped.
     pub(super) fn round_ended(
         &mut self,
         failure: FailureId,
@@ -98,7 +100,10 @@ impl Ledger {
         }
     }
 
-    /// A part of the failure will not be mended: the owner has to know, or a caller.
+    /// Reports a part of the failure that no restart will repair.
+    ///
+    /// The report goes to `__supervise__` of the owner if it exists; otherwise the failure waits
+    /// for a caller to receive it.
     pub(super) fn report(
         &mut self,
         failure: FailureId,
@@ -131,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// A caller has been given the failure.
+    /// Notes that a caller has received the failure.
     pub(super) fn observed(&mut self, failure: FailureId, now: Duration, out: &mut Vec<Effect>) {
         if !self.was_observed(failure) {
             self.observed.push_back((now + self.grace, failure));
@@ -152,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// The owner's `__supervise__` has decided; returns why its verdict fails it, if it does.
+    /// Handles the decision of the owner's `__supervise__`. Returns the reason if the owner fails.
     pub(super) fn handled(
         &mut self,
         failure: FailureId,
@@ -173,7 +178,7 @@ impl Ledger {
         None
     }
 
-    /// The failures whose grace is over and that nobody was given.
+    /// Returns the failures whose grace period has passed without an observer.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(FailureId, Owner, Why)> {
         while self.observed.front().is_some_and(|(until, _)| *until <= now) {
             self.observed.pop_front();
@@ -193,7 +198,9 @@ impl Ledger {
         overdue
     }
 
-    /// Failures of one owner that only wait for an observer, when there is no time left to wait.
+    /// Returns the failures of one owner that only wait for an observer.
+    ///
+    /// An owner that stops now has no time left to wait.
     pub(super) fn unobserved(&self, owner: Owner) -> Vec<(FailureId, Why)> {
         self.of_owner(owner)
             .filter(|(_, record)| matches!(record.stage, Stage::Grace { .. }))
@@ -201,7 +208,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Failures that the owner was asked about and has not judged.
+    /// Returns the failures that `__supervise__` of the owner has not decided about yet.
     pub(super) fn asked(&self, owner: Owner) -> Vec<(FailureId, Why)> {
         self.of_owner(owner)
             .filter(|(_, record)| record.stage == Stage::Asked)
@@ -209,7 +216,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Ends all that is open for an owner that is itself failing.
+    /// Settles all open failures of an owner that itself fails.
     pub(super) fn settle_all(&mut self, owner: Owner, outcome: Outcome, out: &mut Vec<Effect>) {
         let keys: Vec<Key> = self.of_owner(owner).map(|(failure, _)| (failure, owner)).collect();
         for key in keys {
@@ -221,7 +228,7 @@ impl Ledger {
         let Some(_record) = self.open.remove(&key) else { return };
         let (failure, owner) = key;
         out.push(Effect::Settled { failure, owner, outcome });
-        // What was mended may still turn out to have hit something that cannot be.
+        // A repaired failure may later turn out to have affected something that cannot be repaired.
         if outcome != Outcome::Restarted && self.recent_set.insert(key) {
             self.recent.push_back(key);
             if self.recent.len() > self.recent_max {
@@ -231,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// Gives a caller until the end of the grace to be given the failure.
+    /// Waits for a caller to receive the failure until the grace period ends.
     fn wait_for_observer(&mut self, key: Key, now: Duration, out: &mut Vec<Effect>) {
         let record = self.open.get_mut(&key).expect("the caller holds an open failure");
         if record.is_observed {

@@ -1,16 +1,16 @@
-//! What a child does about its own failures, and how often it may.
+//! Restart policies of children, and their rate limits.
 
 use super::FailureId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Which ends of a rank bring it back.
+/// The kinds of exit after which a rank is restarted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Restart {
-    /// None, and every end is reported to the owner: the mesh has lost a rank.
+    /// None, and every exit is reported to the owner: the mesh has lost a rank.
     #[default]
     Never,
-    /// None; a normal exit is expected, anything else is reported to the owner.
+    /// None; a normal exit is expected, any other exit is reported to the owner.
     Temporary,
     /// Crashes and deaths; a normal exit is expected.
     Transient,
@@ -18,24 +18,24 @@ pub enum Restart {
     Permanent,
 }
 
-/// Which ranks come back when one has failed.
+/// The ranks that are restarted after one has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scope {
-    /// The one that failed.
+    /// The failed rank.
     #[default]
     OneForOne,
     /// All ranks of the child.
     OneForAll,
 }
 
-/// What is done about a failed rank of a child before its owner hears of it.
+/// The policy for a failed rank of a child, which applies before its owner is notified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// Which ends bring a rank back.
+    /// The kinds of exit after which a rank is restarted.
     pub restart: Restart,
-    /// Which ranks come back with it.
+    /// The ranks that are restarted with it.
     pub scope: Scope,
-    /// How many failures may be mended within `period`; the next one goes to the owner.
+    /// Maximum number of failures repaired within `period`; the next one goes to the owner.
     pub intensity_max: u32,
     /// The window in which failures are counted.
     pub period: Duration,
@@ -55,23 +55,23 @@ impl Default for Policy {
 /// How a rank ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum FailureKind {
-    /// The actor raised where nobody was waiting.
+    /// The actor raised an exception while no caller was waiting.
     Crash,
-    /// The actor or its process ended by itself.
+    /// The actor or its process exited by itself.
     Exit {
-        /// Whether it meant to: status 0, no signal.
+        /// Whether the exit was regular: status 0, no signal.
         normal: bool,
     },
     /// The process is gone, or its host is.
     ProcDied,
 }
 
-/// What a policy makes of an end.
+/// The reaction of a policy to the end of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reaction {
-    /// Not a failure: the rank is removed.
+    /// The end is not a failure: the rank is removed.
     Expected,
-    /// The rank is brought back.
+    /// The rank is restarted.
     Restart,
     /// The owner decides.
     Report,
@@ -88,17 +88,17 @@ impl Policy {
     }
 }
 
-/// The failures that a child was mended for lately; never more than its policy allows.
+/// The recent failures for which a child was repaired; never more than its policy allows.
 #[derive(Debug, Default)]
 pub(super) struct Intensity {
     charged: VecDeque<(Duration, FailureId)>,
 }
 
 impl Intensity {
-    /// Counts a failure, or refuses because the limit is reached.
+    /// Counts a failure, or refuses it because the limit is reached.
     ///
-    /// One failure that takes several ranks (a host that died) counts once; a restart that has to
-    /// be tried again (`is_retry`) counts again.
+    /// A failure that affects several ranks (a dead host) counts once; a restart that has to be
+    /// retried (`is_retry`) counts again.
     pub(super) fn charge(
         &mut self,
         policy: &Policy,

@@ -1,4 +1,4 @@
-//! Hosts with an agent and some processes each, and the links between them, driven by hand.
+//! Hosts with an agent and some processes each, and their connections, driven by hand.
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a host is looked at in these tests, times four.
+/// Four times the interval at which a host is checked in these tests.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a host may be silent in these tests while its machine acknowledges.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,19 +22,19 @@ type End = (ProcId, LinkId);
 /// Some hosts.
 pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<ProcId, Node>,
-    /// Where each end of a link leads.
+    /// The other end of each connection.
     ends: BTreeMap<End, End>,
-    /// What is on its way to each end.
+    /// Frames in transit to each end.
     wires: BTreeMap<End, VecDeque<Frame>>,
-    /// Bytes that have left a host for another, by kind.
+    /// Frames that have left a host for another, with their kinds and lengths in bytes.
     pub(crate) left: BTreeMap<(HostId, HostId), Vec<(Kind, usize)>>,
     pub(crate) dead: BTreeSet<HostId>,
     /// Hosts whose processes are stopped while their machines acknowledge.
     pub(crate) stopped: BTreeSet<HostId>,
     pub(crate) now: Duration,
-    /// A number that picks which link moves next; 0 takes them in order.
+    /// The seed that selects the next connection to deliver from; 0 takes them in order.
     pub(crate) seed: u64,
-    /// Of so many frames between hosts that are by way of others, one is lost; 0 for none.
+    /// One of this many forwarded frames between hosts is lost; 0 for none.
     pub(crate) loses_one_in: u64,
     /// The shared memory of agents that have some.
     pub(crate) pools: BTreeMap<ProcId, Arc<SegmentPool>>,
@@ -42,7 +42,9 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Hosts 0 to `hosts - 1`, with an agent and `procs` processes each. Host 0 listens for all.
+    /// Creates hosts 0 to `hosts - 1`, with an agent and `procs` processes each.
+    ///
+    /// Host 0 monitors all.
     pub(crate) fn new(hosts: u32, procs: u32, fanout: u16) -> Self {
         let mut cluster = Self {
             nodes: BTreeMap::new(),
@@ -102,7 +104,7 @@ impl Cluster {
         self.nodes.get_mut(&ProcId::new(host, slot)).expect("the process is there")
     }
 
-    /// Gives the agent of a host shared memory, which long messages land in.
+    /// Gives shared memory to the agent of a host, which receives long messages into it.
     pub(crate) fn lend_memory(&mut self, host: u32) -> Arc<SegmentPool> {
         let agent = ProcId::new(host, 0);
         let pool = Arc::new(SegmentPool::new(agent, SegmentLimits::default()));
@@ -133,7 +135,7 @@ impl Cluster {
         let cut: Vec<End> = self.ends.keys().copied().filter(is_of_it).collect();
         for end in cut {
             self.wires.remove(&end);
-            // The other side hears nothing, as when a cable is pulled.
+            // The other side is not notified, as with a pulled cable.
         }
     }
 
@@ -151,7 +153,7 @@ impl Cluster {
         self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
     }
 
-    /// Breaks the link between two agents; both hear of it.
+    /// Breaks the connection between two agents; both notice.
     pub(crate) fn break_link(&mut self, one: u32, other: u32) {
         let (one, other) = (ProcId::new(one, 0), ProcId::new(other, 0));
         let is_it = |(from, to): &(&End, &End)| from.0 == one && to.0 == other;
@@ -178,12 +180,12 @@ impl Cluster {
         (self.seed % below as u64) as usize
     }
 
-    /// Carries frames until nothing moves.
+    /// Delivers frames until none are left.
     pub(crate) fn run(&mut self) {
         while self.step() {}
     }
 
-    /// Does what the nodes want, then carries one frame; `false` when there is none.
+    /// Carries out the effects of all nodes, then delivers one frame; `false` if there is none.
     pub(crate) fn step(&mut self) -> bool {
         self.act();
         let stopped = &self.stopped;
@@ -239,7 +241,7 @@ impl Cluster {
                 let there = self.nodes.get_mut(&peer).expect("it is a process of the cluster");
                 let is_afar = peer.host != proc.host;
                 let at = if is_afar { there.accepted_from_afar() } else { there.accepted() };
-                // The greeting leaves with the effects of the dialler, once both ends are known.
+                // The greeting is sent with the other effects, once both ends are known.
                 let node = self.nodes.get_mut(&proc).expect("it has just acted");
                 let here = node.connected(peer);
                 self.ends.insert((proc, here), (peer, at));
@@ -285,7 +287,7 @@ impl Cluster {
         self.wires.entry(to).or_default().push_back(frame);
     }
 
-    /// Lets time pass, in looks of a quarter of a heartbeat.
+    /// Advances the time, in steps of at most an eighth of a heartbeat.
     pub(crate) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
@@ -301,7 +303,7 @@ impl Cluster {
         }
     }
 
-    /// Takes what has come for an actor and answers each with what `reply` makes of it.
+    /// Takes the messages of an actor and replies to each with the result of `reply`.
     pub(crate) fn serve(
         &mut self,
         proc: ProcId,
@@ -317,7 +319,7 @@ impl Cluster {
         messages
     }
 
-    /// The answers that have come, by rank; whether they are all.
+    /// Returns the replies that have arrived, by rank, and whether the call is complete.
     pub(crate) fn answers(&mut self, from: ProcId, reply: PortId) -> (BTreeMap<u32, Answer>, bool) {
         let mut answers = Vec::new();
         let node = self.nodes.get_mut(&from).expect("it is a process of the cluster");
@@ -326,7 +328,7 @@ impl Cluster {
         (by_rank, progress == Progress::Complete)
     }
 
-    /// How often a kind of frame has left a host for another, and its bytes.
+    /// Returns how many frames of a kind a host has sent to another, and their bytes.
     pub(crate) fn sent(&self, from: u32, to: u32, kind: Kind) -> (usize, usize) {
         let records = self.left.get(&(HostId(from), HostId(to))).into_iter().flatten();
         records
@@ -335,13 +337,13 @@ impl Cluster {
     }
 }
 
-/// All processes of these hosts, slots from 1, ranked in order.
+/// Returns all processes of these hosts, slots from 1, ranked in order.
 pub(crate) fn everyone(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
     let all = hosts.flat_map(|host| (1..=procs).map(move |slot| ProcId::new(host, slot)));
     (0..).zip(all).map(|(rank, proc)| Target { proc, rank }).collect()
 }
 
-/// A call with this body.
+/// Returns a call with this body.
 pub(crate) fn call(targets: Vec<Target>, port: PortId, body: Bytes) -> CallSpec {
     CallSpec {
         kind: Kind::Call,

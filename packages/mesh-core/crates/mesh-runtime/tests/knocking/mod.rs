@@ -1,4 +1,4 @@
-//! A gate on loopback, and who knocks at it.
+//! A listener on loopback, and its clients.
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use mesh_runtime::engine::channel::Channel;
@@ -15,10 +15,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Longer than any test takes: what ends after it has not ended by itself.
+/// Longer than any test takes: a wait of this length has timed out.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A worker's and a controller's proof, of one job.
+/// Returns the credentials of a worker and of a controller of one job.
 pub(crate) fn members() -> (Trust, Trust) {
     let day = Duration::from_secs(86_400);
     let authority =
@@ -39,7 +39,7 @@ impl Doorkeeper for Keeper {
     }
 }
 
-/// A gate that hands on who greets.
+/// A listener that hands over connections with a greeting.
 pub(crate) struct Door {
     pub(crate) gate: Arc<Gate>,
     pub(crate) at: SocketAddr,
@@ -50,7 +50,7 @@ impl Door {
     pub(crate) fn open(trust: Trust, limits: GateLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
-        // The kernel's own queue is short otherwise, and drops who comes in a crowd.
+        // The default queue of the kernel is short, and drops connections that arrive together.
         rustix::net::listen(&listener, 4096).expect("it listens already");
         let gate = Gate::open_with(listener.into(), trust, limits).expect("there are threads");
         let (sender, greeted) = channel();
@@ -59,12 +59,12 @@ impl Door {
         Self { gate, at, greeted }
     }
 
-    /// Connects as a member.
+    /// Connects with credentials of the job.
     pub(crate) fn knock(&self, trust: &Trust) -> io::Result<Channel> {
         Channel::connect(&[self.at], trust, Instant::now() + LIMIT)
     }
 
-    /// Whether somebody who connects now and greets gets through.
+    /// Whether a new connection with a greeting is handed over.
     pub(crate) fn serves(&self, trust: &Trust) -> bool {
         let Ok(mut channel) = self.knock(trust) else { return false };
         channel.send(&bare(Kind::Hello), Instant::now() + LIMIT).is_ok()
@@ -78,20 +78,20 @@ impl Drop for Door {
     }
 }
 
-/// A frame of the program that runs the job, without anything but its kind.
+/// Returns a frame of the program that runs the job, with nothing but its kind.
 pub(crate) fn bare(kind: Kind) -> Frame {
     let from = |proc| Address { proc, port: PortId::NONE };
     Frame::bare(Head::new(kind, from(NOBODY), from(ProcId::new(0, 0))))
 }
 
-/// The head of a frame that promises a tail of some length.
+/// Returns the head of a frame that announces a tail of the given length.
 pub(crate) fn head(kind: Kind, tail_len: usize) -> [u8; HEAD_LEN] {
     let encoded = bare(kind).head.encode(tail_len);
     assert_eq!(encoded[0], MAGIC);
     encoded
 }
 
-/// Sends bytes as they are, sealed where the channel seals.
+/// Sends raw bytes, encrypted if the channel is.
 pub(crate) fn send_raw(channel: &mut Channel, bytes: &[u8]) {
     let sealed = match &mut channel.secure {
         None => bytes.to_vec(),
@@ -108,7 +108,7 @@ pub(crate) fn send_raw(channel: &mut Channel, bytes: &[u8]) {
     assert_eq!(sent, Ok(sealed.len()), "the socket takes it at once");
 }
 
-/// Waits until the other side has closed the connection, and drops what it says before.
+/// Waits until the other side has closed the connection, and drops everything it sends before.
 pub(crate) fn wait_closed(stream: impl AsFd) {
     let stream = stream.as_fd().try_clone_to_owned().expect("there are descriptors");
     let mut stream = TcpStream::from(stream);
@@ -125,7 +125,7 @@ pub(crate) fn wait_closed(stream: impl AsFd) {
     }
 }
 
-/// Bytes of memory that this process has: those that are there, `VmRSS:`, or all its addresses.
+/// Returns a memory size of this process in bytes: resident (`VmRSS:`) or virtual (`VmSize:`).
 pub(crate) fn memory_len(what: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix(what));

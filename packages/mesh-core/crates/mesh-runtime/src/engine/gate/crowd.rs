@@ -1,15 +1,17 @@
-//! Who waits at a gate, and who has to go when there are too many.
+//! Pending connections, and the choice of one to close if there are too many.
 //!
-//! Whoever has proved to belong to the job keeps its place while there are strangers. Of those, one
-//! of the place that most of them come from goes, the one that has waited longest: so whoever
-//! floods the gate from one place drives out itself, and not those who come from elsewhere.
+//! Authenticated peers keep their connection while unauthenticated ones exist. Of the
+//! unauthenticated ones, the oldest one from the most frequent origin is closed. A client that
+//! floods the listener from one origin therefore evicts its own connections, and not those from
+//! other origins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Where strangers come from: an IPv4 address, or the upper half of an IPv6 one, for whoever has
-/// one of the lower halves mostly has all.
+/// The origin of an unauthenticated peer: an IPv4 address, or the upper half of an IPv6 address.
+///
+/// A client that has one address with this upper half usually has all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Origin(Option<(bool, u64)>);
 
@@ -30,11 +32,11 @@ struct Visitor<T> {
     inside: T,
 }
 
-/// Visitors, numbered in the order in which they came.
+/// Pending connections, numbered in the order of arrival.
 #[derive(Debug)]
 pub(super) struct Crowd<T> {
     visitors: BTreeMap<u64, Visitor<T>>,
-    /// Strangers from each place; none is 0.
+    /// Number of unauthenticated connections from each origin; never 0.
     strangers: HashMap<Origin, usize>,
     next: u64,
 }
@@ -48,12 +50,12 @@ impl<T> Crowd<T> {
         self.visitors.len()
     }
 
-    /// The number that the next one gets.
+    /// Returns the number that the next connection gets.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Lets a stranger wait.
+    /// Adds an unauthenticated connection.
     pub(super) fn add(&mut self, address: Option<SocketAddr>, since: Instant, inside: T) {
         let origin = Origin::of(address);
         *self.strangers.entry(origin).or_default() += 1;
@@ -65,7 +67,7 @@ impl<T> Crowd<T> {
         self.visitors.get_mut(&number).map(|visitor| &mut visitor.inside)
     }
 
-    /// One of them is no stranger any more.
+    /// Marks a connection as authenticated.
     pub(super) fn prove(&mut self, number: u64) {
         if let Some(visitor) = self.visitors.get_mut(&number)
             && !std::mem::replace(&mut visitor.is_proven, true)
@@ -83,7 +85,7 @@ impl<T> Crowd<T> {
         Some(visitor.inside)
     }
 
-    /// The one to send away when there are too many.
+    /// Returns the connection to close if there are too many.
     pub(super) fn superfluous(&self) -> Option<u64> {
         let most = self.strangers.values().max();
         let is_of_most = |visitor: &Visitor<T>| {
@@ -93,7 +95,7 @@ impl<T> Crowd<T> {
         stranger.or_else(|| self.visitors.iter().next()).map(|(number, _)| *number)
     }
 
-    /// The one that has waited longest, if for as long as that; else how long until it will have.
+    /// Returns the oldest connection if it has waited for `wait_max`, otherwise the remaining time.
     pub(super) fn overdue(
         &self,
         wait_max: Duration,
@@ -124,7 +126,7 @@ mod tests {
         Some(address.parse().expect("an address"))
     }
 
-    /// A crowd of which these are the addresses, and nobody is proven.
+    /// Returns unauthenticated connections from these addresses.
     fn crowd(addresses: &[&str]) -> Crowd<usize> {
         let mut crowd = Crowd::new();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The thread of a gate: it lets callers prove themselves and waits for their first frames.
+//! The accept loop of a listener: authenticates peers and waits for their first frames.
 
 use super::super::channel::{Channel, FirstFrame, try_receive};
 use super::super::parker::timespec;
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
-/// Callers that are let in at a time: those who are in get their turn between.
+/// Maximum number of connections accepted in a row: existing ones get their turn in between.
 const ACCEPTS_MAX: usize = 64;
-/// How long the gate is shut when there are no descriptors for callers, none of whom can go.
+/// How long accepting pauses if no descriptors are left and no pending connection can be closed.
 const SHUT_FOR: Duration = Duration::from_millis(100);
 
-/// A connection whose first frame has not come.
+/// A pending connection, whose first frame has not arrived.
 struct Knock {
     channel: Channel,
-    /// Until the caller has proved itself.
+    /// Present until the peer is authenticated.
     handshake: Option<Handshake>,
     address: Option<SocketAddr>,
     first: FirstFrame,
@@ -40,7 +40,7 @@ pub(super) struct Porch {
     limits: GateLimits,
     epoll: OwnedFd,
     knocks: Crowd<Knock>,
-    /// When to listen again, while the gate is shut.
+    /// When to listen again, while accepting is paused.
     opens_at: Option<Instant>,
 }
 
@@ -84,7 +84,7 @@ impl Porch {
         }
     }
 
-    /// Drops who has taken too long; returns when the next will have.
+    /// Drops connections past their time limit; returns the remaining time of the next one.
     fn expire(&mut self) -> Option<Duration> {
         let now = Instant::now();
         loop {
@@ -95,7 +95,7 @@ impl Porch {
         }
     }
 
-    /// Listens again when it is time to; returns how long until then.
+    /// Resumes listening if the pause is over; otherwise returns the remaining time.
     fn open_again(&mut self) -> Option<Duration> {
         let left = self.opens_at?.saturating_duration_since(Instant::now());
         if left.is_zero() && self.listen().is_ok() {
@@ -111,7 +111,8 @@ impl Porch {
             match rustix::net::acceptfrom_with(&self.listener, flags) {
                 Ok((stream, address)) => self.let_in(stream, address.and_then(socket_addr)),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    // Who waits to be accepted stays there, and would wake this thread again.
+                    // The connection stays in the queue of the listener, and would wake this thread
+                    // again.
                     let Some(number) = self.knocks.superfluous() else { return self.shut() };
                     self.knocks.remove(number);
                 }
@@ -139,7 +140,7 @@ impl Porch {
     }
 
     fn shut(&mut self) {
-        // It is there: this was called because something came from it.
+        // The listener is registered: this was called because of an event on it.
         let _ = epoll::delete(&self.epoll, &self.listener);
         self.opens_at = Some(Instant::now() + SHUT_FOR);
     }
@@ -154,7 +155,7 @@ impl Porch {
             }
             Ok(Some(first)) => {
                 let Some(knock) = self.knocks.remove(number) else { return };
-                // It was there a moment ago.
+                // The socket was registered until now.
                 let _ = epoll::delete(&self.epoll, &knock.channel.stream);
                 let (channel, address) = (Mutex::new(knock.channel), knock.address);
                 self.gate.pass(Caller { channel, address, first });
@@ -167,7 +168,7 @@ impl Porch {
 }
 
 impl Knock {
-    /// Goes on with the handshake, and then with the first frame.
+    /// Continues the handshake, and then reads the first frame.
     fn read(&mut self) -> io::Result<Option<Frame>> {
         while let Some(handshake) = &mut self.handshake {
             if handshake.is_done() {
@@ -179,7 +180,8 @@ impl Knock {
                 Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Some(len) => handshake.feed(&bytes[..len]),
             };
-            // A few hundred bytes into an empty buffer; who does not take them need not enter.
+            // These are a few hundred bytes into an empty buffer; a peer that does not read them is
+            // refused.
             let pending = handshake.pending();
             let sent = rustix::net::send(&self.channel.stream, pending, SendFlags::NOSIGNAL)?;
             let is_all = sent == pending.len();
