@@ -1,4 +1,4 @@
-//! Shared segments of this process: those that it sends through and those that it receives.
+//! Shared segments of this process, for sending and for receiving.
 
 use crate::message::Message;
 use mesh_runtime::engine::Engine;

@@ -58,7 +58,7 @@ pub struct Tally {
     pub spawned: u64,
     /// Processes that were killed.
     pub deaths: u64,
-    /// Probes of silent hosts, all of which replied.
+    /// Probes of silent hosts. All of them were answered.
     pub probes: u64,
 }
 

@@ -46,7 +46,7 @@ pub struct Plan {
     pub fanout: u16,
     /// Number of processes that are killed.
     pub kills: u32,
-    /// Number of slots to which kills and stalls are confined; 0 is no restriction.
+    /// Number of slots to which kills and stalls are confined; 0 means all slots.
     pub hot_places: u32,
     /// How many of 1,000 killed processes are restarted without a request.
     pub revive_permille: u64,

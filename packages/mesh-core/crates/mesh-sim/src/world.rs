@@ -80,7 +80,7 @@ pub struct World {
     options: Options,
     plan: Plan,
     now: Duration,
-    /// The time of the last event other than a heartbeat, acknowledgement or timer.
+    /// The time of the last event other than a heartbeat, acknowledgement or node timer.
     stirred_at: Duration,
     events: u64,
     queue: Queue<Event>,
@@ -92,7 +92,7 @@ pub struct World {
     trace: Trace,
     lives: Vec<Option<Process>>,
     stalled: BTreeMap<Life, Duration>,
-    /// Randomness of faults and of the network, separate from that of programs (`will`).
+    /// Randomness of faults and of the network, separate from `will`, the randomness of programs.
     fate: Rng,
     will: Rng,
     requests: Vec<Request>,

@@ -135,7 +135,7 @@ pub enum TrustError {
         /// The violation.
         why: String,
     },
-    /// Bytes on the connection differ from those that the peer sent.
+    /// Bytes were modified between the peer and this process.
     #[error("the link carried bytes that the other side did not seal: it was tampered with")]
     Tampered,
     /// Other users can read a key file.

@@ -23,7 +23,7 @@ pub const AUTHORITY_FILE: &str = "authority.pem";
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Permission bits of group and others; and those of them that allow changes.
+/// Permission bits of group and others, and the subset that allows changes.
 const OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
 /// The sticky bit: users cannot remove the files of others in such a folder.
@@ -57,7 +57,7 @@ impl Authority {
     /// Saves the authority to a folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// The same as those of [`Identity::save`].
+    /// See [`Identity::save`].
     pub fn save(&self, folder: &Path) -> Result<(), TrustError> {
         write(folder, AUTHORITY_FILE, &self.to_pem())
     }
@@ -65,7 +65,7 @@ impl Authority {
     /// Loads the authority from a folder. Returns `None` if the folder has none.
     ///
     /// # Errors
-    /// The same as those of [`Identity::load`].
+    /// See [`Identity::load`].
     pub fn load(folder: &Path) -> Result<Option<Self>, TrustError> {
         match read(folder, AUTHORITY_FILE) {
             Ok((path, text)) => Self::parse(&text)

@@ -83,7 +83,7 @@ impl Handshake {
         Self { state, inbound, shown: 0, received_len: 0, outbound, sent_len: 0 }
     }
 
-    /// Consumes bytes from the peer.
+    /// Consumes all of these bytes from the peer.
     ///
     /// Bytes after the handshake are the first of the connection and are kept for it. Call
     /// [`Handshake::finish`] before reading more.

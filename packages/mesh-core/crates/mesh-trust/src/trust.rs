@@ -48,7 +48,7 @@ impl Trust {
     /// Creates a `Trust` like [`Trust::new`], with another clock.
     ///
     /// # Errors
-    /// The same as those of [`Trust::new`].
+    /// See [`Trust::new`].
     pub fn with_clock(
         identity: &Identity,
         accepts: &[Role],
@@ -91,7 +91,7 @@ impl Trust {
     /// The rustls configuration for opening connections, for callers that use rustls directly.
     ///
     /// # Errors
-    /// The same as those of [`Trust::server_config`].
+    /// See [`Trust::server_config`].
     pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
         self.client_config_with(self.verifier())
     }

@@ -116,7 +116,7 @@ impl Authorities {
     }
 }
 
-/// Verifies a certificate chain of ours against our own authorities.
+/// Verifies our certificate chain against our authorities.
 pub(crate) fn check_own(
     authorities: &Authorities,
     chain: &[CertificateDer<'_>],
@@ -214,7 +214,7 @@ impl ServerCertVerifier for Verifier {
 
 impl ClientCertVerifier for Verifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // Unauthenticated peers are not told which job this is.
+        // Unauthenticated peers need not learn which job this is.
         &[]
     }
 

@@ -98,7 +98,7 @@ fn what_an_expired_authority_signs_is_refused() {
     let member = second(&first);
     let loot = Loot::of(&first.to_pem());
     let forge = || loot.sign(&authority_name(1), &uri(1), ExtendedKeyUsagePurpose::ClientAuth);
-    // While the authority is valid, whoever has its key can sign for it.
+    // While the authority is valid, anyone with its key can sign for it.
     let trust = trust_at(&member, &Role::ALL, NOW);
     let mut config = trust.client_config().expect("a configuration");
     config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(forge()));

@@ -167,7 +167,7 @@ fn a_peer_that_wants_new_keys_and_reads_nothing_makes_nothing_grow() {
     assert!(came.len() > 3 * PLAIN_LEN_MAX && bytes.starts_with(&came), "the keys are right");
 }
 
-/// A worker with the record layer of this crate, and a client with that of rustls.
+/// A worker with the record layer of this crate, and a client with the one of rustls.
 fn linked_with_rustls() -> (SecureStream, ClientConnection) {
     let authority = pair::authority(JOB);
     let trust = pair::trust_at(&pair::identity(&authority, Role::Worker), &Role::ALL, NOW);

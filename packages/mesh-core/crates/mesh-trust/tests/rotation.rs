@@ -78,7 +78,7 @@ fn an_old_authority_that_has_expired_does_not_count() {
 
 #[test]
 fn a_member_cannot_sign_for_others() {
-    // The certificate and key of a worker, presented as those of an authority.
+    // The certificate and key of a worker, presented as an authority with its key.
     let member = identity(&pair::authority(JOB), Role::Worker);
     let text = member.to_pem();
     let end = text.rfind("-----BEGIN CERTIFICATE").expect("the authority stands last");

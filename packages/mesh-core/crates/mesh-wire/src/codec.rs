@@ -168,7 +168,7 @@ impl Decoder {
     /// Consumes bytes from another buffer and passes the frames that they complete to `handle`.
     ///
     /// # Errors
-    /// The same as those of [`Decoder::next_frame`].
+    /// See [`Decoder::next_frame`].
     pub fn feed(
         &mut self,
         mut bytes: &[u8],

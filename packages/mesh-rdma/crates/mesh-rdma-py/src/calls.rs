@@ -2,7 +2,8 @@
 //!
 //! While the interpreter shuts down, it terminates each thread that tries to acquire the GIL, by
 //! unwinding its stack. Rust frames below such a call cannot be unwound, so the process would be
-//! aborted. For this reason an `atexit` hook refuses new calls and waits for those in progress.
+//! aborted. For this reason an `atexit` hook refuses new calls and waits, for a limited time, for
+//! those in progress.
 
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -9,12 +9,12 @@ use mesh_wire::id::PortId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The content of a letter.
+/// The content of a [`Letter`].
 #[derive(Debug)]
 pub(super) enum Text {
-    /// An errand, which gets its sequence number when it is sent.
+    /// An [`Errand`], which gets its sequence number when it is sent.
     Errand { line: u64, tag: u64, work: Work },
-    /// Bytes, of which the first `meta_len` are metadata.
+    /// Fixed bytes; the first `meta_len` are metadata.
     Fixed { meta_len: u16, tail: Bytes },
 }
 
@@ -75,7 +75,7 @@ impl Process {
         }
     }
 
-    /// Sends queued messages as far as there is room.
+    /// Sends queued messages as far as their receivers have room.
     pub(super) fn send_waiting(&mut self, scene: &mut Scene<'_>) {
         let queues: Vec<PortId> = self.outbox.keys().copied().collect();
         for queue in queues {
@@ -92,7 +92,7 @@ impl Process {
         }
     }
 
-    /// Passes a message to the node. Returns the message if there is no room.
+    /// Passes a message to the node. Returns the message if the receiver has no room.
     fn post(
         &mut self,
         letter: Letter,

@@ -221,7 +221,7 @@ impl Process {
         self.supervise(Event::Handled { failure, owner, verdict }, scene);
     }
 
-    /// Stops all ranks of a mesh, including those that are presumed dead.
+    /// Stops all ranks of a mesh, including presumably dead ones.
     pub(super) fn stop_mesh(&mut self, child: ChildId, scene: &mut Scene<'_>) {
         let Some(mesh) = self.meshes.get_mut(&child) else { return };
         if std::mem::replace(&mut mesh.is_stopping, true) {
@@ -310,7 +310,7 @@ impl Process {
         }
     }
 
-    /// Reports to the oracle which process this one was told replaces a rank.
+    /// Reports to the oracle which process, as far as this one knows, replaces a rank.
     fn note_replacement(&self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
         let Some(mesh) = self.meshes.get(&repair.child) else { return };
         let proc = mesh.targets[repair.rank as usize].proc;

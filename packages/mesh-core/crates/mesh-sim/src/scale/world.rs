@@ -78,7 +78,7 @@ pub struct World {
     pub events: u64,
     /// The time at which each message reached its last actor, by tag.
     pub reached: Vec<u64>,
-    /// Reply ports that the program should check, each with the time from which it can.
+    /// Reply ports that the program should check, each with the earliest time for it.
     pub looks: Vec<(u64, PortId)>,
     /// The failures that have occurred.
     pub died: Vec<Death>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// `size` displacements, of which the first is always 0.
+/// A sequence of `size` displacements; the first is always 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Axis {
     /// Displacements at multiples of `stride`; a single one has stride 0, so that equal axes

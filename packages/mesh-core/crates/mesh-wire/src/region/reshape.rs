@@ -17,7 +17,7 @@ impl Region {
     /// Selects a part of several dimensions.
     ///
     /// # Errors
-    /// The same as those of [`Region::select`].
+    /// See [`Region::select`].
     pub fn slice<'a>(
         &self,
         selectors: impl IntoIterator<Item = (&'a str, &'a Selector)>,
