@@ -41,8 +41,7 @@ impl PyRegion {
         wrap(py, Region::row_major(&borrowed(&labels), &counts(&sizes)))
     }
 
-    /// Creates a region in which the member with coordinates `c` has rank `offset + sum(c *
-    /// stride)`.
+    /// Creates a strided region: the member at coordinates `c` has rank `offset + sum(c * stride)`.
     #[staticmethod]
     #[pyo3(signature = (labels, sizes, strides, offset = 0))]
     fn strided(

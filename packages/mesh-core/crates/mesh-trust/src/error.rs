@@ -97,7 +97,7 @@ pub enum TrustError {
         /// The first bytes, as escaped text.
         first: String,
     },
-    /// The peer speaks TLS, but not in a version and with a protocol that we support.
+    /// The peer speaks TLS, but no version or protocol that we support.
     #[error("the other side speaks another tls ({why}): connect with tls 1.3 and protocol mesh/1")]
     OtherTls {
         /// The incompatibility.

@@ -97,8 +97,7 @@ impl Region {
         Self::assemble(names(labels), vec![Layer::identity(sizes)])
     }
 
-    /// Creates a region in which the member with coordinates `c` has rank `offset + sum(c *
-    /// stride)`.
+    /// Creates a strided region: the member at coordinates `c` has rank `offset + sum(c * stride)`.
     ///
     /// # Errors
     /// [`RegionError`] as for [`Region::row_major`], and if two members could have the same rank:

@@ -34,8 +34,8 @@ const WRITABLE: u8 = 1;
 const IN_ARENA: u8 = 2;
 const ON_DEVICE: u8 = 4;
 
-/// A Python callable, called for each handle that is sent, until it reports that the job has
-/// credentials.
+/// A Python callable that returns whether the job has credentials, called for each handle of a
+/// local buffer that is sent.
 static CREDENTIALS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// The names of transports that are not used, with the reasons.

@@ -114,7 +114,7 @@ impl Process {
                 self.fail_actor(port, failure, scene);
             }
             Work::Nested => self.call_onwards(job, level, scene),
-            // No agent has actors, so no host dies.
+            // Agents have no actors, so this ends no host. These worlds do not simulate that.
             Work::Exit => scene.requests.push(Request::Exit),
         }
     }
