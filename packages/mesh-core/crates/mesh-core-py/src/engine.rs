@@ -1,4 +1,4 @@
-//! The engine of this process, as Python drives it.
+//! Python binding of the engine of this process.
 
 use crate::event_log::PyEventLog;
 use crate::gate::PyGate;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 pyo3::create_exception!(_core, Full, pyo3::exceptions::PyException, "A receiver has no room.");
 pyo3::create_exception!(_core, PortClosed, pyo3::exceptions::PyException, "(code, detail).");
 
-/// Fills the module with what is defined here.
+/// Registers the classes and exceptions of this module in `mesh_core._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Full", module.py().get_type::<Full>())?;
     module.add("PortClosed", module.py().get_type::<PortClosed>())?;
@@ -41,12 +41,12 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyEngine>()
 }
 
-/// What the times of every engine of this process count from: a program may have one after another,
-/// and who listens to their events sees one clock.
+/// The time origin of every engine of this process. A program may have several engines in sequence,
+/// and subscribers to their events see a single clock.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
 
 thread_local! {
-    /// Where this thread sleeps, and the engine that it sleeps for.
+    /// The parker of this thread and the engine that it belongs to.
     static PARKER: RefCell<Option<(*const Engine, Arc<Parker>)>> = const { RefCell::new(None) };
 }
 
@@ -73,14 +73,14 @@ impl PyTargets {
     }
 }
 
-/// One process of a job.
+/// The engine of one process of a job.
 #[pyclass(frozen, name = "Engine", module = "mesh_core._core")]
 pub(crate) struct PyEngine {
     engine: Arc<Engine>,
     segments: Arc<Segments>,
 }
 
-/// A message on its way out: what [`CallSpec`] is made of.
+/// An outgoing message, converted to a [`CallSpec`].
 struct Outgoing<'a> {
     kind: Kind,
     targets: &'a PyTargets,
@@ -133,7 +133,7 @@ impl PyEngine {
         let config = NodeConfig { me, incarnation, job, token, backlog_bytes_max };
         let cut_off = move |why: CutOff| {
             let is_orphaned = why == CutOff::Agent;
-            // The callback ends the process; what it raises has nobody to go to.
+            // The callback ends the process, so an exception that it raises can only be printed.
             Python::attach(|py| {
                 on_cut_off.call1(py, (is_orphaned,)).map_or_else(|error| error.print(py), drop);
             });
@@ -154,7 +154,7 @@ impl PyEngine {
         self.engine.close();
     }
 
-    /// Lets processes of this host call; the directory has to be there.
+    /// Accepts connections from processes of this host. The directory must exist.
     fn listen(&self) -> PyResult<()> {
         Ok(self.engine.listen()?)
     }
@@ -188,7 +188,7 @@ impl PyEngine {
         self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
     }
 
-    /// Keeps messages that come before the spawn of their receiver, until it is switched off.
+    /// Enables or disables keeping messages that arrive before their receiver is spawned.
     fn hold_early(&self, is_on: bool) {
         self.engine.with_node(|node| node.hold_early(is_on));
     }
@@ -222,8 +222,8 @@ impl PyEngine {
         py.detach(|| self.engine.proc_died(proc, incarnation, detail));
     }
 
-    /// Where another host listens, as `name:port`, the gateway to it, if there is one, and the
-    /// credentials that it accepts, if not those of `set_trust`.
+    /// Sets the addresses of another host (`name:port`), the gateway to it (empty if none is
+    /// needed), and the credentials that it accepts, if they differ from those of `set_trust`.
     #[pyo3(signature = (host, addresses, gateway = Vec::new(), keys = None))]
     fn set_route(
         &self,
@@ -237,24 +237,25 @@ impl PyEngine {
         Ok(())
     }
 
-    /// What this process proves itself with to other hosts.
+    /// Sets the credentials that this process presents to other hosts.
     fn set_trust(&self, keys: &PyKeys) -> PyResult<()> {
         self.engine.set_trust(keys.trust()?);
         Ok(())
     }
 
-    /// Lets other hosts in; whoever asks for this worker is left to `next_request` of the gate.
+    /// Accepts connections from other hosts. Requests for this worker still go to `next_request` of
+    /// the gate.
     fn admit(&self, gate: &PyGate) {
         self.engine.admit(gate.inner());
     }
 
-    /// To how many hosts this one passes a cast on.
+    /// Sets the number of hosts to which this host forwards a cast.
     fn set_fanout(&self, fanout: u16) {
         self.engine.with_node(|node| node.set_fanout(fanout));
     }
 
-    /// Monitors another host: after three silent heartbeats it is dead, unless its machine still
-    /// acknowledges; then it is dead after `patience_s`.
+    /// Monitors another host. After three missed heartbeats the host is dead, unless its kernel
+    /// still acknowledges data; in that case it is dead after `patience_s`.
     fn expect_host(
         &self,
         host: u32,
@@ -273,23 +274,24 @@ impl PyEngine {
         Ok(())
     }
 
-    /// For how many seconds a host has been silent; None for one that gives signs of life.
+    /// Seconds for which a host has been silent; `None` if it sends heartbeats.
     fn host_silence_s(&self, host: u32) -> Option<f64> {
         self.engine.with_node(|node| node.silence_of(HostId(host))).map(|one| one.as_secs_f64())
     }
 
-    /// Takes another host for dead.
+    /// Declares another host dead.
     fn host_gone(&self, host: u32, obituary: &[u8]) {
         let obituary = obituary.to_vec().into();
         self.engine.with_node(|node| node.host_gone(HostId(host), obituary));
     }
 
-    /// Another machine has taken the place of a dead host.
+    /// Registers the machine that replaces a dead host.
     fn host_back(&self, host: u32, epoch: u32) {
         self.engine.with_node(|node| node.host_back(HostId(host), epoch));
     }
 
-    /// Which machine in the place of a host is spoken to, as far as is known here; 0 is the first.
+    /// The epoch of the machine that currently serves as this host, as far as this process knows; 0
+    /// is the first machine.
     fn host_epoch(&self, host: u32) -> u32 {
         self.engine.with_node(|node| node.host_epoch(HostId(host)))
     }
@@ -298,8 +300,8 @@ impl PyEngine {
         self.engine.with_node(|node| node.is_host_dead(HostId(host)))
     }
 
-    /// Tells a host that was taken for dead so, the way that `set_route` takes, and waits until it
-    /// leaves.
+    /// Notifies a host that was declared dead, over the same route as `set_route`, and waits until
+    /// it leaves the job.
     #[pyo3(signature = (host, epoch, addresses, limit_s, gateway = Vec::new(), keys = None))]
     #[expect(clippy::too_many_arguments, reason = "one crossing of the border")]
     fn fence(
@@ -322,7 +324,7 @@ impl PyEngine {
         self.engine.with_node(|node| node.watch(ProcId::from_u64(proc)));
     }
 
-    /// Sends a message whose answers are waited for; returns the port of the answers.
+    /// Sends a message that expects replies. Returns the port of the replies.
     #[pyo3(signature = (
         kind, targets, port, meta, body, buffers, window, timeout, may_wait, origin = None
     ))]
@@ -359,7 +361,7 @@ impl PyEngine {
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
     }
 
-    /// Sends a message; its answers, if any, are messages of the channel `answers` (0: none).
+    /// Sends a message. Replies, if any, become messages of the channel `answers` (0: no replies).
     #[pyo3(signature = (
         kind, targets, port, meta, body, buffers, window, answers, may_wait, origin = None
     ))]
@@ -392,7 +394,7 @@ impl PyEngine {
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
     }
 
-    /// Waits for answers; `None` when the time is over.
+    /// Waits for replies. Returns `None` if the timeout expires.
     fn wait(
         &self,
         py: Python<'_>,
@@ -416,7 +418,7 @@ impl PyEngine {
         }
     }
 
-    /// Takes the answers that have come; the flag says that no more will.
+    /// Takes the replies that have arrived. The flag is true if no more will follow.
     fn take(&self, reply: u64) -> PyResult<(Vec<Message>, bool)> {
         self.check_process()?;
         let mut answers = Vec::new();
@@ -429,7 +431,7 @@ impl PyEngine {
         Ok(self.engine.with_node(|node| node.is_ready(PortId(port))))
     }
 
-    /// Gives up a call; false when another thread has its answers already.
+    /// Cancels a call. Returns false if another thread has already taken its replies.
     fn cancel(&self, reply: u64) -> PyResult<bool> {
         self.check_process()?;
         let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply)));
@@ -441,7 +443,7 @@ impl PyEngine {
         self.engine.with_node(|node| node.set_stream(PortId(reply)));
     }
 
-    /// Waits for messages of a mailbox; an empty list when the time is over.
+    /// Waits for messages of a mailbox. Returns an empty list if the timeout expires.
     fn receive(
         &self,
         py: Python<'_>,
@@ -466,15 +468,16 @@ impl PyEngine {
         }
     }
 
-    /// Makes the next `wait_ready` of this thread return at once when something comes in from now
-    /// on, whoever takes it meanwhile.
+    /// Arms the next `wait_ready` of this thread: it returns immediately if anything arrives from
+    /// now on, even if another thread takes it first.
     fn expect(&self, port: u64) -> PyResult<()> {
         self.check_process()?;
         self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
         Ok(())
     }
 
-    /// Waits until something has come in on a port, or a little less: look, and call again.
+    /// Waits until something has arrived on a port. May return early, so check the port and call
+    /// again.
     fn wait_ready(&self, py: Python<'_>, port: u64, timeout: Option<f64>) -> PyResult<()> {
         self.check_process()?;
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
@@ -483,7 +486,7 @@ impl PyEngine {
         interruptions(py)
     }
 
-    /// Takes messages that are there.
+    /// Takes messages that have already arrived, without waiting.
     fn receive_nowait(&self, py: Python<'_>, port: u64, max: usize) -> PyResult<Vec<Message>> {
         self.check_process()?;
         let mut frames = Vec::new();
@@ -492,12 +495,12 @@ impl PyEngine {
         Ok(self.messages(frames))
     }
 
-    /// Reports `port` to the queue whenever something comes in.
+    /// Reports `port` to the queue whenever something arrives.
     fn notify(&self, port: u64, queue: &PyReadyQueue) {
         self.engine.set_waiter(PortId(port), Waiter::Loop(Arc::downgrade(&queue.0)));
     }
 
-    /// Answers a message; code 0 is a value.
+    /// Replies to a message. Code 0 marks a value.
     #[pyo3(signature = (message, code, body, buffers = Vec::new()))]
     fn answer(
         &self,
@@ -521,7 +524,7 @@ impl PyEngine {
         Ok(())
     }
 
-    /// The large parts of a message, in their order.
+    /// Opens the large parts of a message, in order. They can be opened only once.
     fn buffers<'py>(&self, py: Python<'py>, message: &Message) -> PyResult<Vec<Bound<'py, PyAny>>> {
         if message.frame.head.part_count == 0 {
             return Ok(Vec::new());
@@ -537,66 +540,66 @@ impl PyEngine {
         message.frame.parts().zip(opened).map(object).collect()
     }
 
-    /// Bytes of this process's shared memory that readers hold.
+    /// Bytes of this process's shared memory that readers still reference.
     fn shared_bytes_in_use(&self) -> usize {
         self.segments.bytes_in_use()
     }
 
-    /// To be called in a forked child, where this engine is of no use.
+    /// Disables this engine in a forked child, where it cannot be used.
     fn forsake(&self) {
         self.engine.forsake();
     }
 
-    /// Gives open messages pages of their own; to be called before this process is forked.
+    /// Makes the pages of open messages private to this process. Call it before a fork.
     fn prepare_fork(&self) -> PyResult<()> {
         Ok(self.segments.prepare_fork()?)
     }
 
-    /// Lets a call run without anyone to take its answers.
+    /// Lets a call continue although nobody takes its replies.
     fn forget(&self, reply: u64) {
         self.engine.forget(PortId(reply));
     }
 
-    /// Holds a call: when nobody does any more, its answers are not waited for.
+    /// Creates a handle of a call. When the handle is dropped, the replies are no longer awaited.
     fn hold(&self, reply: u64) -> CallHold {
         CallHold { engine: Arc::clone(&self.engine), reply: PortId(reply) }
     }
 
-    /// Leaves out the port numbers of the jobs that this process was part of before.
+    /// Skips the port numbers of the jobs that this process belonged to previously.
     fn skip_ports(&self, job_count: u32) {
         self.engine.with_node(|node| node.skip_ports(job_count));
     }
 
-    /// Whether somebody holds a call that has been failed with exactly this detail, and has not
-    /// looked yet.
+    /// Whether a call that is still held has failed with exactly this detail, and its replies have
+    /// not been taken yet.
     fn holds_fault(&self, detail: &[u8]) -> bool {
         self.engine.with_node(|node| node.holds_fault(detail))
     }
 
-    /// Begins to record events, with room for so many.
+    /// Starts recording events, with a buffer for `len_max` events.
     fn start_events(&self, len_max: usize) {
         self.engine.with_node(|node| node.events().start(len_max));
     }
 
-    /// Begins to record for a subscriber that is expected; ends when none comes before there is no
-    /// room for more.
+    /// Starts recording for a subscriber that is expected. Recording stops if none has subscribed
+    /// before the buffer is full.
     fn start_early_events(&self, len_max: usize) {
         self.engine.with_node(|node| node.events().start_early(len_max));
     }
 
-    /// Gives endpoints the numbers that they have in this process already, from 1 on.
+    /// Registers the numbers that endpoints already have in this process, starting at 1.
     fn know_endpoints(&self, names: Vec<PyBackedBytes>) {
         let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
         self.engine.with_node(|node| node.events().know_endpoints(&names));
     }
 
-    /// Ends recording.
+    /// Stops recording.
     fn stop_events(&self) {
         self.engine.with_node(|node| node.events().stop());
     }
 
-    /// Takes up to `max` events, oldest first, as records; the number of those that were dropped
-    /// before; and the names of endpoints behind the first `known`.
+    /// Takes up to `max` events as records, oldest first. Also returns the number of events that
+    /// were dropped before them, and the names of endpoints after the first `known`.
     fn take_events<'py>(
         &self,
         py: Python<'py>,
@@ -612,23 +615,24 @@ impl PyEngine {
         (PyBytes::new(py, &records), dropped, names)
     }
 
-    /// Begins to write events into files, which are handed to it; so many wait while there is none.
+    /// Starts a log that writes events to the files that the caller adds. Up to `waiting_max`
+    /// events are buffered while it has no file.
     fn open_log(&self, waiting_max: usize, since_start: bool) -> PyEventLog {
         PyEventLog::open(&self.engine, waiting_max, since_start)
     }
 
-    /// The time that events are stamped with, in nanoseconds.
+    /// The current time of the clock of event timestamps, in nanoseconds.
     fn clock_ns(&self) -> u64 {
         self.engine.clock_ns()
     }
 
-    /// Whether a call that came from there waits in a mailbox of ours.
+    /// Whether a call from this address is queued in a mailbox of this process.
     fn has_queued(&self, port: u64, from_proc: u64, from_port: u64) -> bool {
         let from = Address { proc: ProcId::from_u64(from_proc), port: PortId(from_port) };
         self.engine.with_node(|node| node.has_queued(PortId(port), from))
     }
 
-    /// Who waits for whom: (reply port, process, port) of each answer that is missing.
+    /// The missing replies of all calls: (reply port, process, port) of each.
     fn waits(&self) -> Vec<(u64, u64, u64)> {
         self.engine.with_node(|node| {
             let waits = node.waits().map(|(reply, to)| (reply.0, to.proc.to_u64(), to.port.0));
@@ -638,7 +642,7 @@ impl PyEngine {
 }
 
 impl PyTargets {
-    /// The processes that will read the large parts; none when there are no such parts.
+    /// The processes that will read the large parts; empty if the message has none.
     fn readers(&self, buffers: &[PyBuffer<u8>]) -> Vec<ProcId> {
         if buffers.is_empty() {
             return Vec::new();
@@ -647,8 +651,8 @@ impl PyTargets {
     }
 }
 
-/// Whoever waits for a call. It is not written in Python, where a signal that comes while an object
-/// is taken down is lost with the exception that its handler raises.
+/// Keeps a call alive while anything waits for it. Implemented in Rust because CPython discards an
+/// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct CallHold {
     engine: Arc<Engine>,
@@ -670,7 +674,7 @@ impl PyEngine {
         answers.into_iter().map(|answer| Message::of_answer(answer, &self.engine)).collect()
     }
 
-    /// Copies large buffers to where their readers find them, without the GIL.
+    /// Copies large buffers to memory that their readers can access, without the GIL.
     fn pack<'a>(
         &self,
         py: Python<'_>,
@@ -687,7 +691,8 @@ impl PyEngine {
         packed.map_err(PyValueError::new_err)
     }
 
-    /// A forked child has none of our threads, and its copies of our links are the parent's.
+    /// Raises in a forked child, which has no engine threads and only copies of the parent's
+    /// connections.
     fn check_process(&self) -> PyResult<()> {
         if self.engine.is_forsaken() {
             let text = "this process was forked from one of the job and is no member of it: use \
@@ -709,7 +714,7 @@ impl PyEngine {
         })
     }
 
-    /// Sends, waiting for room where that is allowed.
+    /// Sends a message. If the receiver has no room, waits for it if that is allowed.
     fn send_with<T>(
         &self,
         py: Python<'_>,
@@ -736,12 +741,12 @@ impl PyEngine {
     }
 }
 
-/// What follows the head of a frame; large parts are copied without the GIL.
+/// Assembles what follows the head of a frame. Large parts are copied without the GIL.
 fn tail_of(py: Python<'_>, packed: &Packed<'_>, meta: &[u8], body: &[u8]) -> Bytes {
     if packed.is_inline() { py.detach(|| packed.tail(meta, body)) } else { packed.tail(meta, body) }
 }
 
-/// What goes before a body: its meta, behind where the message comes from.
+/// Prepends the origin, if there is one, to the metadata of a message.
 fn meta_from<'a>(origin: Option<&[u8]>, meta: &'a [u8]) -> PyResult<Cow<'a, [u8]>> {
     let Some(origin) = origin else { return Ok(Cow::Borrowed(meta)) };
     let whole = with_origin(origin, meta);
@@ -768,8 +773,9 @@ fn seconds(value: f64) -> PyResult<Duration> {
     })
 }
 
-/// Raises what was sent to this thread while it slept: a signal's exception in the main thread, in
-/// any other one that another thread has set, which is raised when Python code runs.
+/// Raises what was sent to this thread while it slept: in the main thread the exception of a signal
+/// handler, in other threads an exception that another thread has set, which CPython raises only
+/// when Python code runs.
 fn interruptions(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
     py.run(c"pass", None, None)

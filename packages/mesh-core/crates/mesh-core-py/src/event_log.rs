@@ -1,4 +1,4 @@
-//! A log of message events, as Python keeps it.
+//! Python binding of a log of message events.
 
 use mesh_runtime::engine::Engine;
 use mesh_runtime::events::{LogFile, LogNames};
@@ -8,9 +8,10 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What has become of a log: files that were begun; those that have ended, with their lengths; how
-/// many are ready; bytes used and there of the one that is written to; how many events wait, and
-/// how many were dropped; the names of endpoints that were not known.
+/// The state of a log: paths of files that were started; paths and lengths in bytes of files that
+/// were completed; number of files that are ready for use; bytes used and size of the current file;
+/// number of buffered events; number of dropped events; names of endpoints that the caller does not
+/// know yet.
 type State<'py> = (
     Vec<PathBuf>,
     Vec<(PathBuf, usize)>,
@@ -22,7 +23,7 @@ type State<'py> = (
     Vec<Bound<'py, PyBytes>>,
 );
 
-/// One log of one engine.
+/// One event log of an engine.
 #[pyclass(frozen, name = "EventLog", module = "mesh_core._core")]
 pub(crate) struct PyEventLog {
     engine: Arc<Engine>,
@@ -38,7 +39,7 @@ impl PyEventLog {
 
 #[pymethods]
 impl PyEventLog {
-    /// Adds a file, `len` bytes of which have pages.
+    /// Adds a file; pages are allocated for its first `len` bytes.
     #[expect(clippy::too_many_arguments, reason = "a file and its names")]
     fn extend(
         &self,
@@ -60,7 +61,7 @@ impl PyEventLog {
         Ok(())
     }
 
-    /// Ends the file that is written to.
+    /// Completes the current file; the next event starts another one.
     fn turn(&self) {
         self.engine.with_node(|node| {
             if let Some(log) = node.events().log(self.number) {
@@ -69,21 +70,21 @@ impl PyEventLog {
         });
     }
 
-    /// Says what has become of it, and the names of endpoints behind the first `known`.
+    /// Returns the state of the log and the names of endpoints after the first `known`.
     fn state<'py>(&self, py: Python<'py>, known: usize) -> State<'py> {
         let (state, names) = self.engine.with_node(|node| {
             let events = node.events();
             let names: Vec<Vec<u8>> = events.endpoints(known).map(<[u8]>::to_vec).collect();
             (events.log(self.number).map(|log| log.take_state()).unwrap_or_default(), names)
         });
-        // Here the files are given back, beside who sends.
+        // The files are unmapped here, outside the lock of the node, so that senders do not wait.
         let ended = state.ended.iter().map(|one| (one.path().clone(), one.len())).collect();
         let names = names.iter().map(|name| PyBytes::new(py, name)).collect();
         let (used, room) = (state.used, state.room);
         (state.begun, ended, state.ready, used, room, state.waiting, state.dropped, names)
     }
 
-    /// Ends the log: files that were not begun never are.
+    /// Closes the log. Files that have not been started stay unused.
     fn close(&self) {
         drop(self.engine.with_node(|node| node.events().close_log(self.number)));
     }
@@ -91,6 +92,7 @@ impl PyEventLog {
 
 #[expect(unsafe_code, reason = "a descriptor of Python's")]
 fn borrowed<'a>(file: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: who calls has it open until the call returns, as it is a borrow of that length.
+    // SAFETY: the caller keeps the descriptor open until the call returns, and the borrow does not
+    // outlive the call.
     unsafe { BorrowedFd::borrow_raw(file) }
 }

@@ -1,4 +1,4 @@
-//! The gate of a worker, as Python keeps it, and knocking at one.
+//! Python bindings of a worker's listener (`Gate`) and of requests to a worker.
 
 use crate::trust::PyKeys;
 use mesh_runtime::engine::dial::Route;
@@ -12,9 +12,9 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Set in the flags of an answer that is a refusal.
+/// Flag of a reply that refuses the request.
 const REFUSED: u8 = 1;
-/// Set beside it when asking again is of no use.
+/// Additional flag of a refusal: repeating the request is useless.
 const FOR_GOOD: u8 = 4;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -23,7 +23,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ask_worker, module)?)
 }
 
-/// A listening socket, and who knocks there.
+/// A worker's listening socket and its accept loop.
 #[pyclass(frozen, name = "Gate", module = "mesh_core._core")]
 pub(crate) struct PyGate(Arc<Gate>);
 
@@ -35,7 +35,8 @@ impl PyGate {
 
 #[pymethods]
 impl PyGate {
-    /// Who asks for the worker is refused where there is a reason to, else waits.
+    /// Starts to accept connections on `listener`. If `refusal` is given, requests for the worker
+    /// are refused with this text; otherwise they wait for `next_request`.
     #[new]
     #[pyo3(signature = (listener, keys, refusal = None))]
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
@@ -43,7 +44,7 @@ impl PyGate {
         if listener < 0 {
             return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
         }
-        // SAFETY: the number is not negative; one that is not open only makes the copy fail.
+        // SAFETY: the number is not negative; if the descriptor is not open, the duplication fails.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
         let gate = Gate::open(listener, keys.trust()?)?;
         if let Some(why) = refusal {
@@ -52,7 +53,7 @@ impl PyGate {
         Ok(Self(gate))
     }
 
-    /// Waits for who asks for this worker.
+    /// Waits up to `limit_s` seconds for the next request for this worker.
     fn next_request(&self, py: Python<'_>, limit_s: f64) -> Option<PyCaller> {
         let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
         py.detach(|| self.0.next_request(limit)).map(PyCaller)
@@ -63,7 +64,7 @@ impl PyGate {
     }
 }
 
-/// Who asks for a worker.
+/// A pending request for a worker, with its connection.
 #[pyclass(frozen, name = "Caller", module = "mesh_core._core")]
 pub(crate) struct PyCaller(Caller);
 
@@ -79,13 +80,14 @@ impl PyCaller {
         self.0.address.map(|address| address.to_string())
     }
 
-    /// `controller` or `worker`.
+    /// The role of the caller: `controller` or `worker`.
     #[getter]
     fn role(&self) -> Option<String> {
         self.0.role().map(|role| role.to_string())
     }
 
-    /// Says yes or no, and why, and whether that is for good.
+    /// Accepts or refuses the request. `body` contains the details; `is_final` marks a refusal that
+    /// a retry cannot change.
     #[pyo3(signature = (is_taken, body, is_final = false))]
     fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8], is_final: bool) -> PyResult<()> {
         let mut frame = answer_frame(is_taken, body);
@@ -96,8 +98,8 @@ impl PyCaller {
     }
 }
 
-/// Asks the worker at one of `addresses` to serve a job: whether it does, what it says, and whether
-/// it would say the same again.
+/// Requests that the worker at one of `addresses` serve a job. Returns whether it accepted, the
+/// body of its reply, and whether a refusal is final.
 #[pyfunction]
 #[pyo3(signature = (addresses, keys, body, limit_s, gateway = Vec::new()))]
 fn ask_worker<'py>(

@@ -1,4 +1,4 @@
-//! The extension module `mesh_core._core`: the only place where Rust meets Python.
+//! The extension module `mesh_core._core`, which contains all Python bindings of the Rust core.
 
 use mesh_runtime::node::PORT_MARK;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ mod shared_buffer;
 mod supervisor;
 mod trust;
 
-/// Fills the module `mesh_core._core`.
+/// Registers the classes and functions of the module `mesh_core._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PORT_MARK", PyBytes::new(module.py(), &PORT_MARK))?;

@@ -1,4 +1,4 @@
-//! One message as Python sees it.
+//! Python binding of a received message.
 
 use mesh_runtime::engine::Engine;
 use mesh_runtime::node::Answer;
@@ -11,15 +11,15 @@ use pyo3::types::{PyByteArray, PyBytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A message or an answer that came in.
+/// A received message or reply.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct Message {
     pub(crate) frame: Frame,
-    /// Shared memory that the message holds until somebody opens it.
+    /// References to shared memory, released on drop unless the message was opened.
     held: Option<Held>,
 }
 
-/// What is given back when nobody has opened it.
+/// The shared-memory references of a message that has not been opened yet.
 struct Held {
     engine: Arc<Engine>,
     holds: Vec<Hold>,
@@ -39,7 +39,7 @@ impl Drop for Held {
 }
 
 impl Message {
-    /// A message or an answer that has come in.
+    /// Wraps a received frame and takes over the shared-memory references that it carries.
     pub(crate) fn of_frame(frame: Frame, engine: &Arc<Engine>) -> Self {
         let (me, sender) = (engine.me(), frame.head.from.proc);
         let agent = me.host.agent();
@@ -52,17 +52,18 @@ impl Message {
         Self { frame, held }
     }
 
-    /// What the message makes this process hold.
+    /// The shared-memory references that this message makes the process hold.
     pub(crate) fn holds(&self) -> &[Hold] {
         self.held.as_ref().map_or(&[], |held| &held.holds)
     }
 
-    /// Takes over who gives the shared parts back; `false` when somebody has before.
+    /// Transfers the responsibility for releasing the shared parts to the caller. Returns `false`
+    /// if the message has been opened before.
     pub(crate) fn open(&self) -> bool {
         self.held.as_ref().is_none_or(|held| !held.is_open.swap(true, Ordering::Relaxed))
     }
 
-    /// A part that travels behind the body, as an object of its own that can be written to.
+    /// Copies a part that was sent inline, behind the body, into a new writable `bytearray`.
     pub(crate) fn inline_buffer<'py>(
         &self,
         py: Python<'py>,
@@ -82,62 +83,64 @@ impl Message {
 
 #[pymethods]
 impl Message {
-    /// What the frame is for: the number of its kind.
+    /// The number of the frame's kind.
     #[getter]
     fn kind(&self) -> u8 {
         self.frame.head.kind as u8
     }
 
-    /// 0 for a value, else why there is none.
+    /// 0 for a value, otherwise a fault code.
     #[getter]
     fn code(&self) -> u8 {
         self.frame.head.flags
     }
 
-    /// The rank of the receiver in the region called, or of the sender of an answer.
+    /// The rank of the receiver in the called region; for a reply, the rank of its sender.
     #[getter]
     fn rank(&self) -> u32 {
         self.frame.head.rank
     }
 
-    /// The port it was sent to.
+    /// The port that the message was sent to.
     #[getter(to_port)]
     fn receiver_port(&self) -> u64 {
         self.frame.head.to.port.0
     }
 
-    /// The process that sent it.
+    /// The process that sent the message.
     #[getter(from_proc)]
     fn sender_proc(&self) -> u64 {
         self.frame.head.from.proc.to_u64()
     }
 
-    /// Where an answer goes; 0 when none is wanted.
+    /// The port that expects the reply; 0 if no reply is expected.
     #[getter(from_port)]
     fn sender_port(&self) -> u64 {
         self.frame.head.from.port.0
     }
 
-    /// What the sender has put before the body, without where the message comes from.
+    /// The metadata that precedes the body, without the origin.
     #[getter]
     fn meta<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, Meta::of(&self.frame).rest)
     }
 
-    /// Trace, span and flags of what the message was sent in; `None` when it does not say.
+    /// The trace, span and flags of the sender's span; `None` if the message was sent outside of a
+    /// span.
     #[getter]
     fn trace<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         Meta::of(&self.frame).trace().map(|trace| PyBytes::new(py, trace))
     }
 
-    /// Where an answer to this goes, and as whom: what [`Message::at`] takes.
+    /// The arguments of [`Message::at`] for this message: receiver, reply address and rank.
     fn address(&self) -> (u64, u64, u64, u64, u32) {
         let head = &self.frame.head;
         let (to, from) = (head.to, head.from);
         (to.proc.to_u64(), to.port.0, from.proc.to_u64(), from.port.0, head.rank)
     }
 
-    /// A message without content that can be answered in the place of another.
+    /// Creates a message without content, so that another message with this address can be replied
+    /// to.
     #[staticmethod]
     fn at(to_proc: u64, to_port: u64, from_proc: u64, from_port: u64, rank: u32) -> Self {
         let address = |proc, port| Address { proc: ProcId::from_u64(proc), port: PortId(port) };
@@ -147,13 +150,13 @@ impl Message {
         Self { frame: Frame::bare(head), held: None }
     }
 
-    /// Whether large parts travel beside the body.
+    /// Whether the message has large parts outside its body.
     #[getter]
     fn has_parts(&self) -> bool {
         self.frame.head.part_count > 0
     }
 
-    /// The body, without parts that travel behind it.
+    /// The body, without inline parts.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let body = self.frame.body();

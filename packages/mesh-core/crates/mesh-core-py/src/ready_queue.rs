@@ -1,11 +1,11 @@
-//! A queue of the ports that have messages, as Python waits for it.
+//! Python binding of the queue of ready ports.
 
 use mesh_runtime::engine::ready::ReadyQueue;
 use pyo3::prelude::*;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// Ports that became ready, for an event loop.
+/// A queue of ports that became ready, to be polled by an event loop.
 #[pyclass(frozen, name = "ReadyQueue", module = "mesh_core._core")]
 pub(crate) struct PyReadyQueue(pub(crate) Arc<ReadyQueue>);
 

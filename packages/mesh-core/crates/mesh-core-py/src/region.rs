@@ -1,4 +1,4 @@
-//! Regions for Python: the class `mesh_core._core.Region`.
+//! Python binding of regions: the class `mesh_core._core.Region`.
 
 use bytes::BytesMut;
 use mesh_wire::region::{Region, RegionError, Selector};
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PySlice, PyString, PyTuple};
 
-/// Adds the class `Region` and what unpickles it to the module.
+/// Registers the class `Region` and its unpickling function.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyRegion>()?;
     module.add_function(wrap_pyfunction!(region_from_bytes, module)?)
@@ -17,16 +17,16 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// An array with named dimensions over the ranks of a mesh.
 ///
-/// Members have an index, their row-major place in the region, and a rank, their place in the mesh
-/// that the region is a part of. Whatever is done to a region, it stays a description and never
-/// becomes a list of ranks, unless a list was asked for.
+/// A member has an index, which is its row-major position in the region, and a rank, which is its
+/// position in the mesh that contains the region. Operations never expand a region to a list of
+/// ranks, unless the caller passes one.
 #[pyclass(frozen, eq, hash, module = "mesh_core._core", name = "Region")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyRegion(pub(crate) Region);
 
 #[pymethods]
 impl PyRegion {
-    /// The region with these labels and the offset, sizes and strides of `slice`.
+    /// Creates a region from labels and the offset, sizes and strides of `slice`.
     #[new]
     fn new(labels: Vec<String>, slice: &Bound<'_, PyAny>) -> PyResult<Self> {
         let field = |name| slice.getattr(name);
@@ -35,13 +35,13 @@ impl PyRegion {
         Self::strided(slice.py(), labels, sizes, strides, field("offset")?.extract()?)
     }
 
-    /// The whole mesh with these dimensions, ranked row by row.
+    /// Creates the region of a whole mesh with these dimensions, ranked in row-major order.
     #[staticmethod]
     fn row_major(py: Python<'_>, labels: Vec<String>, sizes: Vec<i64>) -> PyResult<Self> {
         wrap(py, Region::row_major(&borrowed(&labels), &counts(&sizes)))
     }
 
-    /// The member with coordinates `c` has rank `offset + sum(c * stride)`.
+    /// Creates a strided region: the member at coordinates `c` has rank `offset + sum(c * stride)`.
     #[staticmethod]
     #[pyo3(signature = (labels, sizes, strides, offset = 0))]
     fn strided(
@@ -55,32 +55,32 @@ impl PyRegion {
         wrap(py, Region::strided(&borrowed(&labels), &counts(&sizes), &strides, offset))
     }
 
-    /// The region that `encode` made these bytes of.
+    /// Decodes the result of `encode`.
     #[staticmethod]
     fn decode(py: Python<'_>, encoded: &[u8]) -> PyResult<Self> {
         wrap(py, Region::decode(encoded))
     }
 
-    /// The region as it travels.
+    /// Encodes the region as on the wire.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = BytesMut::new();
         self.0.encode(&mut bytes);
         PyBytes::new(py, &bytes)
     }
 
-    /// The names of the dimensions, the outermost first.
+    /// The names of the dimensions, outermost first.
     #[getter]
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.labels())
     }
 
-    /// The sizes of the dimensions, the outermost first.
+    /// The sizes of the dimensions, outermost first.
     #[getter]
     fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.sizes())
     }
 
-    /// How far apart the ranks of neighbours are in each dimension; None when that varies.
+    /// The distance between the ranks of neighbors in each dimension; None if it is not constant.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.0.strides().map(|(_, strides)| PyTuple::new(py, strides)).transpose()
@@ -92,46 +92,46 @@ impl PyRegion {
         self.0.rank_at(0).expect("a region has a member")
     }
 
-    /// Whether index and rank are the same number for every member.
+    /// Whether the index and the rank of every member are equal.
     #[getter]
     fn is_row_major_whole(&self) -> bool {
         self.0.is_row_major_whole()
     }
 
-    /// The size of one dimension.
+    /// Returns the size of one dimension.
     fn size(&self, py: Python<'_>, dim: &str) -> PyResult<usize> {
         self.0.size(dim).map_err(|error| raise(py, &error))
     }
 
-    /// The rank of the member at `index`.
+    /// Returns the rank of the member at `index`.
     fn rank_at(&self, py: Python<'_>, index: Clamped) -> PyResult<u32> {
         let found = self.index_from_front(index).and_then(|index| self.0.rank_at(index));
         found.ok_or_else(|| self.out_of_range(py, index))
     }
 
-    /// The index of the member with this rank; None when it is not in the region.
+    /// Returns the index of the member with this rank, or None if the region does not contain it.
     fn index_of(&self, rank: Clamped) -> Option<usize> {
         self.0.index_of(u32::try_from(rank.0).ok()?)
     }
 
-    /// The place of the member at `index` in each dimension.
+    /// Returns the coordinates of the member at `index`, one for each dimension.
     fn coordinates<'py>(&self, py: Python<'py>, index: Clamped) -> PyResult<Bound<'py, PyTuple>> {
         let found = self.index_from_front(index).and_then(|index| self.0.coordinates(index));
         PyTuple::new(py, found.ok_or_else(|| self.out_of_range(py, index))?)
     }
 
-    /// The ranks of all members in the order of their indices.
+    /// Returns the ranks of all members in index order.
     fn ranks(&self) -> Vec<u32> {
         self.0.ranks().collect()
     }
 
-    /// The region of the member at `index` alone, without dimensions.
+    /// Returns the region that contains only the member at `index` and has no dimensions.
     fn member(&self, py: Python<'_>, index: Clamped) -> PyResult<Self> {
         let found = self.index_from_front(index).and_then(|index| self.0.member(index));
         found.map(Self).ok_or_else(|| self.out_of_range(py, index))
     }
 
-    /// Keeps a part of some dimensions: an int drops the dimension, a slice or a list of ints
+    /// Selects a part of some dimensions. An int removes the dimension; a slice or a list of ints
     /// keeps it.
     #[pyo3(signature = (**dims))]
     fn select(&self, py: Python<'_>, dims: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
@@ -149,9 +149,9 @@ impl PyRegion {
         wrap(py, self.0.slice(pairs))
     }
 
-    /// Replaces dimensions by several each: `split(gpus=("dp", "tp"), tp=2)`.
+    /// Splits dimensions into several each: `split(gpus=("dp", "tp"), tp=2)`.
     ///
-    /// One size of each split may be left out.
+    /// One size of each split may be omitted.
     #[pyo3(signature = (**dims))]
     fn split(&self, py: Python<'_>, dims: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let Some(dims) = dims else { return Ok(self.clone()) };
@@ -173,7 +173,7 @@ impl PyRegion {
             for label in labels {
                 let given = sizes.iter().position(|size| size.0 == *label);
                 let size = given.map(|at| sizes.swap_remove(at).1);
-                // A size below 0 divides nothing, as 0 does.
+                // A negative size is invalid in the same way as 0.
                 parts.push((label.as_str(), size.map(|size| usize::try_from(size).unwrap_or(0))));
             }
             region = region.split(dim, &parts).map_err(|error| raise(py, &error))?;
@@ -190,12 +190,12 @@ impl PyRegion {
         }
     }
 
-    /// All dimensions as one.
+    /// Merges all dimensions into one.
     fn flatten(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         wrap(py, self.0.flatten(name))
     }
 
-    /// Gives dimensions new names: `rename(old="new")`.
+    /// Renames dimensions: `rename(old="new")`.
     #[pyo3(signature = (**dims))]
     fn rename(&self, py: Python<'_>, dims: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let Some(dims) = dims else { return Ok(self.clone()) };
@@ -215,7 +215,7 @@ impl PyRegion {
         extent.call1((self.labels(py)?, self.sizes(py)?))
     }
 
-    /// The place of a rank of the mesh in the region, as a `Point`.
+    /// Returns the position in the region of a rank of the mesh, as a `Point`.
     fn point_of_base_rank<'py>(
         &self,
         py: Python<'py>,
@@ -229,7 +229,7 @@ impl PyRegion {
         py.import("mesh_core._meshes.shape")?.getattr("Point")?.call1((index, self.extent(py)?))
     }
 
-    /// Offset, sizes and strides, as a `Slice`.
+    /// Returns the offset, sizes and strides as a `Slice`.
     fn slice<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let Some((offset, strides)) = self.0.strides() else {
             let message = "a flattened or listed region has no constant strides: use its ranks";
@@ -239,7 +239,7 @@ impl PyRegion {
         make.call1((offset, self.sizes(py)?, PyTuple::new(py, strides)?))
     }
 
-    /// The same as a `Shape`.
+    /// Returns this region as a `Shape`.
     fn as_shape<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("mesh_core._meshes.strided")?.getattr("shape_of")?.call1((slf,))
     }
@@ -293,7 +293,7 @@ impl PyRegion {
     }
 }
 
-/// The ranks of a region, one by one.
+/// An iterator over the ranks of a region.
 #[pyclass(frozen, module = "mesh_core._core")]
 struct RankIterator {
     region: Py<PyRegion>,
@@ -317,13 +317,13 @@ impl RankIterator {
     }
 }
 
-/// The region that these bytes are; what a pickle calls.
+/// Decodes a region; pickled regions refer to this function.
 #[pyfunction]
 fn region_from_bytes(py: Python<'_>, encoded: &[u8]) -> PyResult<PyRegion> {
     PyRegion::decode(py, encoded)
 }
 
-/// What one keyword of `select` asks for.
+/// Converts one keyword argument of `select`.
 fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<Selector> {
     if let Some(index) = integer(value)? {
         return Ok(Selector::Index(index));
@@ -348,10 +348,10 @@ fn selector_of(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<
     }
 }
 
-/// The integer that `value` is, if any.
+/// Returns `value` as an integer, or `None` if it is not one.
 fn integer(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     match value.extract::<Clamped>() {
-        // True and False select nothing: a list of them is probably meant as a mask.
+        // Booleans are rejected as indexes: a list of them is probably meant as a mask.
         Ok(_) if value.is_instance_of::<PyBool>() => Ok(None),
         Ok(index) => Ok(Some(index.0)),
         Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Ok(None),
@@ -359,7 +359,7 @@ fn integer(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
 }
 
-/// An index or a rank; one that does not fit is out of any range anyway.
+/// An index or rank, clamped to 64 bits: a larger value is out of range in any case.
 #[derive(Clone, Copy)]
 struct Clamped(i64);
 
@@ -384,7 +384,7 @@ fn bad_selector(dim: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyErr {
     typed(dim.py(), "SelectorError", &message)
 }
 
-/// The names that a dimension is split into.
+/// The labels of the dimensions that one dimension is split into.
 fn part_labels(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     value.extract::<Vec<String>>().map_err(|_| {
         let what = value.repr().map_or_else(|_| "that".to_owned(), |text| text.to_string());
@@ -400,7 +400,7 @@ fn borrowed(labels: &[String]) -> Vec<&str> {
     labels.iter().map(String::as_str).collect()
 }
 
-/// Sizes as the algebra takes them; one below 0 is as empty as 0.
+/// Converts sizes for [`Region`]; a negative size is as invalid as 0.
 fn counts(sizes: &[i64]) -> Vec<usize> {
     sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect()
 }
@@ -409,7 +409,7 @@ fn wrap(py: Python<'_>, region: Result<Region, RegionError>) -> PyResult<PyRegio
     region.map(PyRegion).map_err(|error| raise(py, &error))
 }
 
-/// The exception that says in Python what `error` says here.
+/// Converts `error` to the corresponding Python exception.
 pub(crate) fn raise(py: Python<'_>, error: &RegionError) -> PyErr {
     let class = match error {
         RegionError::UnknownDim { .. } => "UnknownDim",
@@ -420,7 +420,7 @@ pub(crate) fn raise(py: Python<'_>, error: &RegionError) -> PyErr {
     typed(py, class, &error.to_string())
 }
 
-/// An exception of a class of `mesh_core._meshes.shape_errors`.
+/// Creates an exception of a class of `mesh_core._meshes.shape_errors`.
 fn typed(py: Python<'_>, class: &str, message: &str) -> PyErr {
     let raised = py
         .import("mesh_core._meshes.shape_errors")

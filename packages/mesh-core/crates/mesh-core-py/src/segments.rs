@@ -1,4 +1,4 @@
-//! Shared segments of this process: what it sends through and what it has been sent.
+//! Shared segments of this process, for sending and for receiving.
 
 use crate::message::Message;
 use mesh_runtime::engine::Engine;
@@ -13,10 +13,10 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where bytes that are handed on uncopied begin: no element of an array is wider.
+/// Alignment of bytes that are forwarded without a copy: no array element is wider.
 const HAND_ON_ALIGN: u64 = 16;
 
-/// Both ends of shared memory.
+/// The sending and the receiving side of shared memory.
 pub(crate) struct Segments {
     me: ProcId,
     pool: Arc<SegmentPool>,
@@ -24,24 +24,24 @@ pub(crate) struct Segments {
     descriptors: Mutex<HashMap<u32, Arc<OwnedFd>>>,
 }
 
-/// Where parts that travel behind a body begin, counted from the first of them, so that they may
-/// land in memory as they are: a cache line.
+/// Alignment of inline parts relative to the first of them: a cache line, so that the receiver can
+/// place them in memory without a copy.
 const INLINE_ALIGN: usize = 64;
 
-/// A message body with its large parts, ready to be put behind a meta.
+/// The large parts of a message, ready to be combined with its metadata and body.
 pub(crate) struct Packed<'a> {
     parts: Vec<Part>,
-    /// Parts that found no room in shared memory, or whose receiver is elsewhere.
+    /// Parts for which shared memory has no room, or whose receiver is on another host.
     inline: Vec<&'a [u8]>,
 }
 
 impl<'a> Packed<'a> {
-    /// A body alone.
+    /// A message without large parts.
     pub(crate) fn none() -> Self {
         Self { parts: Vec::new(), inline: Vec::new() }
     }
 
-    /// A part for each buffer: where it is already, or a place behind the body.
+    /// Creates a part for each buffer: its existing location, or a position behind the body.
     fn with_places(places: Vec<Option<Part>>, buffers: &[&'a [u8]], body_len: usize) -> Self {
         let (mut inline, mut end) = (Vec::new(), body_len);
         let in_place = |(place, buffer): (Option<Part>, &&'a [u8])| {
@@ -56,23 +56,24 @@ impl<'a> Packed<'a> {
         Self { parts, inline }
     }
 
-    /// How many descriptors there are.
+    /// The number of part descriptors.
     pub(crate) fn part_count(&self) -> u8 {
         u8::try_from(self.parts.len()).expect("the caller has checked the count")
     }
 
-    /// Whether the frame carries parts itself.
+    /// Whether the frame itself carries parts.
     pub(crate) fn is_inline(&self) -> bool {
         !self.inline.is_empty()
     }
 
-    /// Bytes of descriptors and inline parts.
+    /// The bytes of descriptors and inline parts, an upper bound that includes padding.
     pub(crate) fn len(&self) -> usize {
         let padded = |buffer: &&[u8]| buffer.len().next_multiple_of(INLINE_ALIGN);
         self.parts.len() * PART_LEN + self.inline.iter().map(padded).sum::<usize>()
     }
 
-    /// Meta, descriptors, body, inline parts: the one copy of what does not go by shared memory.
+    /// Concatenates metadata, descriptors, body and inline parts. This is the only copy of parts
+    /// that do not go through shared memory.
     pub(crate) fn tail(&self, meta: &[u8], body: &[u8]) -> bytes::Bytes {
         let mut tail = Vec::with_capacity(meta.len() + body.len() + self.len());
         tail.extend_from_slice(meta);
@@ -88,7 +89,7 @@ impl<'a> Packed<'a> {
 }
 
 impl Segments {
-    /// Those of process `me`: empty, with room for `bytes_max` of messages under way.
+    /// Creates the segments of process `me`, with room for `bytes_max` bytes of messages in flight.
     pub(crate) fn new(me: ProcId, bytes_max: usize) -> Self {
         let limits = SegmentLimits { bytes_max, ..SegmentLimits::default() };
         Self {
@@ -99,8 +100,8 @@ impl Segments {
         }
     }
 
-    /// Puts buffers where `readers` can map them, or inline where that cannot be. What has come
-    /// from where it is going is named as it lies there; the rest is copied.
+    /// Places buffers where `readers` can map them, or inline if that is impossible. Buffers that
+    /// came from the destination itself are passed by reference; the rest is copied.
     pub(crate) fn pack<'a>(
         &self,
         engine: &Engine,
@@ -122,12 +123,13 @@ impl Segments {
         Ok(Packed::with_places(parts, buffers, body_len))
     }
 
-    /// Names the buffers that every reader can be given without a copy.
+    /// Finds the buffers that can be passed to every reader without a copy.
     ///
-    /// Those are bytes that were received, are as they came, and lie either in a segment of ours,
-    /// which the readers then hold as well, or in one of the only reader, which takes a hold of its
-    /// own when it gets the message: our release follows on the same link. A third process would
-    /// depend on our life: when we die, the owner takes the segment back.
+    /// These are received bytes that have not been modified. They are either in a segment of this
+    /// process, which the readers then also reference, or in a segment of the only reader, which
+    /// acquires its own reference when it gets the message: our release follows on the same
+    /// connection. A segment of a third process is excluded, because its readers would depend on
+    /// this process: if this process dies, the owner reclaims the segment.
     fn hand_on(
         &self,
         engine: &Engine,
@@ -162,7 +164,7 @@ impl Segments {
         }
     }
 
-    /// Copies the buffers that have no place yet into a segment of ours, if there is room.
+    /// Copies the buffers that have no location yet into a segment of this process, if it has room.
     fn copy(
         &self,
         engine: &Engine,
@@ -183,12 +185,13 @@ impl Segments {
                 Ok(())
             }
             Err(FillError::Forked) => Err("this process was forked from a running one"),
-            // Full or refused by the kernel: slower, but it arrives.
+            // The pool is full or the kernel refused memory: inline parts are slower, but they
+            // arrive.
             Err(_) => Ok(()),
         }
     }
 
-    /// Sees to it that `readers` have the descriptor of a segment of ours, which may be a new one.
+    /// Ensures that `readers` have the descriptor of a segment of this process, which may be new.
     fn announce(
         &self,
         engine: &Engine,
@@ -200,18 +203,19 @@ impl Segments {
         engine.with_node(|node| node.announce_all(segment, is_new, readers));
     }
 
-    /// Whether a segment of ours has another descriptor than before.
+    /// Whether the descriptor of a segment of this process has changed.
     fn is_new(&self, segment: u32, fd: &Arc<OwnedFd>) -> bool {
         let before = self.lock().insert(segment, Arc::clone(fd));
         let is_new = before.is_none_or(|before| !Arc::ptr_eq(&before, fd));
         if is_new {
-            // For what comes back to us. A refusal shows when the message is opened.
+            // Needed for parts that return to this process. A failure shows when the message is
+            // opened.
             let _ = self.cache.learn(self.me, segment, Arc::clone(fd));
         }
         is_new
     }
 
-    /// Gives back what a message that was not sent holds.
+    /// Releases the references of a message that was not sent.
     pub(crate) fn unpack(&self, packed: &Packed<'_>, readers: &[ProcId]) {
         for Hold { owner, segment, generation } in Hold::all(packed.parts.iter().copied()) {
             if owner == self.me {
@@ -222,8 +226,9 @@ impl Segments {
         }
     }
 
-    /// Maps the shared parts of a message, in their order, with nothing where a part is inline.
-    /// What the message holds is given back bit by bit, as the last mapping of each use is dropped.
+    /// Maps the shared parts of a message, in order, with `None` for each inline part. The
+    /// references of the message are released separately: each one when the last mapping of its use
+    /// is dropped.
     pub(crate) fn open(
         &self,
         engine: &Arc<Engine>,
@@ -269,12 +274,12 @@ impl Segments {
         Ok(())
     }
 
-    /// Bytes of shared memory that readers hold.
+    /// Bytes of shared memory that readers still reference.
     pub(crate) fn bytes_in_use(&self) -> usize {
         self.pool.stats().bytes_in_use
     }
 
-    /// Gives open messages pages of their own, so that a fork may go on reading them.
+    /// Makes the pages of open messages private, so that a forked child can continue to read them.
     pub(crate) fn prepare_fork(&self) -> std::io::Result<()> {
         self.cache.prepare_fork()
     }
@@ -284,8 +289,9 @@ impl Segments {
     }
 }
 
-/// The received buffers that are named as they lie, with their places: of each use of a segment
-/// those that do not overlap, if together they are at least half of what its owner has to keep.
+/// Selects the received buffers that are passed by reference, with their indexes. For each use of a
+/// segment, these are buffers that do not overlap, provided that together they make up at least
+/// half of the memory that the owner has to keep.
 fn worthwhile(found: &[Option<Received>]) -> Vec<(usize, Part)> {
     let mut named: Vec<(usize, Received)> = Vec::new();
     for (at, received) in found.iter().enumerate() {
@@ -320,12 +326,12 @@ impl Descriptors for Segments {
     }
 
     fn learn(&self, owner: ProcId, segment: u32, descriptor: OwnedFd) {
-        // A refusal shows when the message is opened.
+        // A failure shows when the message is opened.
         let _ = self.cache.learn(owner, segment, descriptor);
     }
 
     fn held(&self, segment: u32, generation: u32) {
-        // When that use is over, nothing is held, and opening the message fails.
+        // If that use is over, nothing is referenced, and opening the message fails.
         self.pool.hold(segment, generation, &[self.me]);
     }
 

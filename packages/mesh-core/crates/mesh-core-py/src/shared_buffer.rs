@@ -14,10 +14,10 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// From this length on, dropping a buffer may take long enough to let other threads run.
+/// From this length on, dropping a buffer may take long enough to release the GIL.
 const SLOW_DROP_LEN: usize = 1 << 20;
 
-/// Adds the classes of this file to `mesh_core._core`.
+/// Registers the classes and functions of this module in `mesh_core._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<SharedBuffer>()?;
     module.add_class::<FrozenBuffer>()?;
@@ -26,14 +26,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(copy_fresh, module)?)
 }
 
-/// Bytes of a received message that lie in memory of the sender until they are written.
+/// Bytes of a received message that stay in shared memory of the sender until they are written.
 ///
 /// A writable buffer: `memoryview(shared)`, `numpy.frombuffer(shared, ...)` and
-/// `torch.frombuffer(shared, ...)` use the bytes where they are and keep them alive. What is
-/// written is seen by no other process.
+/// `torch.frombuffer(shared, ...)` use the bytes in place and keep them alive. Writes are private
+/// to this process.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct SharedBuffer {
-    /// Absent only while the buffer is being dropped.
+    /// `None` only while the buffer is being dropped.
     bytes: Option<Mapping>,
 }
 
@@ -54,8 +54,8 @@ impl SharedBuffer {
         self.bytes().len()
     }
 
-    /// The same bytes for reading only. Where a message is lent in no other way, nobody has to look
-    /// for written pages when it is dropped.
+    /// Returns a read-only buffer of the same bytes. If a message is exported only in this way,
+    /// dropping it needs no search for written pages.
     fn frozen(slf: Py<Self>) -> FrozenBuffer {
         FrozenBuffer(slf)
     }
@@ -64,10 +64,10 @@ impl SharedBuffer {
         format!("<SharedBuffer of {} bytes>", self.bytes().len())
     }
 
-    /// Lends the bytes; the view holds a reference to this object for as long as it lives.
+    /// Exports the bytes. The view holds a reference to this object as long as it exists.
     ///
     /// # Safety
-    /// Called by Python, with a view to fill in.
+    /// The interpreter calls this function with a view to fill in.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -75,21 +75,21 @@ impl SharedBuffer {
     ) -> PyResult<()> {
         let bytes = slf.get().bytes();
         let start = bytes.as_mut_ptr();
-        // SAFETY: the bytes stay mapped as long as `slf` lives, which the view holds. No slice of
-        // them is made in Rust any more, so Python alone decides who writes.
+        // SAFETY: the bytes stay mapped as long as `slf` lives, and the view holds a reference to
+        // it. Rust no longer makes a slice of them, so only Python code decides about writes.
         unsafe { fill_view(view, slf.as_any(), (start, bytes.len()), false, flags) }
     }
 
-    /// Nothing to do: the reference that the view held is all there was.
+    /// Does nothing: the reference that the view held is the only resource.
     ///
     /// # Safety
-    /// Called by Python.
+    /// The interpreter calls this function.
     #[expect(clippy::unused_self, reason = "a slot of the protocol")]
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
 }
 
 impl Drop for SharedBuffer {
-    /// Gives the bytes back. To look for written pages takes about 10 us for a megabyte.
+    /// Unmaps the bytes. The search for written pages takes about 10 us per megabyte.
     fn drop(&mut self) {
         let bytes = self.bytes.take();
         if bytes.as_ref().is_some_and(|bytes| bytes.len() >= SLOW_DROP_LEN) {
@@ -98,16 +98,16 @@ impl Drop for SharedBuffer {
     }
 }
 
-/// Bytes of a received message that are only read: `SharedBuffer.frozen()`.
+/// Read-only bytes of a received message, returned by `SharedBuffer.frozen()`.
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct FrozenBuffer(Py<SharedBuffer>);
 
 #[pymethods]
 impl FrozenBuffer {
-    /// Lends the bytes for reading.
+    /// Exports the bytes as read-only.
     ///
     /// # Safety
-    /// Called by Python, with a view to fill in.
+    /// The interpreter calls this function with a view to fill in.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -115,14 +115,15 @@ impl FrozenBuffer {
     ) -> PyResult<()> {
         let bytes = slf.get().0.get().bytes();
         let start = bytes.as_ptr().cast_mut();
-        // SAFETY: the bytes stay mapped as long as `slf` lives, which the view holds.
+        // SAFETY: the bytes stay mapped as long as `slf` lives, and the view holds a reference to
+        // it.
         unsafe { fill_view(view, slf.as_any(), (start, bytes.len()), true, flags) }
     }
 
-    /// Nothing to do: the reference that the view held is all there was.
+    /// Does nothing: the reference that the view held is the only resource.
     ///
     /// # Safety
-    /// Called by Python.
+    /// The interpreter calls this function.
     #[expect(clippy::unused_self, reason = "a slot of the protocol")]
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
 }
@@ -130,7 +131,7 @@ impl FrozenBuffer {
 /// Fills in a view of `owner`'s bytes.
 ///
 /// # Safety
-/// `view` is one that Python wants filled in; the bytes are there for as long as `owner` is.
+/// `view` is a view that the interpreter requested; the bytes stay valid as long as `owner` exists.
 unsafe fn fill_view(
     view: *mut ffi::Py_buffer,
     owner: &Bound<'_, PyAny>,
@@ -142,19 +143,19 @@ unsafe fn fill_view(
         .map_err(|_| PyBufferError::new_err("the bytes are too many for a view"))?;
     let (start, owner_ptr, is_read_only) =
         (start.cast(), owner.as_ptr(), c_int::from(is_read_only));
-    // SAFETY: passed on to the caller.
+    // SAFETY: the contract of this function is the same, and its caller upholds it.
     let result =
         unsafe { ffi::PyBuffer_FillInfo(view, owner_ptr, start, len, is_read_only, flags) };
     if result == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
 }
 
-/// The sending half of shared segments, without a link between: for tests of buffers.
+/// The sending half of shared segments, without a connection to the receiver; for tests of buffers.
 #[pyclass(frozen, module = "mesh_core._core")]
 struct SharedSender {
     pool: SegmentPool,
 }
 
-/// A part as Python sees it: segment, generation, offset, length.
+/// The Python representation of a part: segment, generation, offset, length.
 type PartTuple = (u32, u32, u64, u64);
 
 #[pymethods]
@@ -164,7 +165,8 @@ impl SharedSender {
         Self { pool: SegmentPool::new(OWNER, SegmentLimits::default()) }
     }
 
-    /// Copies buffers of bytes for readers in these slots; gives the descriptor and the parts.
+    /// Copies buffers for the readers in `slots`. Returns the descriptor of the segment and the
+    /// parts.
     fn fill(
         &self,
         py: Python<'_>,
@@ -176,28 +178,28 @@ impl SharedSender {
         let filled = py.detach(|| self.pool.fill(&slices, &readers));
         let filled = filled.map_err(|error: FillError| io::Error::from(error))?;
         let tuple = |part: &Part| (part.segment, part.generation, part.offset, part.len);
-        // The pool keeps its segments, and with them the descriptor, open.
+        // The pool keeps its segments, and therefore the descriptor, open.
         Ok((filled.fd.as_raw_fd(), filled.parts.iter().map(tuple).collect()))
     }
 
-    /// Notes that the reader in `slot` has let go.
+    /// Records that the reader in `slot` has released its reference.
     fn release(&self, segment: u32, generation: u32, slot: u32) {
         self.pool.release(segment, generation, ProcId::new(0, slot));
     }
 
-    /// Bytes that readers hold.
+    /// Bytes that readers still reference.
     fn bytes_in_use(&self) -> usize {
         self.pool.stats().bytes_in_use
     }
 }
 
-/// The receiving half, likewise.
+/// The receiving half of shared segments, also for tests.
 #[pyclass(frozen, module = "mesh_core._core")]
 struct SharedReceiver {
     cache: SegmentCache,
 }
 
-/// Who the messages of a `SharedReceiver` are from.
+/// The sender of the messages of a `SharedReceiver`.
 const OWNER: ProcId = ProcId::new(0, 1);
 
 #[pymethods]
@@ -207,15 +209,15 @@ impl SharedReceiver {
         Self { cache: SegmentCache::new(CacheLimits::default()) }
     }
 
-    /// Remembers a descriptor, of which it makes its own copy.
+    /// Registers the descriptor of a segment. The receiver keeps a duplicate of it.
     fn learn(&self, segment: u32, fd: i32) -> PyResult<()> {
-        // SAFETY: the caller has the descriptor open; it is only copied.
+        // SAFETY: the caller keeps the descriptor open during the call, which only duplicates it.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
         self.cache.learn(OWNER, segment, fd).map_err(|error: OpenError| io::Error::from(error))?;
         Ok(())
     }
 
-    /// Opens a message; `on_drop` is called when the last of its buffers is gone.
+    /// Maps the parts of a message; `on_drop` is called when the last of the buffers is dropped.
     fn open(&self, parts: Vec<PartTuple>, on_drop: Py<PyAny>) -> PyResult<Vec<SharedBuffer>> {
         let part = |(segment, generation, offset, len)| {
             let owner = OWNER;
@@ -233,13 +235,14 @@ impl SharedReceiver {
         Ok(views.into_iter().map(SharedBuffer::new).collect())
     }
 
-    /// Gives open messages pages of their own; to be called before a fork.
+    /// Makes the pages of open messages private to this process. Call it before a fork.
     fn prepare_fork(&self) -> PyResult<()> {
         Ok(self.cache.prepare_fork()?)
     }
 }
 
-/// The bytes of a buffer. Python code that writes to it meanwhile is sent a mixture.
+/// Returns the bytes of a buffer. If Python code writes to the buffer while it is sent, the
+/// receiver may get a mixture of old and new bytes.
 pub(crate) fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("the buffer has gaps: copy it first"));
@@ -247,16 +250,16 @@ pub(crate) fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
     if buffer.len_bytes() == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the buffer is contiguous, not empty, and stays exported while it is borrowed.
+    // SAFETY: the buffer is contiguous and not empty, and it stays exported while it is borrowed.
     Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) })
 }
 
 /// Copies all of `source` to the start of `target`, whose memory is new and has no pages yet.
 ///
-/// The GIL is free meanwhile.
+/// The GIL is released during the copy.
 ///
 /// # Errors
-/// `BufferError` when a buffer has gaps, the target is read-only or it is too short.
+/// Raises `BufferError` if a buffer has gaps, or if the target is read-only or too short.
 #[pyfunction]
 fn copy_fresh(py: Python<'_>, target: PyBuffer<u8>, source: PyBuffer<u8>) -> PyResult<()> {
     let from = contiguous(&source)?;
@@ -266,7 +269,8 @@ fn copy_fresh(py: Python<'_>, target: PyBuffer<u8>, source: PyBuffer<u8>) -> PyR
     if from.is_empty() {
         return Ok(());
     }
-    // SAFETY: the target is contiguous, not empty and stays exported, and nobody else has it yet.
+    // SAFETY: the target is contiguous and not empty, it stays exported, and no other code uses it
+    // yet.
     let to = unsafe { std::slice::from_raw_parts_mut(target.buf_ptr().cast(), target.len_bytes()) };
     py.detach(|| segment::copy_fresh(from, to));
     Ok(())

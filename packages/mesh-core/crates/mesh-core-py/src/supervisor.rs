@@ -1,4 +1,4 @@
-//! The supervision tree of this process, as Python drives it.
+//! Python binding of the supervision tree of this process.
 
 use mesh_runtime::supervise::{
     ChildId, Config, Effect, Event, FailureId, FailureKind, Outcome, Owner, Policy, Restart, Scope,
@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What has to be done: a name, then an owner, child or failure, then details.
+/// An action to carry out: its name, two ids (an owner, child or failure each), a text, and ranks.
 type Todo = (&'static str, u64, u64, String, Vec<u32>);
 
-/// What the actors of this process own, and who hears of their failures.
+/// The supervision tree: the meshes that actors of this process own, and their failures.
 #[pyclass(frozen, name = "Supervisor", module = "mesh_core._core")]
 pub(crate) struct PySupervisor {
     tree: Mutex<Supervisor>,
@@ -119,7 +119,7 @@ impl PySupervisor {
         self.step(Event::Tick)
     }
 
-    /// Seconds until `tick` is due, if at all.
+    /// Seconds until the next `tick` is due; `None` if none is.
     fn due_in_s(&self) -> Option<f64> {
         let due = self.lock().next_deadline()?;
         Some(due.saturating_sub(self.epoch.elapsed()).as_secs_f64())
@@ -163,7 +163,7 @@ fn todo(effect: Effect) -> Option<Todo> {
         Effect::Settled { failure, owner, outcome } => {
             ("settled", owner.0, failure.0, outcome_text(outcome), Vec::new())
         }
-        // The driver asks `due_in_s` after each step.
+        // The driver queries `due_in_s` after each step.
         Effect::WakeAt(_) => return None,
     })
 }

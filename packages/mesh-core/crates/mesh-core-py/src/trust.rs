@@ -1,4 +1,4 @@
-//! The credentials of one process, for Python: `mesh_core._core.Keys`.
+//! Python binding of the credentials of one process: `mesh_core._core.Keys`.
 
 use mesh_trust::authority::random_job;
 use mesh_trust::claim::{job_text, parse_job};
@@ -11,21 +11,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name in the certificates of processes that share the authority of their user.
+/// The name in the certificates of processes that use the authority of their user.
 const LOCAL_NAME: &str = "local";
 
-/// What a process proves itself with, and the authority of its job where it runs the job.
+/// The credentials of a process and, if it runs the job, the certificate authority of the job.
 #[pyclass(frozen, name = "Keys", module = "mesh_core._core")]
 pub(crate) struct PyKeys {
     pub(crate) identity: Identity,
     authority: Option<Arc<Authority>>,
-    /// Signed by the authority of the current user on this machine.
+    /// Whether the authority of the current user on this machine signed the credentials.
     is_local: bool,
 }
 
 #[pymethods]
 impl PyKeys {
-    /// Makes the authority of a job, and a controller's identity.
+    /// Creates the authority of a job and the identity of a controller.
     #[staticmethod]
     fn create(job: Option<&str>, valid_for_s: f64, name: &str) -> PyResult<Self> {
         let job = match job {
@@ -39,7 +39,7 @@ impl PyKeys {
         Self::of(authority.map_err(raise)?, Role::Controller, name)
     }
 
-    /// Reads a folder.
+    /// Loads credentials from a folder.
     #[staticmethod]
     fn load(py: Python<'_>, folder: PathBuf) -> PyResult<Self> {
         let loaded = py.detach(|| Ok((Identity::load(&folder)?, Authority::load(&folder)?)));
@@ -53,7 +53,8 @@ impl PyKeys {
         Ok(Self { identity, authority: authority.map(Arc::new), is_local: false })
     }
 
-    /// Signs for this process with the authority of the current user, kept in a private folder.
+    /// Signs credentials for this process with the authority of the current user, which is stored
+    /// in a private folder.
     #[staticmethod]
     fn local(py: Python<'_>, folder: PathBuf, role: &str) -> PyResult<Self> {
         let (role, now) = (role.parse::<Role>().map_err(raise)?, UnixTime::now());
@@ -61,31 +62,33 @@ impl PyKeys {
         Ok(Self { identity: py.detach(issue).map_err(raise)?, authority: None, is_local: true })
     }
 
-    /// Reads what `to_pem` wrote: an identity that cannot sign.
+    /// Loads an identity from the output of `to_pem`. It cannot sign.
     #[staticmethod]
     fn from_pem(text: &str) -> PyResult<Self> {
         let identity = Identity::from_pem(text).map_err(raise)?;
         Ok(Self { identity, authority: None, is_local: false })
     }
 
-    /// The identity as text, its key included and the authority's left out.
+    /// Returns the identity as PEM text, with its private key and without the authority's key.
     fn to_pem(&self) -> String {
         self.identity.to_pem().to_string()
     }
 
-    /// The same in three parts: the key, the holder's certificates, those of the authorities.
+    /// Returns the identity as three PEM texts: the key, the holder's certificate chain, and the
+    /// authorities.
     fn to_pems(&self) -> (String, String, String) {
         let (key, chain, authorities) = self.identity.to_pems();
         (key.to_string(), chain, authorities)
     }
 
-    /// Writes a folder.
+    /// Saves the credentials to a folder.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         if self.authority.is_none() && folder.join(AUTHORITY_FILE).exists() {
             let words = "holds the authority of a job: save the credentials of others elsewhere";
             return Err(PyValueError::new_err(format!("{} {words}", folder.display())));
         }
-        // The authority first: one that is newer than the identity beside it does no harm.
+        // The authority is saved first: an authority newer than the identity beside it does no
+        // harm.
         let saved = py.detach(|| {
             self.authority.as_ref().map_or(Ok(()), |authority| authority.save(&folder))?;
             self.identity.save(&folder)
@@ -93,21 +96,21 @@ impl PyKeys {
         saved.map_err(raise)
     }
 
-    /// Signs for another process.
+    /// Signs credentials for another process.
     fn issue(&self, role: &str, name: &str) -> PyResult<Self> {
         let role: Role = role.parse().map_err(raise)?;
         let identity = self.authority()?.issue(role, name, UnixTime::now()).map_err(raise)?;
         Ok(Self { identity, authority: None, is_local: false })
     }
 
-    /// The next authority, with a new identity for the same process.
+    /// Creates the next authority, with a new identity for the same process.
     fn rotate(&self, valid_for_s: f64) -> PyResult<Self> {
         let next = self.authority()?.rotate(lifetime(valid_for_s)?, UnixTime::now());
         let me = self.identity.me();
         Self::of(next.map_err(raise)?, me.role(), me.name())
     }
 
-    /// The same authority, that no longer believes what the one before it signed.
+    /// Returns the same authority without trust in certificates of its predecessor.
     fn forget_previous(&self) -> PyResult<Self> {
         let mut authority = Authority::clone(self.authority()?);
         authority.forget_previous();
@@ -115,13 +118,13 @@ impl PyKeys {
         Self::of(authority, me.role(), me.name())
     }
 
-    /// The job, as 32 digits.
+    /// The job id, as 32 hexadecimal digits.
     #[getter]
     fn job(&self) -> String {
         job_text(self.identity.me().job())
     }
 
-    /// What the process may be.
+    /// The role of the process.
     #[getter]
     fn role(&self) -> &'static str {
         self.identity.me().role().as_str()
@@ -133,31 +136,31 @@ impl PyKeys {
         self.identity.me().name()
     }
 
-    /// How many authorities the job has had when this was signed.
+    /// The generation of the authority: how many the job had had when this was signed.
     #[getter]
     fn generation(&self) -> u64 {
         self.identity.me().generation()
     }
 
-    /// Whether this can sign for others.
+    /// Whether these credentials can sign for others.
     #[getter]
     fn has_authority(&self) -> bool {
         self.authority.is_some()
     }
 
-    /// Whether the authority of the current user on this machine signed this.
+    /// Whether the authority of the current user on this machine signed these credentials.
     #[getter]
     fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// When it ends, in seconds since 1970.
+    /// The time of expiry, in seconds since 1970.
     #[getter]
     fn expires_at_s(&self) -> u64 {
         self.identity.expires_at().as_secs()
     }
 
-    /// When to replace it, in seconds since 1970.
+    /// The time at which to renew the credentials, in seconds since 1970.
     #[getter]
     fn renew_at_s(&self) -> u64 {
         self.identity.renew_at().as_secs()
@@ -165,7 +168,7 @@ impl PyKeys {
 }
 
 impl PyKeys {
-    /// Made ready for handshakes with all members of the job.
+    /// Prepares the credentials for handshakes with all members of the job.
     pub(crate) fn trust(&self) -> PyResult<Trust> {
         Trust::new(&self.identity, &Role::ALL).map_err(raise)
     }

@@ -1,13 +1,13 @@
-//! How much memory a world takes: an allocator that counts what each thread has.
+//! Memory usage of a world, measured by an allocator that counts the bytes of each thread.
 #![expect(unsafe_code, reason = "an allocator is unsafe by its trait; this one only counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, with a count.
+/// The system allocator with a counter for each thread.
 ///
-/// A world lives on one thread, so the count of the thread is that of its world. A program counts
-/// when it names this as its `#[global_allocator]`.
+/// A world runs on one thread, so the counter of the thread is that of its world. Counting is
+/// enabled in a program that declares this type as its `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
@@ -21,12 +21,12 @@ pub fn in_use() -> usize {
     usize::try_from(IN_USE.get()).unwrap_or(0)
 }
 
-/// The most that were in use since this was asked last.
+/// Returns the maximum of [`in_use`] since the previous call.
 pub fn take_peak() -> usize {
     usize::try_from(PEAK.replace(IN_USE.get())).unwrap_or(0)
 }
 
-/// The most kilobytes of memory that the whole program ever had resident, says the kernel.
+/// The maximum resident memory of the whole program in kilobytes, as reported by the kernel.
 pub fn resident_peak_kb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -41,25 +41,27 @@ fn count(bytes: isize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it came, which keeps the contract of the
-// trait; counting touches no allocated memory and allocates nothing, for the cells of the thread
-// need neither a start nor an end.
+// SAFETY: every call is forwarded unchanged to the system allocator, which upholds the contract of
+// the trait. Counting accesses no allocated memory and allocates nothing, because the thread-local
+// cells need neither lazy initialization nor a destructor.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise about `layout` is the one that the system wants.
+        // SAFETY: the caller's promise about `layout` is the one that the system allocator
+        // requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: `at` came from `alloc` above, so from the system, with this layout.
+        // SAFETY: `at` came from `alloc` above, and therefore from the system allocator, with this
+        // layout.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
         count(len as isize - layout.size() as isize);
-        // SAFETY: as for `dealloc`, and `len` is the caller's promise.
+        // SAFETY: as in `dealloc`; the caller promises that `len` is valid.
         unsafe { System.realloc(at, layout, len) }
     }
 }

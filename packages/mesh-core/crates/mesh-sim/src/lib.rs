@@ -1,23 +1,24 @@
-//! A seeded world that drives the real Mesh state machines.
+//! A seeded simulation that drives the real Mesh state machines.
 //!
-//! [`run`] builds a world from a seed: hosts, processes, links with their own speeds, programs that
-//! call, cast, spawn and stop, and the faults that befall them. Each process is a real
+//! [`run`] builds a world from a seed: hosts, processes, connections with individual latencies,
+//! programs that call, cast, spawn and stop, and faults. Each process is a real
 //! [`mesh_runtime::node::Node`] with a real [`mesh_runtime::supervise::Supervisor`]; only the
-//! clock, the network and the programs are made up. Everything follows from the seed, so a failure
-//! is a command line.
+//! clock, the network and the programs are simulated. The seed determines everything, so a failure
+//! can be reproduced with one command line.
 //!
-//! Checked all the time, by [`oracle`]: messages of one sender arrive in order and at most once,
-//! answers belong to their questions, only the dead are said to be dead. Checked when a world has
-//! come to rest: every wait has ended, no message between the living was lost, nothing outlived its
-//! owner, every failure came to one end.
+//! The [`oracle`] checks at all times that messages of one sender arrive in order and at most once,
+//! that replies belong to their calls, and that only dead processes are reported as dead. When a
+//! world has become quiescent, it checks that every wait has ended, that no message between live
+//! processes was lost, that nothing outlived its owner, and that every failure was settled.
 //!
 //! # Layout
-//! - [`rng`], [`queue`], [`trace`]: chance, virtual time, and the hash of what happened;
-//! - [`plan`]: what kind of world a seed makes;
-//! - [`net`]: connections; [`world`]: what befalls them and the processes;
-//! - [`process`]: one process; [`message`]: what they say; [`directory`]: whom they know;
-//! - [`oracle`]: what must be true;
-//! - [`scale`]: another kind of world, large and plain; [`heap`]: how much memory it takes.
+//! - [`rng`], [`queue`], [`trace`]: randomness, virtual time, and the hash of all events;
+//! - [`plan`]: the parameters of the world that a seed determines;
+//! - [`net`]: connections; [`world`]: the event loop, and the faults of connections and processes;
+//! - [`process`]: one process; [`message`]: payloads; [`directory`]: the meshes and processes of a
+//!   world;
+//! - [`oracle`]: the invariants;
+//! - [`scale`]: a different kind of world, large and with few faults; [`heap`]: its memory use.
 
 pub mod directory;
 pub mod heap;
@@ -35,7 +36,7 @@ pub mod world;
 pub use plan::Options;
 pub use world::{Report, run};
 
-/// Worlds that found a bug once, as in `regressions.txt`: they run before all others.
+/// Worlds that found a bug once, from `regressions.txt`. They run before all others.
 pub fn regressions() -> impl Iterator<Item = Options> {
     include_str!("../regressions.txt").lines().filter_map(|line| {
         let line = line.split('#').next().unwrap_or("");

@@ -1,4 +1,4 @@
-//! Runs worlds: `mesh-sim --seeds 200`, or one again: `mesh-sim --seed 17 --trace`.
+//! Runs worlds (`mesh-sim --seeds 200`), or repeats a single one (`mesh-sim --seed 17 --trace`).
 
 use mesh_sim::heap::{self, Heap};
 use mesh_sim::scale::{self, Shape, links::Links, table};
@@ -34,7 +34,7 @@ Large worlds:
 struct Arguments {
     seeds: Option<u64>,
     options: Options,
-    /// A large world instead.
+    /// The shape of a large world; if it is set, large worlds run instead.
     shape: Option<Shape>,
     is_table: bool,
 }
@@ -115,7 +115,7 @@ fn run_large(shape: Shape, arguments: &Arguments) -> usize {
     })
 }
 
-/// Runs all on every core; prints how each failed, and returns how many did.
+/// Runs all items on every core. Prints each failure and returns the number of failures.
 fn over_all<T: Sync>(all: &[T], failure_of: impl Fn(&T) -> Option<String> + Sync) -> usize {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
@@ -160,7 +160,7 @@ fn run_many(arguments: &Arguments) -> usize {
     over_all(&all, |options| failure_of(*options))
 }
 
-/// Runs a world; a panic of a state machine is a failure like any other.
+/// Runs a world. A panic of a state machine counts as a failure.
 fn failure_of(options: Options) -> Option<String> {
     let Options { seed, procs, steps, .. } = options;
     let what = match catch_unwind(AssertUnwindSafe(|| run(options))) {

@@ -1,4 +1,4 @@
-//! What programs in a world say to each other: words, so that nothing hides in an encoding.
+//! Payloads of messages between programs of a world, encoded as plain 64-bit words.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use mesh_wire::id::{PortId, ProcId};
@@ -6,7 +6,7 @@ use mesh_wire::id::{PortId, ProcId};
 /// One process from its start to its death, numbered in the order of the starts.
 pub type Life = u32;
 
-/// Words as bytes.
+/// Encodes words as bytes.
 pub fn pack(words: &[u64]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(words.len() * 8);
     for word in words {
@@ -15,55 +15,55 @@ pub fn pack(words: &[u64]) -> Bytes {
     bytes.freeze()
 }
 
-/// The words in bytes, when there are exactly that many.
+/// Decodes bytes that contain exactly `N` words.
 pub fn unpack<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let (chunks, rest) = bytes.as_chunks::<8>();
     let chunks: &[[u8; 8]; N] = chunks.try_into().ok()?;
     rest.is_empty().then(|| chunks.map(u64::from_le_bytes))
 }
 
-/// What an endpoint does.
+/// The behavior of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Answers at once.
+    /// Replies immediately.
     Echo = 0,
-    /// Raises.
+    /// Raises an exception.
     Raise = 1,
-    /// Answers after a while.
+    /// Replies after a delay.
     Slow = 2,
-    /// Never answers; only asked for with a deadline.
+    /// Replies only after the deadline of the caller, which every call of it has.
     Silent = 3,
-    /// Fails its actor.
+    /// Fails the actor.
     Crash = 4,
-    /// Calls another mesh and answers when that has.
+    /// Calls another mesh and replies when that call completes.
     Nested = 5,
-    /// Ends its process.
+    /// Terminates the process.
     Exit = 6,
 }
 
 impl Work {
-    /// All, in the order of their numbers.
+    /// All kinds of work, in the order of their numbers.
     pub const ALL: [Self; 7] =
         [Self::Echo, Self::Raise, Self::Slow, Self::Silent, Self::Crash, Self::Nested, Self::Exit];
 }
 
-/// A message to an actor.
+/// The payload of a message to an actor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errand {
-    /// Who sends it.
+    /// The sender.
     pub sender: Life,
-    /// The line that it stands in: messages of one sender and line arrive in order.
+    /// The stream that the message belongs to: messages of one sender and stream arrive in order.
     pub line: u64,
-    /// Its place in the line.
+    /// The sequence number in the stream.
     pub serial: u64,
-    /// Names the message in the whole world.
+    /// An id of the message that is unique in the world.
     pub tag: u64,
-    /// What is to be done.
+    /// The work that the endpoint performs.
     pub work: Work,
 }
 
 impl Errand {
-    /// As it travels.
+    /// Encodes the payload.
     pub fn encode(&self) -> Bytes {
         pack(&[u64::from(self.sender), self.line, self.serial, self.tag, self.work as u64])
     }
@@ -76,21 +76,21 @@ impl Errand {
     }
 }
 
-/// Processes of a world as a box: hosts by slots. A slice is described, never enumerated.
+/// A rectangular region of processes: hosts by slots. A slice is described, never enumerated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Region {
     /// The first host.
     pub host: u32,
-    /// How many hosts.
+    /// Number of hosts.
     pub hosts: u32,
-    /// The first slot on each.
+    /// The first slot on each host.
     pub slot: u32,
-    /// How many slots on each.
+    /// Number of slots on each host.
     pub slots: u32,
 }
 
 impl Region {
-    /// How many processes.
+    /// Number of processes.
     pub fn count(&self) -> u32 {
         self.hosts * self.slots
     }
@@ -101,25 +101,27 @@ impl Region {
     }
 }
 
-/// What an agent needs to start an actor: the meta of a spawn.
+/// The parameters with which an agent starts an actor: the metadata of a spawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Birth {
-    /// Messages that one process may have outstanding; first, because the node reads it too.
+    /// Messages that one process may have outstanding. This is the first word, because the node
+    /// reads it, too.
     pub window: u32,
-    /// Its actors call only meshes of a higher level, so that no two wait for each other.
+    /// The level of the mesh. Its actors call only meshes of a higher level, so that calls form no
+    /// cycle.
     pub level: u32,
-    /// The mesh in its owner's process.
+    /// The id of the mesh in the process of its owner.
     pub child: u64,
-    /// Its owner.
+    /// The owner.
     pub owner: PortId,
-    /// Which incarnation of the owner's process asked.
+    /// The incarnation of the owner's process that requested the spawn.
     pub incarnation: u32,
-    /// Whether an actor takes messages while it works.
+    /// Whether an actor takes further messages while it works.
     pub is_concurrent: bool,
 }
 
 impl Birth {
-    /// As it travels.
+    /// Encodes the parameters.
     pub fn encode(&self) -> Bytes {
         let first = u64::from(self.window) | u64::from(self.level) << 32;
         let last = u64::from(self.incarnation) | u64::from(self.is_concurrent) << 32;
@@ -140,12 +142,12 @@ impl Birth {
     }
 }
 
-/// What an agent is asked for.
+/// A request to an agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// Stop an actor.
     Stop(PortId),
-    /// Put a process into a slot in which one with this incarnation died.
+    /// Start a new process in a slot whose process with this incarnation died.
     Replace {
         /// The slot.
         slot: u32,
@@ -155,7 +157,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// As it travels.
+    /// Encodes the request.
     pub fn encode(&self) -> Bytes {
         match *self {
             Self::Stop(port) => pack(&[0, port.0, 0]),
@@ -173,7 +175,7 @@ impl Order {
     }
 }
 
-/// The number of the failure that is the death of a process.
+/// The failure id of the death of a process.
 pub fn death(proc: ProcId, incarnation: u32) -> u64 {
     1 << 63 | u64::from(proc.host.0) << 40 | u64::from(proc.slot) << 20 | u64::from(incarnation)
 }

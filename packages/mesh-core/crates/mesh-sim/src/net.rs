@@ -1,4 +1,4 @@
-//! Connections of a world: each keeps its order, all have their own speed, any may break.
+//! The connections of a world: each preserves order, has a latency, and may break.
 
 use crate::message::Life;
 use crate::rng::Rng;
@@ -8,18 +8,18 @@ use mesh_wire::frame::Frame;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// One connection, numbered and never again.
+/// The id of a connection, which is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WireId(pub u32);
 
-/// What travels in one direction of a wire.
+/// An item in transit in one direction of a wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parcel {
-    /// A new connection shows up at the listener.
+    /// A new connection, delivered to the listener.
     Open,
     /// One frame.
     Frame(Frame),
-    /// Nothing comes after this.
+    /// The end of the connection; nothing follows it.
     Close,
 }
 
@@ -27,23 +27,23 @@ pub enum Parcel {
 #[derive(Clone, Copy, Debug)]
 struct End {
     life: Life,
-    /// Unknown to the listener until it has accepted; gone once the end was closed.
+    /// `None` until the listener has accepted, and after this end was closed.
     link: Option<LinkId>,
-    /// When what was sent to this end last arrives.
+    /// The arrival time of the last parcel sent to this end.
     last_arrival: Duration,
-    /// Nothing more can be sent to this end.
+    /// Whether sending to this end has become impossible.
     is_cut: bool,
 }
 
 #[derive(Debug)]
 struct Wire {
     ends: [End; 2],
-    /// What is on its way to each end.
+    /// The parcels in transit to each end.
     ways: [VecDeque<Parcel>; 2],
     latency: Duration,
 }
 
-/// All wires.
+/// All wires of a world.
 #[derive(Debug, Default)]
 pub struct Net {
     wires: FastMap<u32, Wire>,
@@ -52,14 +52,14 @@ pub struct Net {
     by_life: FastMap<Life, Vec<WireId>>,
 }
 
-/// When a parcel that was put on a wire arrives, at which end.
+/// The arrival of a parcel at an end of a wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The time.
+    /// The arrival time.
     pub at: Duration,
     /// The wire.
     pub wire: WireId,
-    /// The end: 0 dialled, 1 listened.
+    /// The end: 0 is the dialler, 1 the listener.
     pub end: usize,
 }
 
@@ -84,14 +84,14 @@ impl Net {
         self.put(id, 1, Parcel::Open, Duration::ZERO, now).expect("the wire is new")
     }
 
-    /// The listener has taken the connection.
+    /// Records that the listener has accepted the connection.
     pub fn accepted(&mut self, wire: WireId, link: LinkId) {
         let Some(entry) = self.wires.get_mut(&wire.0) else { return };
         entry.ends[1].link = Some(link);
         self.by_link.insert((entry.ends[1].life, link.0), (wire, 1));
     }
 
-    /// Sends a frame from a link; nothing arrives when the wire is cut.
+    /// Sends a frame over a link. Returns `None` if the wire is cut, because the frame is lost.
     pub fn send(
         &mut self,
         from: (Life, LinkId),
@@ -103,13 +103,13 @@ impl Net {
         self.put(wire, 1 - end, Parcel::Frame(frame), jitter, now)
     }
 
-    /// One side closes: what it sent still arrives, what was on its way to it does not.
+    /// Closes one end. Parcels that it sent still arrive; parcels in transit to it are dropped.
     pub fn close(&mut self, side: (Life, LinkId), now: Duration) -> Option<Arrival> {
         let (wire, end) = self.by_link.remove(&(side.0, side.1.0))?;
         self.leave(wire, end, usize::MAX, now)
     }
 
-    /// A process is gone with all its ends; some of what it sent last may never have left it.
+    /// Removes a process with all its ends. Some of the parcels that it sent last may be lost.
     pub fn kill(&mut self, life: Life, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         for id in self.by_life.remove(&life).unwrap_or_default() {
@@ -124,7 +124,7 @@ impl Net {
         arrivals
     }
 
-    /// A wire breaks: in each direction some first part of what is on its way still arrives.
+    /// Breaks a wire. In each direction a random prefix of the parcels in transit still arrives.
     pub fn cut(&mut self, id: WireId, rng: &mut Rng, now: Duration) -> Vec<Arrival> {
         let Some(wire) = self.wires.get_mut(&id.0) else { return Vec::new() };
         let mut arrivals = Vec::new();
@@ -148,7 +148,7 @@ impl Net {
         arrivals
     }
 
-    /// Takes what arrives at an end, with the process and its link.
+    /// Takes the next parcel for an end. Also returns the receiving process and its link.
     pub fn take(&mut self, id: WireId, end: usize) -> Option<(Life, Option<LinkId>, Parcel)> {
         let wire = self.wires.get_mut(&id.0)?;
         let parcel = wire.ways[end].pop_front()?;
@@ -186,7 +186,7 @@ impl Net {
         wire.ways[end].clear();
         let other = &mut wire.ways[1 - end];
         if wire.ends[1 - end].is_cut {
-            // The other side has left too, or a break is on its way to it.
+            // The other side has closed, too, or a break is in transit to it.
             if other.is_empty() {
                 self.wires.remove(&id.0);
             }

@@ -1,4 +1,4 @@
-//! What must be true in every world. It sees everything and tells nobody but the report.
+//! The invariants of every world. The oracle observes everything and influences nothing.
 
 mod news;
 
@@ -11,7 +11,7 @@ use news::{News, Sent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How many broken promises are kept; the first one is what matters.
+/// The maximum number of violations that are kept; the first one matters most.
 const VIOLATIONS_MAX: usize = 200;
 
 /// The value that an endpoint returns for a message.
@@ -19,7 +19,7 @@ pub fn value_of(tag: u64, rank: u32) -> u64 {
     mix(tag ^ u64::from(rank) << 40)
 }
 
-/// A one-way message to one rank, until it arrives or may be lost.
+/// A one-way message to one rank that has not arrived.
 #[derive(Debug)]
 struct OneWay {
     sender: Life,
@@ -29,135 +29,135 @@ struct OneWay {
     sent_at: Duration,
 }
 
-/// A message that somebody waits for.
+/// A message whose sender waits for replies.
 #[derive(Debug)]
 struct Awaited {
     caller: Life,
     sent_at: Duration,
-    /// Where each rank was when the message was sent; nothing there is 0.
+    /// The process of each rank when the message was sent; `u32::MAX` if the slot was empty.
     targets: Vec<(u32, ProcId, Life)>,
     answered: Vec<bool>,
 }
 
-/// Counts for people.
+/// Statistics for the summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Messages that arrived at an actor.
     pub received: u64,
-    /// Answers that arrived at a caller.
+    /// Replies that arrived at a caller.
     pub answered: u64,
-    /// Those of them that are faults.
+    /// The replies that are faults.
     pub faults: u64,
-    /// Failures that no owner took.
+    /// Failures that no owner handled.
     pub roots: u64,
-    /// Ranks that were brought back.
+    /// Ranks that were restarted.
     pub restarts: u64,
-    /// Casts that came back complete.
+    /// Casts that completed.
     pub casts: u64,
     /// Actors that were started.
     pub spawned: u64,
     /// Processes that were killed.
     pub deaths: u64,
-    /// Probes of silent hosts, all of which have answered.
+    /// Probes of silent hosts. All of them were answered.
     pub probes: u64,
 }
 
-/// The one who knows.
+/// The test oracle, which checks the invariants of a world.
 #[derive(Debug, Default)]
 pub struct Oracle {
     violations: Vec<String>,
-    /// Counts for people.
+    /// Statistics for the summary.
     pub tally: Tally,
-    /// By place in the order of the starts: the slot and which incarnation of it.
+    /// The slot and incarnation of each process, in the order of the starts.
     born: Vec<(ProcId, u32)>,
-    /// By place in the order of the starts: when it died.
+    /// The time of death of each process, in the order of the starts.
     died_at: Vec<Option<Duration>>,
     news: News,
-    /// The last message of each sender and line that an actor's mailbox gave out.
+    /// The last sequence number that an actor's mailbox delivered, by sender and stream.
     seen: FastMap<u64, u64>,
     one_way: BTreeMap<(u64, u32), OneWay>,
     awaited: FastMap<u64, Awaited>,
-    /// When the mailbox of an actor was opened; a mailbox that was ever closed is not in it.
+    /// The time at which an actor's mailbox was opened; `None` if the mailbox was ever closed.
     open_since: BTreeMap<(Life, PortId), Option<Duration>>,
     tags: u64,
 }
 
 impl Oracle {
-    /// Notes a broken promise.
+    /// Records a violation of an invariant.
     pub fn violated(&mut self, what: impl FnOnce() -> String) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(what());
         }
     }
 
-    /// Checks a promise.
+    /// Checks an invariant.
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violated(what);
         }
     }
 
-    /// The promises that were broken, the first one first.
+    /// The violations in the order in which they were detected.
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// A name for a message.
+    /// Allocates an id for a message.
     pub fn new_tag(&mut self) -> u64 {
         self.tags += 1;
         self.tags
     }
 
-    /// A process has started.
+    /// Records the start of a process.
     pub fn started(&mut self, life: Life, proc: ProcId, incarnation: u32) {
         assert_eq!(self.died_at.len(), life as usize, "lives are numbered in the order of starts");
         self.born.push((proc, incarnation));
         self.died_at.push(None);
     }
 
-    /// The agent of a host is stopped for a while.
+    /// Records a period in which the agent of a host is stopped.
     pub fn agent_stalled(&mut self, host: HostId, from: Duration, until: Duration) {
         self.news.agent_stalled(host, from, until);
     }
 
-    /// A process that asked for a replacement is told which incarnation takes the place. None of
-    /// its later messages may meet the death of one before.
+    /// Records that a process which requested a replacement was notified of the new incarnation.
+    /// None of its later messages may fail with the death of a previous incarnation.
     pub fn replaced(&mut self, owner: Life, proc: ProcId, incarnation: u32, now: Duration) {
         self.news.replaced(owner, proc, incarnation, now);
     }
 
     fn may_be_unreported(&self, sender: Life, target: Life, proc: ProcId, at: Duration) -> bool {
         let (sender_proc, _) = self.born[sender as usize];
-        // A place that is empty has no incarnation that anybody was told of.
+        // The incarnation is unknown if the slot was empty when the message was sent.
         let incarnation = self.born.get(target as usize).map_or(u32::MAX, |born| born.1);
         let sender_host = sender_proc.host;
         self.news.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
     }
 
-    /// A process has died.
+    /// Records the death of a process.
     pub fn died(&mut self, life: Life, proc: ProcId, now: Duration) {
         self.died_at[life as usize] = Some(now);
         self.news.died(proc, now);
         self.tally.deaths += 1;
     }
 
-    /// Whether a process is dead, or never was.
+    /// Whether a process has died or never existed.
     pub fn is_dead(&self, life: Life) -> bool {
         self.died_at.get(life as usize).is_none_or(Option::is_some)
     }
 
-    /// An actor's mailbox is open.
+    /// Records that an actor's mailbox was opened.
     pub fn opened(&mut self, life: Life, port: PortId, now: Duration) {
         self.tally.spawned += 1;
         self.open_since.entry((life, port)).or_insert(Some(now));
     }
 
-    /// An actor's mailbox was closed: what is sent to it may be lost from then on, and before.
+    /// Records that an actor's mailbox was closed: messages sent to it at any time may be lost.
     pub fn closed(&mut self, life: Life, port: PortId) {
         self.open_since.insert((life, port), None);
     }
 
-    /// A message was sent that nobody answers.
+    /// Records a one-way message.
     pub fn sent_one_way(
         &mut self,
         errand: &Errand,
@@ -171,7 +171,7 @@ impl Oracle {
         }
     }
 
-    /// A message was sent and somebody waits.
+    /// Records a message that expects replies.
     pub fn sent_call(
         &mut self,
         tag: u64,
@@ -184,7 +184,7 @@ impl Oracle {
         self.awaited.insert(tag, Awaited { caller, sent_at: now, targets, answered });
     }
 
-    /// An actor takes a message out of its mailbox.
+    /// Records that an actor took a message from its mailbox.
     pub fn received(&mut self, life: Life, port: PortId, rank: u32, errand: &Errand) {
         self.tally.received += 1;
         self.one_way.remove(&(errand.tag, rank));
@@ -196,7 +196,7 @@ impl Oracle {
         });
     }
 
-    /// A caller is given the answer of one rank.
+    /// Records that a caller received the reply of one rank.
     pub fn answered(&mut self, tag: u64, rank: u32, from: ProcId, code: u8, value: Option<u64>) {
         self.tally.answered += 1;
         self.tally.faults += u64::from(code != 0);
@@ -239,7 +239,7 @@ impl Oracle {
         }
     }
 
-    /// A caller has all answers of a call.
+    /// Records that a caller received all replies of a call.
     pub fn call_ended(&mut self, tag: u64) {
         if let Some(call) = self.awaited.remove(&tag) {
             let open = call.answered.iter().filter(|is_answered| !**is_answered).count();
@@ -247,12 +247,13 @@ impl Oracle {
         }
     }
 
-    /// A caller gave up a call.
+    /// Records that a caller abandoned a call.
     pub fn call_given_up(&mut self, tag: u64) {
         self.awaited.remove(&tag);
     }
 
-    /// Everything is quiet: no living process waits, nothing that had to arrive is missing.
+    /// Checks a quiescent world: no live process waits, and every message that had to arrive has
+    /// arrived.
     pub fn check_quiet(&mut self) {
         let awaited = std::mem::take(&mut self.awaited);
         let mut stuck: Vec<_> =

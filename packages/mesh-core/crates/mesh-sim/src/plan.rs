@@ -1,75 +1,78 @@
-//! What kind of world a seed makes: its size, its speeds, and what goes wrong in it.
+//! The parameters of the world that a seed determines: its size, its latencies and its faults.
 
 use crate::rng::{Rng, mix};
 use std::time::Duration;
 
-/// What is asked of a run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Everything else follows from it.
+    /// The seed, which determines everything else.
     pub seed: u64,
-    /// Processes in all, agents of hosts included.
+    /// Total number of processes, including the agents of hosts.
     pub procs: u32,
-    /// Things that programs do.
+    /// Number of actions of the programs.
     pub steps: u32,
-    /// Print every event.
+    /// Whether to print every event.
     pub is_traced: bool,
 }
 
 impl Options {
-    /// A run of the default size.
+    /// A run of the default size: 1,000 processes and 1,500 actions.
     pub fn new(seed: u64) -> Self {
         Self { seed, procs: 1000, steps: 1500, is_traced: false }
     }
 }
 
-/// One world. Each seed turns some dangers off and others up: a mix of everything finds less.
+/// The parameters of one world. Each seed disables some faults and makes others frequent, because a
+/// uniform mix of all faults finds fewer bugs.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Machines.
+    /// Number of hosts.
     pub hosts: u32,
-    /// Processes on each, the agent included.
+    /// Processes per host, including the agent.
     pub slots: u32,
-    /// The shortest way of a frame, in microseconds, between hosts; on a host it is a tenth.
+    /// The typical latency of a wire between hosts, in microseconds; the actual one is half to
+    /// twice as long. Within a host it is a tenth.
     pub latency_us: u64,
-    /// What may come on top of it.
+    /// The maximum jitter in addition to the latency, in microseconds.
     pub jitter_us: u64,
     /// Meshes that the root spawns at the start.
     pub meshes: u32,
     /// Messages that one process may have outstanding at a mailbox.
     pub window: u32,
-    /// Bytes that may wait for a peer.
+    /// Bytes that may be queued for a peer.
     pub backlog_bytes_max: usize,
-    /// How many hosts a host passes a cast on to.
+    /// Number of hosts to which a host forwards a cast.
     pub fanout: u16,
-    /// Processes that are killed.
+    /// Number of processes that are killed.
     pub kills: u32,
-    /// How many places kills and stalls hit again and again; 0 is any.
+    /// Number of slots to which kills and stalls are confined; 0 means all slots.
     pub hot_places: u32,
-    /// Killed processes, of 1,000, that somebody starts again unasked.
+    /// How many of 1,000 killed processes are restarted without a request.
     pub revive_permille: u64,
-    /// How soon at most.
+    /// The maximum delay of such a restart, in microseconds.
     pub revive_us: u64,
-    /// Links that break.
+    /// Number of connections that break.
     pub breaks: u32,
-    /// Processes that stand still for a while.
+    /// Number of processes that are stopped temporarily.
     pub stalls: u32,
-    /// Agents that are stopped for longer than three heartbeats, while their machines acknowledge.
+    /// Number of agents that are stopped for more than three heartbeats while their machines
+    /// acknowledge.
     pub agent_stalls: u32,
-    /// Connection attempts, of 1,000, that fail though the peer lives.
+    /// How many of 1,000 connection attempts fail although the peer is alive.
     pub refused_permille: u64,
-    /// Calls, of 1,000, that have a deadline.
+    /// How many of 1,000 calls have a deadline.
     pub timeout_permille: u64,
-    /// How often each kind of work is asked for; see [`crate::message::Work`].
+    /// The relative frequency of each kind of work; see [`crate::message::Work`].
     pub work_weights: [u64; 7],
-    /// How often programs do each thing; see `process::client`.
+    /// The relative frequency of each program action; see `process::client`.
     pub action_weights: [u64; 8],
-    /// How long programs act and things go wrong.
+    /// The period in which programs act and faults occur.
     pub active: Duration,
 }
 
 impl Plan {
-    /// The world of a seed.
+    /// Draws the parameters of a world.
     pub fn draw(options: &Options, rng: &mut Rng) -> Self {
         let hosts = (options.procs / 50).clamp(2, 4000);
         let slots = (options.procs / hosts).max(2);
@@ -79,7 +82,8 @@ impl Plan {
         let kills = sometimes(kills_max) as u32;
         let breaks = sometimes(u64::from(options.procs / 5).max(4)) as u32;
         let stalls = sometimes(u64::from(options.procs / 50).max(2)) as u32;
-        // Drawn apart, so that the rest of each seed's plan is what it was before agents stalled.
+        // Drawn from a separate generator, so that adding this fault did not change the other
+        // parameters of a seed.
         let agent_stalls = Rng::new(mix(options.seed)).below(4) as u32;
         let refused_permille = sometimes(200);
         let timeout_permille = sometimes(600);

@@ -1,14 +1,14 @@
-//! One process of a world: a real [`Node`] and a real [`Supervisor`], and the program around them.
+//! One process of a world: a real [`Node`], a real [`Supervisor`], and a simulated program.
 //!
-//! The program does what the layer above the runtime does in a real process: it starts and stops
-//! actors, runs their endpoints, and carries out what the supervisor wants.
+//! The program plays the role of the layer above the runtime in a real process: it starts and stops
+//! actors, runs their endpoints, and carries out the effects of the supervisor.
 //!
 //! # Layout
 //! - `outbox`: messages that wait for room at their receiver;
-//! - `actor`: endpoints and what they answer;
-//! - `agent`: starts, stops and replaces on behalf of others;
+//! - `actor`: endpoints and their replies;
+//! - `agent`: starting, stopping and replacing actors and processes on behalf of others;
 //! - `owner`: the meshes that actors of this process own;
-//! - `client`: what programs do by themselves.
+//! - `client`: actions that programs take on their own initiative.
 
 mod actor;
 mod agent;
@@ -36,83 +36,83 @@ use owner::{Mesh, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Agents of hosts below this one listen for all others, and these for them: where both ends do,
-/// casts go down trees.
+/// Each host with a number below this one monitors all other hosts, and all others monitor it.
+/// Casts use trees between hosts that monitor each other.
 const LISTENERS: u32 = 3;
-/// How often a host says that it is alive.
+/// The heartbeat interval of a host.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long an agent may be silent while its machine acknowledges: longer than any stall.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Messages that a port takes out at once.
+/// The maximum number of messages taken from a port at a time.
 const BATCH: usize = 16;
 
-/// What a process sees of its world while it acts.
+/// The parts of the world that a process can access while it acts.
 pub struct Scene<'a> {
-    /// The time.
+    /// The current virtual time.
     pub now: Duration,
-    /// Chance, for what programs do.
+    /// Randomness for program actions.
     pub rng: &'a mut Rng,
-    /// What kind of world it is.
+    /// The parameters of the world.
     pub plan: &'a Plan,
-    /// Who checks.
+    /// The oracle, which checks the invariants.
     pub oracle: &'a mut Oracle,
-    /// Who and what there is.
+    /// The meshes and processes of the world.
     pub directory: &'a mut Directory,
-    /// What the world has to do for the process.
+    /// The requests of the process to the world.
     pub requests: &'a mut Vec<Request>,
 }
 
-/// What a process wants from its world.
+/// A request of a process to the world.
 #[derive(Debug)]
 pub enum Request {
-    /// Tell the process this after a while.
+    /// Deliver this event to the process after a delay.
     Later(Duration, Later),
     /// Start a process in a slot of this host.
     Start {
         /// The slot.
         slot: u32,
-        /// Its incarnation.
+        /// The incarnation of the new process.
         incarnation: u32,
     },
-    /// This process ends now.
+    /// Terminate this process immediately.
     Exit,
 }
 
-/// What a process has to be told at a later time.
+/// An event that a process scheduled for itself.
 #[derive(Debug)]
 pub enum Later {
-    /// Something may have come in on a port.
+    /// Check a port on which something may have arrived.
     Run(PortId),
-    /// An endpoint is done.
+    /// Complete an endpoint.
     Finish(Job),
-    /// `__supervise__` of an owner is done.
+    /// Complete `__supervise__` of an owner.
     Judge(Owner, FailureId),
-    /// An actor has cleaned up.
+    /// Complete the cleanup of an actor.
     CleanedUp(PortId),
-    /// The supervisor asked for the time.
+    /// Run the timers of the supervisor.
     SupervisorTick,
-    /// The node asked for the time.
+    /// Run the timers of the node.
     NodeTick,
 }
 
-/// What a process does with the answers of a call.
+/// The purpose of a pending call, which determines how its replies are handled.
 #[derive(Debug)]
 enum Wait {
-    /// A program called.
+    /// A call of a program.
     Client { tag: u64, is_cast: bool },
-    /// An endpoint called and answers when it has been answered.
+    /// A call of an endpoint, which replies to its own caller when it gets the reply.
     Nested { tag: u64, job: Job },
-    /// Ranks of a new mesh.
+    /// The spawn of the ranks of a new mesh.
     Spawn { child: supervise::ChildId },
-    /// A mesh that is being stopped.
+    /// The stop of a mesh.
     Stop { child: supervise::ChildId },
-    /// A rank that is being brought back.
+    /// A step in the recovery of a rank.
     Repair(Repair),
-    /// Nobody looks at the answers.
+    /// A call whose replies are ignored.
     Ignored,
 }
 
-/// A process that lives.
+/// A live process.
 #[derive(Debug)]
 pub struct Process {
     life: Life,
@@ -124,13 +124,13 @@ pub struct Process {
     meshes: BTreeMap<supervise::ChildId, Mesh>,
     waits: BTreeMap<PortId, Wait>,
     outbox: BTreeMap<PortId, VecDeque<Letter>>,
-    /// The last place given out in each line of messages.
+    /// The last sequence number of each message stream.
     serials: BTreeMap<u64, u64>,
     actors_begun: u64,
     failures_begun: u64,
-    /// The incarnation that was last said to have died, by process.
+    /// The last incarnation that was reported dead, by process.
     dead: BTreeMap<ProcId, u32>,
-    /// The processes of this host, when this is its agent.
+    /// The processes of this host, if this process is its agent.
     slots: BTreeMap<u32, Slot>,
     runs: BTreeSet<PortId>,
     node_tick: Option<Duration>,
@@ -139,7 +139,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process that has just started and knows nobody.
+    /// Creates a process that has just started and knows no other processes.
     pub fn new(life: Life, id: ProcId, incarnation: u32, plan: &Plan) -> Self {
         let mut node = Node::new(NodeConfig {
             me: id,
@@ -184,22 +184,22 @@ impl Process {
         }
     }
 
-    /// Its place.
+    /// The slot of the process.
     pub fn id(&self) -> ProcId {
         self.id
     }
 
-    /// How many processes had the place before.
+    /// The number of processes that previously occupied the slot.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
-    /// Its state machine, for the world to bring frames and links to.
+    /// The state machine, to which the world delivers frames and connection events.
     pub fn node(&mut self) -> &mut Node {
         &mut self.node
     }
 
-    /// Does what is due, then what follows from it; returns what the links have to carry.
+    /// Advances the clock of the node and handles an event that is due.
     pub fn later(&mut self, later: Later, scene: &mut Scene<'_>) {
         self.node.advance(scene.now);
         match later {
@@ -215,7 +215,8 @@ impl Process {
         }
     }
 
-    /// Carries out what the node wants, except what the links have to do: that goes to `links`.
+    /// Carries out the effects of the node, except those of connections, which are appended to
+    /// `links`.
     pub fn settle(&mut self, links: &mut Vec<Effect>, scene: &mut Scene<'_>) {
         loop {
             let effects: Vec<Effect> = self.node.effects().collect();
@@ -227,9 +228,11 @@ impl Process {
                 match effect {
                     Effect::Ready(port) => self.schedule(port, scene),
                     Effect::Credited => is_credited = true,
-                    // Segments are the engine's; deaths come through the agent's mailbox.
+                    // The engine is responsible for segments; deaths are reported through the
+                    // agent's mailbox.
                     Effect::Released { .. } | Effect::Buried(_) => {}
-                    // No machine of these worlds loses its power: each acknowledges at once.
+                    // No machine of these worlds loses power, so each kernel acknowledges
+                    // immediately.
                     Effect::Probe(host) => {
                         scene.oracle.tally.probes += 1;
                         self.node.probed(host, Some(Duration::ZERO));
@@ -251,7 +254,7 @@ impl Process {
         }
     }
 
-    /// Wakes the consumer of a port, some time soon.
+    /// Schedules the consumer of a port after a short delay.
     fn schedule(&mut self, port: PortId, scene: &mut Scene<'_>) {
         if self.runs.insert(port) {
             let after = Duration::from_nanos(scene.rng.between(500, 50_000));
@@ -259,7 +262,7 @@ impl Process {
         }
     }
 
-    /// The consumer of a port looks at it.
+    /// Runs the consumer of a port.
     fn run(&mut self, port: PortId, scene: &mut Scene<'_>) {
         if self.waits.contains_key(&port) {
             return self.take_answers(port, scene);
@@ -267,7 +270,7 @@ impl Process {
         let max = match self.actors.get(&port) {
             Some(actor) => actor.room(),
             None if port.0 < PortId::FIRST_FREE => BATCH,
-            // The mailbox opens with the spawn; its actor comes when the agent gets to it.
+            // The spawn opens the mailbox; the actor starts when the agent handles the spawn.
             None => 0,
         };
         let mut frames = Vec::new();
@@ -322,7 +325,7 @@ impl Process {
         }
     }
 
-    /// A fault that names a failure tells the supervisor that somebody was given it.
+    /// Notifies the supervisor that a caller received the failure that a fault names.
     fn observe(&mut self, answer: &Answer, scene: &mut Scene<'_>) {
         if matches!(answer.code, fault::PROC_DIED | fault::ACTOR_FAILED)
             && let Some(failure) = failure_in(&answer.frame)
@@ -331,13 +334,13 @@ impl Process {
         }
     }
 
-    /// A new number for something that goes wrong here.
+    /// Allocates an id for a failure that occurs in this process.
     fn new_failure(&mut self) -> FailureId {
         self.failures_begun += 1;
         FailureId(u64::from(self.life) << 24 | self.failures_begun)
     }
 
-    /// What is not in order when nothing moves any more in a world of so many hosts.
+    /// Checks this process when a world with `hosts` hosts is quiescent.
     pub fn check_quiet(&self, hosts: u32, oracle: &mut Oracle) {
         let id = self.id;
         // The machines of these worlds never fail, however long their agents are stopped.
@@ -366,7 +369,7 @@ impl Process {
         }
     }
 
-    /// The actors here and who owns each: process, incarnation and port.
+    /// The actors of this process with the process, incarnation and port of their owners.
     pub fn ownership(&self) -> impl Iterator<Item = (PortId, ProcId, u32, PortId)> + '_ {
         self.actors.iter().map(|(port, actor)| {
             let (owner, incarnation, owner_port) = actor.owner();
@@ -374,14 +377,14 @@ impl Process {
         })
     }
 
-    /// Whether the owner of an actor elsewhere is here and still has the mesh.
+    /// Whether the owner of a remote mesh is in this process and still has the mesh.
     pub fn owns(&self, owner: PortId, mesh: PortId) -> bool {
         let is_owner_here = owner == supervise::ROOT || self.actors.contains_key(&owner);
         let mut meshes = self.meshes.values();
         is_owner_here && meshes.any(|owned| owned.port() == mesh && owned.owner() == owner)
     }
 
-    /// Whether the program ended and nothing of it is left here.
+    /// Whether the program has ended and none of its meshes remains in this process.
     pub fn is_root_ended(&self) -> bool {
         self.is_root_ended && self.meshes.is_empty()
     }

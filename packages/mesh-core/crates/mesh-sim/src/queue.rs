@@ -1,12 +1,12 @@
-//! What will happen, in the order of a virtual clock.
+//! The event queue, ordered by virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Events by time; those of one time in the order in which they were added.
+/// A priority queue of events. Events of the same time keep the order in which they were added.
 ///
-/// The heap moves only keys: events are large, and lie still until their time comes.
+/// The heap moves only keys, because events are large; an event stays in place until it is due.
 #[derive(Debug)]
 pub struct Queue<E> {
     heap: BinaryHeap<Reverse<Key>>,
@@ -15,7 +15,7 @@ pub struct Queue<E> {
     added: u64,
 }
 
-/// The earliest first, in nanoseconds; then the first that was added.
+/// The sort key: time in nanoseconds, then the order of addition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     at: u64,
@@ -24,7 +24,7 @@ struct Key {
 }
 
 impl<E> Queue<E> {
-    /// Nothing to come.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), added: 0 }
     }
@@ -34,7 +34,7 @@ impl<E> Queue<E> {
         self.add_ns(at.as_nanos() as u64, event);
     }
 
-    /// As [`Queue::add`], in nanoseconds.
+    /// Adds an event like [`Queue::add`], with its time in nanoseconds.
     pub fn add_ns(&mut self, at: u64, event: E) {
         self.added += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -50,12 +50,12 @@ impl<E> Queue<E> {
         self.heap.peek().map(|Reverse(key)| Duration::from_nanos(key.at))
     }
 
-    /// Takes the next event out.
+    /// Removes the next event.
     pub fn pop(&mut self) -> Option<(Duration, E)> {
         self.pop_ns().map(|(at, event)| (Duration::from_nanos(at), event))
     }
 
-    /// As [`Queue::pop`], in nanoseconds.
+    /// Removes the next event like [`Queue::pop`], with its time in nanoseconds.
     pub fn pop_ns(&mut self) -> Option<(u64, E)> {
         let Reverse(Key { at, slot, .. }) = self.heap.pop()?;
         self.free.push(slot);
@@ -65,7 +65,7 @@ impl<E> Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// Gives back the memory of events that are over.
+    /// Releases the memory of events that have been removed.
     pub fn trim(&mut self) {
         let mut keys = std::mem::take(&mut self.heap).into_vec();
         let mut events = Vec::with_capacity(keys.len());

@@ -1,18 +1,17 @@
 //! Casts over a hundred thousand actors, on real state machines.
 //!
-//! [`run`] builds a world of a [`Shape`]: every host has an agent, every actor a process of its
-//! own, and each process is a real [`mesh_runtime::node::Node`]. The program of the controller
-//! spawns one mesh over all of them, casts to it and gathers the answers, also while actors,
-//! processes and hosts die. What frames cost is said by [`links`]; everything else follows from
-//! the seed.
+//! [`run`] builds a world of a [`Shape`]: every host has an agent, every actor a dedicated process,
+//! and each process is a real [`mesh_runtime::node::Node`]. The program of the controller spawns
+//! one mesh over all of them, casts to it and gathers the replies, also while actors, processes and
+//! hosts die. The cost of frames is defined by [`links`]; the seed determines everything else.
 //!
-//! Unlike the worlds of [`crate::world`], which are small and treacherous, these are large and, but
-//! for the deaths, plain.
+//! Unlike the worlds of [`crate::world`], which are small and have many kinds of faults, these are
+//! large and have no faults except deaths.
 //!
 //! # Layout
-//! - [`shape`]: how large; [`links`]: how fast;
-//! - [`fabric`]: connections; [`site`]: processes; [`world`]: what happens to both;
-//! - [`program`]: what the controller does; [`table`]: how it went, for people.
+//! - [`shape`]: size; [`links`]: latencies and costs;
+//! - [`fabric`]: connections; [`site`]: processes; [`world`]: the events of both;
+//! - [`program`]: the actions of the controller; [`table`]: summaries for people.
 
 pub mod fabric;
 pub mod links;

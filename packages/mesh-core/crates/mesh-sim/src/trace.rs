@@ -1,10 +1,10 @@
-//! What happened in a world, as one number and, if wanted, line by line.
+//! The history of a world, as a hash and optionally as printed lines.
 
 use crate::rng::mix;
 use std::fmt;
 use std::time::Duration;
 
-/// A running hash over everything that happens. Two runs that differ anywhere differ here.
+/// A running hash of all events. The hashes of two runs that differ in any event differ.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,
@@ -13,30 +13,30 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty history; its lines go to stdout when `is_printed`.
+    /// Creates an empty trace. Its lines are printed to stdout if `is_printed`.
     pub fn new(is_printed: bool) -> Self {
         Self { hash: 0, now: Duration::ZERO, is_printed }
     }
 
-    /// The number so far.
+    /// The current hash.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// Notes the time of what follows.
+    /// Sets the time of the following events.
     pub fn at(&mut self, now: Duration) {
         self.now = now;
         self.words(&[now.as_nanos() as u64]);
     }
 
-    /// Notes something that is named by numbers.
+    /// Records an event that is described by numbers.
     pub fn words(&mut self, words: &[u64]) {
         for word in words {
             self.hash = mix(self.hash.rotate_left(17) ^ word);
         }
     }
 
-    /// Notes bytes.
+    /// Records bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let (chunks, rest) = bytes.as_chunks::<8>();
         for chunk in chunks {
@@ -47,7 +47,7 @@ impl Trace {
         }
     }
 
-    /// Prints a line if anybody looks; the hash does not depend on it.
+    /// Prints a line if printing is enabled. The hash does not depend on it.
     pub fn line(&self, line: impl FnOnce(&mut String) -> fmt::Result) {
         if self.is_printed {
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A world: processes, the links between them, and what befalls both.
+//! A world: processes, the connections between them, and the faults of both.
 
 mod check;
 
@@ -18,69 +18,69 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// When programs begin to act: all processes have started by then.
+/// The time at which programs start to act. All processes have started by then.
 const BOOT: Duration = Duration::from_millis(100);
-/// How long a world may take to come to rest once nothing more befalls it. Senders may queue up
-/// behind one message that waits some seconds for the spawn of its receiver.
+/// The maximum time until a world is quiescent after its last fault. Senders may queue up behind
+/// one message that waits several seconds for the spawn of its receiver.
 const REST: Duration = Duration::from_secs(3600);
-/// A world is at rest when for so long nothing but signs of life went to and fro: longer than
-/// anything waits for a word from elsewhere.
+/// A world is quiescent when only heartbeats and acknowledgements were sent for this long: longer
+/// than any wait for a remote event.
 const QUIET: Duration = Duration::from_secs(10);
-/// More events than a world of no processes and steps needs, and than each of these adds.
+/// The event limit of an empty world, and the amount that each process and each step adds to it.
 const EVENTS_MAX: (u64, u64) = (2_000_000, 2000);
 
-/// What happens next.
+/// A scheduled event.
 #[derive(Debug)]
 enum Event {
-    /// Something arrives at an end of a wire.
+    /// A parcel arrives at one end of a wire.
     Arrive(WireId, usize),
-    /// A process gets to do what is due.
+    /// A process carries out work that is due.
     Later(Life, Later),
     /// A process dials another.
     Dial(Life, ProcId),
-    /// Some program does something.
+    /// A program performs an action.
     Act(Action),
-    /// The root gets one of its first meshes.
+    /// The root spawns one of its initial meshes.
     SpawnFirst,
-    /// Some process is killed.
+    /// A randomly chosen process is killed.
     Kill,
-    /// Some link breaks.
+    /// A randomly chosen connection breaks.
     Break,
-    /// Some process stands still.
+    /// A randomly chosen process stops for a while.
     Stall,
-    /// Some agent is stopped for longer than three heartbeats.
+    /// A randomly chosen agent stops for more than three heartbeats.
     StallAgent,
-    /// An agent hears of the death of a process.
+    /// An agent is notified that a process has exited.
     Reap(ProcId, u32),
-    /// Somebody wants a dead process back.
+    /// A dead process is to be restarted.
     Revive(ProcId),
-    /// A process has been started.
+    /// A process starts.
     Start(ProcId, u32),
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The run.
+    /// The options of the run.
     pub options: Options,
-    /// The same for every run with these options.
+    /// The hash of the trace, which is identical for every run with these options.
     pub hash: u64,
-    /// How much happened.
+    /// The number of events.
     pub events: u64,
-    /// How long it took, on its own clock.
+    /// The duration of the run in virtual time.
     pub took: Duration,
-    /// Counts for people.
+    /// Statistics for the summary.
     pub tally: Tally,
-    /// Promises that were broken; none is what everybody wants.
+    /// The violated invariants; empty if the run passed.
     pub violations: Vec<String>,
 }
 
-/// Everything there is.
+/// The state of a simulation.
 pub struct World {
     options: Options,
     plan: Plan,
     now: Duration,
-    /// When something happened that is no sign of life.
+    /// The time of the last event other than a heartbeat, acknowledgement or node timer.
     stirred_at: Duration,
     events: u64,
     queue: Queue<Event>,
@@ -92,14 +92,14 @@ pub struct World {
     trace: Trace,
     lives: Vec<Option<Process>>,
     stalled: BTreeMap<Life, Duration>,
-    /// Chance of what befalls the world, and of what programs do.
+    /// Randomness of faults and of the network, separate from `will`, the randomness of programs.
     fate: Rng,
     will: Rng,
     requests: Vec<Request>,
     links: Vec<Effect>,
 }
 
-/// Runs the world of some options to its end.
+/// Runs the world with these options until its program has ended.
 pub fn run(options: Options) -> Report {
     let mut world = World::new(options);
     world.boot();
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Starts every process; the agents know theirs.
+    /// Starts every process and registers it with the agent of its host.
     fn boot(&mut self) {
         for host in 0..self.plan.hosts {
             let agent = self.start(ProcId::new(host, 0), 0);
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Decides what will befall the world, and when.
+    /// Schedules all program actions and faults.
     fn fill(&mut self) {
         for _ in 0..self.plan.meshes {
             self.queue.add(BOOT, Event::SpawnFirst);
@@ -231,7 +231,7 @@ impl World {
                 let proc = self.directory.proc(place);
                 self.trace.words(&[4, action as u64, proc.to_u64()]);
                 self.trace.line(|line| write!(line, "{proc} {action:?}"));
-                // Who stands still does nothing.
+                // A stopped process performs no action.
                 let life = self.directory.life(proc).filter(|life| !self.is_stalled(*life));
                 if let Some(life) = life {
                     self.act(life, |process, scene| process.act(action, scene));
@@ -271,17 +271,17 @@ impl World {
         }
     }
 
-    /// Stops a process for a while; returns when it goes on.
+    /// Stops a process for a while. Returns the time at which it resumes.
     fn stall(&mut self, life: Life, length: Duration) -> Duration {
         let until = self.stalled.entry(life).or_default();
-        // A process that is stopped already goes on at the end of the longer stall.
+        // A process that is already stopped resumes at the end of the longer stall.
         *until = (self.now + length).max(*until);
         let until = *until;
         self.trace.line(|line| write!(line, "life {life} stalls until {until:?}"));
         until
     }
 
-    /// When the process that an event is for moves again, if it stands still.
+    /// The time at which the process that handles an event resumes, if it is stopped.
     fn stalled_until(&self, event: &Event) -> Option<Duration> {
         let life = match event {
             Event::Arrive(wire, end) => self.net.life_at(*wire, *end)?,
@@ -297,14 +297,14 @@ impl World {
         self.stalled.get(&life).is_some_and(|until| *until > self.now)
     }
 
-    /// A process acts, and what follows from it is carried out.
+    /// Lets a process act, and carries out the resulting effects.
     fn act(&mut self, life: Life, act: impl FnOnce(&mut Process, &mut Scene<'_>)) {
         if self.step(life, act).is_some() {
             self.carry_out(life);
         }
     }
 
-    /// A process acts; what it wants is left in `links` and `requests`.
+    /// Lets a process act. Its effects are left in `links` and `requests`.
     fn step<T>(
         &mut self,
         life: Life,
@@ -421,7 +421,8 @@ impl World {
         let me = process.id();
         let is_neighbour = me.host == peer.host || (me.slot == 0 && peer.slot == 0);
         self.oracle.expect(is_neighbour, || format!("{me} dials {peer}, which is no neighbour"));
-        // A process whose own agent refuses it is an orphan and ends: another story.
+        // A process that its own agent refuses is orphaned and exits, which these worlds do not
+        // simulate.
         let may_refuse = peer.slot != 0 || me.host != peer.host;
         let is_refused = may_refuse && self.fate.chance(self.plan.refused_permille);
         let listener = self.directory.life(peer).filter(|_| !is_refused);
@@ -483,11 +484,11 @@ impl World {
         self.schedule(arrivals);
     }
 
-    /// Some process that lives and is no agent.
+    /// Picks a live process that is not an agent.
     fn somebody(&mut self) -> Option<Life> {
         let place = match self.plan.hot_places {
             0 => self.fate.below(self.directory.place_count() as u64),
-            // Spread over the hosts, and never an agent.
+            // The candidates are spread over the hosts and never include an agent.
             hot => 1 + self.fate.below(u64::from(hot)) * u64::from(self.plan.slots + 1),
         };
         let place = place as usize % self.directory.place_count();

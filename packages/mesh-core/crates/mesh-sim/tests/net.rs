@@ -1,4 +1,4 @@
-//! Simulated wires behave like connections: in order, up to where they end.
+//! Simulated wires behave like connections: they deliver in order, up to the point where they end.
 
 use mesh_runtime::node::LinkId;
 use mesh_sim::net::{Arrival, Net, Parcel, WireId};
@@ -17,7 +17,7 @@ fn frame(seq: u64) -> Frame {
     Frame::bare(head)
 }
 
-/// A wire that both ends know.
+/// A wire that both ends have accepted.
 fn wire() -> (Net, WireId) {
     let mut net = Net::default();
     let opened = net.open(DIALLER, LISTENER.0, Duration::from_micros(100), NOW);
@@ -26,7 +26,7 @@ fn wire() -> (Net, WireId) {
     (net, opened.wire)
 }
 
-/// What arrives at an end, as the numbers of the frames; 0 is the end of the wire.
+/// The sequence numbers of the frames that arrive at an end; 0 is the end of the wire.
 fn arriving(net: &mut Net, wire: WireId, end: usize) -> Vec<u64> {
     std::iter::from_fn(|| net.take(wire, end))
         .map(|(_, _, parcel)| match parcel {

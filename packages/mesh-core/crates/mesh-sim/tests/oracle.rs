@@ -1,4 +1,4 @@
-//! The oracle sees each promise that is broken.
+//! The oracle detects each kind of violation.
 
 use mesh_runtime::fault;
 use mesh_sim::message::{Errand, Work};
@@ -13,7 +13,7 @@ const START: Duration = Duration::ZERO;
 const DEATH: Duration = Duration::from_secs(10);
 const LATER: Duration = Duration::from_secs(60);
 
-/// Life 0 at `CALLER` calls, life 1 at `PLACE` has an actor.
+/// An oracle with life 0 at `CALLER`, which calls, and life 1 at `PLACE`, which has an actor.
 fn oracle() -> Oracle {
     let mut oracle = Oracle::default();
     oracle.started(0, CALLER, 0);
@@ -26,7 +26,7 @@ fn errand(serial: u64) -> Errand {
     Errand { sender: 0, line: 7, serial, tag: 100 + serial, work: Work::Echo }
 }
 
-/// Runs a history and looks for a promise that it breaks.
+/// Runs a history and checks that it violates the expected invariant, or none.
 fn check(history: impl FnOnce(&mut Oracle), broken: Option<&str>) {
     let mut oracle = oracle();
     history(&mut oracle);
@@ -113,13 +113,13 @@ fn the_living_are_not_to_be_called_dead() {
     check(dead, None);
 }
 
-/// Life 1 dies, and life 2 takes its place.
+/// Life 1 dies and life 2 replaces it.
 fn replace(oracle: &mut Oracle) {
     oracle.died(1, PLACE, DEATH);
     oracle.started(2, PLACE, 1);
 }
 
-/// Life 0 calls life 2, and is told that the process at its place is dead.
+/// Life 0 calls life 2 and gets a fault of a dead process.
 fn call_successor(oracle: &mut Oracle, at: Duration) {
     oracle.sent_call(5, 0, [(0, PLACE, 2)].into_iter(), at);
     answer(oracle, 5, fault::PROC_DIED);
@@ -137,8 +137,8 @@ fn a_death_is_reported_in_time() {
     }
 }
 
-/// Agents are stopped from one second after the death of life 1 to another, and life 0 calls its
-/// successor.
+/// Checks a call of the successor of life 1 while agents are stopped. Each stall has a host, a
+/// start and an end, and like the call it is in seconds after the death of life 1.
 fn check_with_stalls(stalls: &[(HostId, u64, u64)], call_s: u64, broken: Option<&str>) {
     let after = |secs| DEATH + Duration::from_secs(secs);
     let history = |oracle: &mut Oracle| {

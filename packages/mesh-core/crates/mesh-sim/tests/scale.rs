@@ -1,4 +1,4 @@
-//! Large worlds, at a size for tests: everybody is reached, and only the dead are missed.
+//! Large worlds in a size for tests: every live actor is reached, and only dead ones are missed.
 
 use mesh_sim::heap::Heap;
 use mesh_sim::scale::{Cast, Shape, run};
@@ -35,9 +35,9 @@ fn casts_end_and_only_the_dead_are_answered_for() {
 fn a_cast_leaves_a_host_in_as_many_frames_as_the_fanout_and_comes_back_merged() {
     let Cast { load, faults, .. } = run(shape(800)).steady;
     assert_eq!(faults, [0; 4]);
-    // Down to four others, and up to one.
+    // Down to four other hosts, and up to one.
     assert!(load.busiest_host.frames <= 5, "{load:?}");
-    // Each of the 99 other hosts hears once and answers once.
+    // Each of the 99 other hosts receives one frame and sends one.
     assert_eq!(load.total.frames, 2 * 99);
 }
 
@@ -51,8 +51,8 @@ fn latency_grows_with_the_depth_of_the_tree_and_not_with_the_hosts() {
 fn a_spawn_takes_two_frames_for_each_host_and_each_new_link() {
     let spawn = run(shape(800)).spawn;
     assert_eq!(spawn.faults, [0; 4]);
-    // All 99 other hosts but the four that the controller passes it on to are called first, with a
-    // greeting and its answer.
+    // The controller forwards the spawn to four of the 99 other hosts. The other 95 links of the
+    // tree are new: each needs a greeting and its reply.
     assert_eq!(spawn.load.total.frames, 2 * 99 + 2 * 95);
 }
 

@@ -1,4 +1,4 @@
-//! Worlds are reproducible, and keep their promises.
+//! Worlds are reproducible and violate no invariant.
 
 use mesh_sim::{Options, regressions, run};
 use std::process::Command;

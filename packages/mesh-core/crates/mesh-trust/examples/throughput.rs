@@ -1,4 +1,4 @@
-//! Prints what sealing and opening cost, on one core, beside copying alone.
+//! Prints the cost of encryption and decryption on one core, compared with copying alone.
 //!
 //! `cargo run --release --package mesh-trust --example throughput`
 
@@ -72,7 +72,7 @@ fn handshakes(worker: &Identity, controller: &Identity) -> Result<f64, TrustErro
     Ok(since(started).as_secs_f64() * 1e6 / 200.0)
 }
 
-/// Gives GB/s of sealing and of opening.
+/// Returns the throughput of encryption and decryption in GB/s.
 fn bulk(from: &mut SecureStream, to: &mut SecureStream) -> Result<(f64, f64), TrustError> {
     let chunk = vec![3; CHUNK_LEN];
     let mut out = vec![0; CHUNK_LEN];
@@ -83,7 +83,7 @@ fn bulk(from: &mut SecureStream, to: &mut SecureStream) -> Result<(f64, f64), Tr
         sealing += since(started);
         let mut len = 0;
         while !from.sealer.pending().is_empty() {
-            // The socket's copy, which costs the same with TLS and without.
+            // The copy of the socket, which costs the same with and without TLS.
             let pending = from.sealer.pending();
             let spare = to.opener.spare();
             let moved = pending.len().min(spare.len());
@@ -102,7 +102,7 @@ fn bulk(from: &mut SecureStream, to: &mut SecureStream) -> Result<(f64, f64), Tr
     Ok((rate(sealing), rate(opening)))
 }
 
-/// Gives the same for rustls's own records.
+/// Returns the same for the record layer of rustls.
 fn rustls_bulk(worker: &Identity, controller: &Identity) -> Result<(f64, f64), TrustError> {
     let (mut from, mut to) = rustls_linked(worker, controller)?;
     let mut bytes = Vec::new();
@@ -123,7 +123,7 @@ fn rustls_bulk(worker: &Identity, controller: &Identity) -> Result<(f64, f64), T
     Ok((rate(sealing), rate(opening)))
 }
 
-/// Two sides for which rustls does the records.
+/// Connects two sides that use the record layer of rustls.
 fn rustls_linked(
     worker: &Identity,
     controller: &Identity,
@@ -149,7 +149,7 @@ fn rustls_linked(
     Ok((from, to))
 }
 
-/// Gives ns for each message of 200 bytes, alone in a record of rustls.
+/// Returns ns per message of 200 bytes, each in a separate rustls record.
 fn rustls_small(worker: &Identity, controller: &Identity) -> Result<f64, TrustError> {
     let (mut from, mut to) = rustls_linked(worker, controller)?;
     let (mut bytes, mut out) = (Vec::new(), [0; 200]);
@@ -178,7 +178,7 @@ fn rustls_read(to: &mut ServerConnection, mut bytes: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Gives ns for each message of 200 bytes, `together` of them in a write.
+/// Returns ns per message of 200 bytes, with `together` messages per write.
 fn small(from: &mut SecureStream, to: &mut SecureStream, together: u32) -> Result<f64, TrustError> {
     let pieces: Vec<_> =
         (0..together).flat_map(|_| [IoSlice::new(&HEAD), IoSlice::new(&TAIL)]).collect();
@@ -220,7 +220,7 @@ fn copy() -> f64 {
     rate(since(started))
 }
 
-/// What this thread has run so far: what else the machine does makes no difference.
+/// The CPU time of this thread, which does not depend on other load of the machine.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().expect("it does not run backwards")
 }

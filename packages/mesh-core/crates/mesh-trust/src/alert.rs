@@ -1,11 +1,12 @@
-//! What the alerts of the other side mean here.
+//! The meaning of TLS alerts from the peer.
 
 use crate::error::TrustError;
 use rustls::AlertDescription;
 
-/// The alert that ends a link on which no TLS was spoken: level fatal, `unexpected_message`.
+/// The alert that closes a connection on which the peer does not speak TLS: level fatal,
+/// `unexpected_message`.
 pub(crate) const NOT_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
-/// The alert that ends a handshake which is too long: level fatal, `record_overflow`.
+/// The alert that ends a handshake that is too long: level fatal, `record_overflow`.
 pub(crate) const TOO_LONG: [u8; 7] = [21, 3, 3, 0, 2, 2, 22];
 
 const OTHER_JOB: &str = "it does not trust our certificate, which belongs to another job or to a \
@@ -22,7 +23,7 @@ const CONFUSED: &str = "it did not understand our bytes: check that it is a mesh
     nothing between the two changes what they send";
 const BROKEN: &str = "it failed: look at its log";
 
-/// What the other side's alert says about this one.
+/// Converts an alert from the peer to an error.
 pub(crate) fn refusal(alert: AlertDescription) -> TrustError {
     use AlertDescription as Alert;
     let (alert, why) = match alert {

@@ -1,4 +1,4 @@
-//! The authority of one job: it signs what members of the job prove themselves with.
+//! The certificate authority of one job, which signs the certificates of its members.
 
 use crate::claim::{Peer, Role, authority_uri, job_text, parse_authority_uri};
 use crate::encoded::{self, Validity, at, since};
@@ -16,18 +16,18 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-/// How long an authority lives when nobody says otherwise.
+/// The default lifetime of an authority: 7 days.
 pub const VALID_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The shortest life of an authority.
+/// The minimum lifetime of an authority.
 pub const VALID_FOR_MIN: Duration = Duration::from_secs(60);
-/// The longest life of an authority.
+/// The maximum lifetime of an authority.
 pub const VALID_FOR_MAX: Duration = Duration::from_secs(3660 * 24 * 3600);
-/// How far the clock of a peer may be behind ours: certificates begin that much before now.
+/// The tolerated clock skew: certificates are valid from this long before they were issued.
 pub const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
-/// Signs the certificates of one job, for a short time.
+/// A certificate authority that signs short-lived certificates for one job.
 ///
-/// Its key never leaves the process, or the folder, of whoever runs the job.
+/// Its key never leaves the process or the folder of the user who runs the job.
 #[derive(Clone)]
 pub struct Authority {
     job: JobId,
@@ -38,19 +38,19 @@ pub struct Authority {
     previous: Option<Previous>,
 }
 
-/// The authority that this one replaces.
+/// The predecessor of an authority.
 #[derive(Clone)]
 struct Previous {
     certificate: CertificateDer<'static>,
-    /// Our certificate signed by the previous authority: it lets members that have not heard of us
-    /// yet believe what we sign.
+    /// Our certificate, signed by the previous authority. Members that do not know our authority
+    /// yet can use it to verify the certificates that we sign.
     cross: CertificateDer<'static>,
 }
 
-/// An id for a new job: nobody can guess it, and no two are the same.
+/// Generates a random id for a new job, which is unique and cannot be guessed.
 ///
 /// # Errors
-/// [`TrustError::Crypto`] when the system has no randomness.
+/// [`TrustError::Crypto`] if the system provides no randomness.
 pub fn random_job() -> Result<JobId, TrustError> {
     let mut id = [0; 16];
     SystemRandom::new().fill(&mut id).map_err(|_| TrustError::crypto("no randomness"))?;
@@ -58,10 +58,10 @@ pub fn random_job() -> Result<JobId, TrustError> {
 }
 
 impl Authority {
-    /// Makes the first authority of a job.
+    /// Creates the first authority of a job.
     ///
     /// # Errors
-    /// [`TrustError::Lifetime`] when it would live for too short or too long.
+    /// [`TrustError::Lifetime`] if the lifetime is too short or too long.
     pub fn create(job: JobId, valid_for: Duration, now: UnixTime) -> Result<Self, TrustError> {
         Self::of_generation(job, 1, valid_for, now)
     }
@@ -84,15 +84,16 @@ impl Authority {
         Ok(Self { job, generation, validity, key, certificate, previous: None })
     }
 
-    /// Makes the authority that replaces this one, with a new key and the next generation.
+    /// Creates the successor of this authority, with a new key and the next generation.
     ///
-    /// Until the old one expires, or [`Authority::forget_previous`], members of both generations
-    /// believe each other, so they can be given their new certificates one after the other while
-    /// their links go on. The one before the old one no longer counts.
+    /// Until the old authority expires, or [`Authority::forget_previous`] is called, members of
+    /// both generations accept each other. Their certificates can therefore be replaced one at a
+    /// time while connections stay open. The predecessor of the old authority is no longer
+    /// accepted.
     ///
     /// # Errors
-    /// [`TrustError::Lifetime`] as in [`Authority::create`]; [`TrustError::Expired`] when this one
-    /// has expired, so that nobody believes what it signs.
+    /// [`TrustError::Lifetime`] as in [`Authority::create`]; [`TrustError::Expired`] if this
+    /// authority has expired, because peers no longer accept its signatures.
     pub fn rotate(&self, valid_for: Duration, now: UnixTime) -> Result<Self, TrustError> {
         self.check(now)?;
         let mut next = Self::of_generation(self.job, self.generation + 1, valid_for, now)?;
@@ -104,7 +105,7 @@ impl Authority {
         Ok(next)
     }
 
-    /// Replaces this authority, whether or not it has expired.
+    /// Replaces this authority, even if it has expired.
     ///
     /// If it is still valid, members of both generations accept each other, as after
     /// [`Authority::rotate`].
@@ -118,7 +119,7 @@ impl Authority {
         }
     }
 
-    /// Refuses an authority that has expired or is not valid yet.
+    /// Returns an error if the authority has expired or is not valid yet.
     ///
     /// # Errors
     /// [`TrustError::Expired`] or [`TrustError::NotYetValid`].
@@ -126,19 +127,20 @@ impl Authority {
         self.validity.check(now, &self.who())
     }
 
-    /// Stops believing what the authority before this one has signed, in what is issued from now.
+    /// Removes the previous authority. Identities issued from now on no longer accept its
+    /// certificates.
     pub fn forget_previous(&mut self) {
         self.previous = None;
     }
 
-    /// Issues a certificate and its key.
+    /// Issues a certificate with its key.
     ///
-    /// It is valid as long as the authority itself. Its holder can open links and accept them, and
-    /// cannot sign for others.
+    /// The certificate is valid as long as the authority. Its holder can open and accept
+    /// connections, but cannot sign certificates for others.
     ///
     /// # Errors
-    /// [`TrustError::Name`] when no certificate can carry the name; [`TrustError::Expired`] when
-    /// this authority has.
+    /// [`TrustError::Name`] if the name is not allowed in a certificate; [`TrustError::Expired`] if
+    /// the authority has expired.
     pub fn issue(&self, role: Role, name: &str, now: UnixTime) -> Result<Identity, TrustError> {
         self.check(now)?;
         let me = Peer::new(self.job, role, name, self.generation)?;
@@ -160,36 +162,37 @@ impl Authority {
         Identity::new(key, chain, authorities).map_err(TrustError::crypto)
     }
 
-    /// The job that this signs for.
+    /// The job that this authority signs for.
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// How many authorities the job has had, this one included.
+    /// The number of authorities that the job has had, including this one.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// When this and all that it issued ends.
+    /// The time at which the authority and all certificates that it issued expire.
     pub fn expires_at(&self) -> UnixTime {
         self.validity.not_after
     }
 
-    /// When to replace this: two thirds through its life, so that nothing is late.
+    /// The time at which to replace the authority: after two thirds of its lifetime, which leaves
+    /// time to distribute new certificates.
     pub fn renew_at(&self) -> UnixTime {
         self.validity.renew_at()
     }
 
-    /// The authority with its key, as text to keep in a file that nobody else can read.
+    /// Encodes the authority and its key as text. Store it in a file that no other user can read.
     pub fn to_pem(&self) -> Zeroizing<String> {
         let previous = self.previous.iter().flat_map(|one| [&one.certificate, &one.cross]);
         encoded::to_text(&self.key, std::iter::once(&self.certificate).chain(previous))
     }
 
-    /// Reads what [`Authority::to_pem`] wrote.
+    /// Decodes the result of [`Authority::to_pem`].
     ///
     /// # Errors
-    /// [`TrustError::Malformed`] when the text is something else.
+    /// [`TrustError::Malformed`] if the text is anything else.
     pub fn from_pem(text: &str) -> Result<Self, TrustError> {
         Self::parse(text).map_err(|why| TrustError::malformed("the authority", why))
     }
@@ -207,7 +210,7 @@ impl Authority {
         let validity = Validity::of(&certificate).map_err(|error| error.to_string())?;
         let (job, generation) = encoded::read_uri(&certificate, parse_authority_uri)?;
         let authority = Self { job, generation, validity, key, certificate, previous };
-        // Signing shows that the key is one; checking the result, that it is this authority's.
+        // Issuing verifies that the key is usable and that it belongs to this authority.
         let trial = authority.issue(Role::Controller, "trial", validity.not_before);
         trial.map(|_| authority).map_err(|_| "its key is not that of its certificate".to_owned())
     }
@@ -245,7 +248,7 @@ impl Previous {
 }
 
 impl Validity {
-    /// Two thirds through it.
+    /// The time after two thirds of the period.
     pub(crate) fn renew_at(&self) -> UnixTime {
         at(self.not_before.as_secs() + since(self.not_after, self.not_before).as_secs() / 3 * 2)
     }
@@ -260,7 +263,7 @@ fn read_key(der: &[u8]) -> Result<KeyPair, TrustError> {
     KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ECDSA_P256_SHA256).map_err(TrustError::crypto)
 }
 
-/// What stands in an authority's certificate; the same for the same authority, always.
+/// The parameters of an authority's certificate, which are always the same for the same authority.
 fn authority_params(
     job: JobId,
     generation: u64,
@@ -268,7 +271,7 @@ fn authority_params(
 ) -> Result<CertificateParams, TrustError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    // Each generation has a name of its own: a chain is built by names.
+    // Each generation has a distinct name, because certificate chains are built by name.
     let name = format!("mesh authority {} {generation}", job_text(job));
     params.distinguished_name.push(DnType::CommonName, name);
     params.subject_alt_names = vec![uri_name(authority_uri(job, generation))?];
@@ -279,7 +282,7 @@ fn authority_params(
     Ok(params)
 }
 
-/// Every member may open links and accept them; an authority may sign for nothing else.
+/// Every member may open and accept connections; an authority may sign for no other purpose.
 fn purposes() -> Vec<ExtendedKeyUsagePurpose> {
     vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth]
 }
@@ -288,7 +291,8 @@ fn uri_name(uri: String) -> Result<SanType, TrustError> {
     Ok(SanType::URI(uri.try_into().map_err(TrustError::crypto)?))
 }
 
-/// A name for TLS stacks that insist on a host's: the same for all of a role, and nobody's address.
+/// A DNS name for TLS stacks that require one. All members of a role share it; it is not an
+/// address.
 fn host_name(role: Role) -> Result<SanType, TrustError> {
     let name = format!("{role}.mesh").try_into().map_err(TrustError::crypto)?;
     Ok(SanType::DnsName(name))

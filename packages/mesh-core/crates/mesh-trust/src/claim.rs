@@ -1,22 +1,23 @@
-//! What a certificate says of its holder: a URI in it, `mesh://<job>/<role>/<name>?generation=<n>`.
+//! The statements of a certificate about its holder, encoded as the URI
+//! `mesh://<job>/<role>/<name>?generation=<n>`.
 
 use crate::error::TrustError;
 use mesh_wire::id::JobId;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name of a peer.
+/// The maximum length of a peer's name.
 pub const NAME_LEN_MAX: usize = 64;
 
-/// What stands where the role does in the certificate of an authority. It is no role.
+/// The value in place of a role in the certificate of an authority. It is not a role.
 const AUTHORITY: &str = "authority";
 
-/// What the holder of a certificate may be to a link's other side.
+/// The role of a certificate's holder, which determines which connections it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Role {
     /// Serves a machine as a host of the job.
     Worker,
-    /// Runs the job: the script, or the one that takes over from it.
+    /// Runs the job: the script, or a program that takes over from it.
     Controller,
 }
 
@@ -24,7 +25,7 @@ impl Role {
     /// All roles.
     pub const ALL: [Self; 2] = [Self::Worker, Self::Controller];
 
-    /// The role's name, in certificates and in messages.
+    /// The name of the role in certificates and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Worker => "worker",
@@ -48,7 +49,7 @@ impl FromStr for Role {
     }
 }
 
-/// Who a peer is, as its certificate proves it.
+/// The verified identity of a peer, as stated by its certificate.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
     job: JobId,
@@ -58,10 +59,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Says who someone is.
+    /// Creates the identity of a peer.
     ///
     /// # Errors
-    /// [`TrustError::Name`] when the name is not one that a certificate can carry.
+    /// [`TrustError::Name`] if the name is not allowed in a certificate.
     pub fn new(job: JobId, role: Role, name: &str, generation: u64) -> Result<Self, TrustError> {
         if !is_name(name) {
             return Err(TrustError::Name { name: name.to_owned() });
@@ -69,32 +70,32 @@ impl Peer {
         Ok(Self { job, role, name: name.to_owned(), generation })
     }
 
-    /// The job it belongs to.
+    /// The job of the peer.
     pub fn job(&self) -> JobId {
         self.job
     }
 
-    /// What it may be.
+    /// The role of the peer.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Its name; that of a set of workers when they share a certificate.
+    /// The name of the peer, or of a set of workers that share a certificate.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The generation of the authority that signed its certificate.
+    /// The generation of the authority that signed the certificate.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The URI that stands for this in a certificate.
+    /// The URI that encodes this identity in a certificate.
     pub(crate) fn uri(&self) -> String {
         uri(self.job, self.role.as_str(), &self.name, self.generation)
     }
 
-    /// Reads what [`Peer::uri`] wrote, and nothing else.
+    /// Parses the result of [`Peer::uri`], and nothing else.
     pub(crate) fn from_uri(text: &str) -> Option<Self> {
         let (job, role, name, generation) = parts(text)?;
         Self::new(job, role.parse().ok()?, name, generation).ok()
@@ -107,12 +108,12 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A job's id as people read it: 32 hexadecimal digits.
+/// Formats the id of a job as 32 hexadecimal digits.
 pub fn job_text(job: JobId) -> String {
     format!("{:032x}", u128::from_be_bytes(job.0))
 }
 
-/// Reads what [`job_text`] wrote.
+/// Parses the result of [`job_text`].
 pub fn parse_job(text: &str) -> Option<JobId> {
     let is_hex =
         text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -120,12 +121,12 @@ pub fn parse_job(text: &str) -> Option<JobId> {
     Some(JobId(number.to_be_bytes()))
 }
 
-/// The URI in an authority's own certificate.
+/// The URI in the certificate of an authority.
 pub(crate) fn authority_uri(job: JobId, generation: u64) -> String {
     uri(job, AUTHORITY, AUTHORITY, generation)
 }
 
-/// Reads what [`authority_uri`] wrote.
+/// Parses the result of [`authority_uri`].
 pub(crate) fn parse_authority_uri(text: &str) -> Option<(JobId, u64)> {
     let (job, role, name, generation) = parts(text)?;
     (role == AUTHORITY && name == AUTHORITY).then_some((job, generation))
@@ -140,7 +141,8 @@ fn parts(text: &str) -> Option<(JobId, &str, &str, u64)> {
     let mut pieces = path.split('/');
     let (job, role, name) = (parse_job(pieces.next()?)?, pieces.next()?, pieces.next()?);
     let generation: u64 = number.parse().ok()?;
-    // One spelling only, so that two texts that differ never mean the same.
+    // Only the canonical spelling is accepted, so that different texts never mean the same
+    // identity.
     let is_canonical = pieces.next().is_none() && generation.to_string() == number;
     is_canonical.then_some((job, role, name, generation))
 }

@@ -1,4 +1,4 @@
-//! Certificates as bytes: what stands in them, and how they are kept as text.
+//! Certificates as bytes: reading their fields, and encoding them as text.
 
 use crate::error::TrustError;
 use pem::{EncodeConfig, LineEnding, Pem};
@@ -7,13 +7,14 @@ use std::time::Duration;
 use webpki::{EndEntityCert, KeyUsage};
 use zeroize::Zeroizing;
 
-/// The longest text that is parsed: a key, its chain and two authorities take a fifth of it.
+/// The maximum length of a text that is parsed: a key, its chain and two authorities need a fifth
+/// of it.
 pub(crate) const TEXT_LEN_MAX: usize = 32 << 10;
 
 const KEY: &str = "PRIVATE KEY";
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// From when until when a certificate may be used.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Validity {
     pub(crate) not_before: UnixTime,
@@ -21,10 +22,11 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Reads the two times in a certificate.
+    /// Reads the validity period of a certificate.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<Self, webpki::Error> {
         let parsed = EndEntityCert::try_from(certificate)?;
-        // webpki offers no way to read the times, and tells them when asked about a time outside.
+        // webpki has no accessor for the two times, but its errors for a time outside the period
+        // contain them.
         let ask = |time| {
             let usage = KeyUsage::server_auth();
             parsed.verify_for_usage(&[], &[], &[], time, usage, None, None).err()
@@ -38,7 +40,7 @@ impl Validity {
         }
     }
 
-    /// Refuses when `now` is outside.
+    /// Returns an error if `now` is outside the period.
     pub(crate) fn check(&self, now: UnixTime, who: &str) -> Result<(), TrustError> {
         let who = who.to_owned();
         if now > self.not_after {
@@ -51,17 +53,17 @@ impl Validity {
     }
 }
 
-/// The time that many seconds after 1970.
+/// Converts seconds since 1970.
 pub(crate) fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
 }
 
-/// How much later one time is than another; nothing when it is not.
+/// The duration between two times; zero if `later` is not later.
 pub(crate) fn since(later: UnixTime, earlier: UnixTime) -> Duration {
     Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()))
 }
 
-/// The only URI that a certificate names, read by `parse`.
+/// Parses the only URI in a certificate with `parse`.
 pub(crate) fn read_uri<T>(
     certificate: &CertificateDer<'_>,
     parse: impl Fn(&str) -> Option<T>,
@@ -75,12 +77,12 @@ pub(crate) fn read_uri<T>(
     }
 }
 
-/// Whether a certificate signs itself, as far as its names say.
+/// Whether a certificate is self-signed, judged by its subject and issuer.
 pub(crate) fn is_own_issuer(certificate: &CertificateDer<'_>) -> bool {
     EndEntityCert::try_from(certificate).is_ok_and(|parsed| parsed.issuer() == parsed.subject())
 }
 
-/// A key and certificates as text, the key first.
+/// Encodes a key and certificates as text, the key first.
 pub(crate) fn to_text<'a>(
     key: &[u8],
     certificates: impl IntoIterator<Item = &'a CertificateDer<'static>>,
@@ -91,7 +93,7 @@ pub(crate) fn to_text<'a>(
     Zeroizing::new(pem::encode_many_config(&blocks, line_ends))
 }
 
-/// Certificates as text.
+/// Encodes certificates as text.
 pub(crate) fn certificates_to_text(certificates: &[CertificateDer<'static>]) -> String {
     let line_ends = EncodeConfig::new().set_line_ending(LineEnding::LF);
     let blocks: Vec<Pem> =

@@ -1,4 +1,4 @@
-//! What may go wrong between two sides that do not trust each other yet.
+//! Errors of credentials, and of two sides that do not trust each other yet.
 
 use crate::claim::{Role, job_text};
 use mesh_wire::id::JobId;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a peer is refused, why a peer refuses us, or why keys cannot be used.
+/// The reason why we refuse a peer, why a peer refuses us, or why keys cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum TrustError {
-    /// The peer's certificate was signed by someone else than our job's authority.
+    /// The peer's certificate was not signed by the authority of our job.
     #[error(
         "the other side's certificate is not signed by the authority of job {}: \
          use credentials that were issued for this job, and not before they were replaced",
@@ -21,18 +21,18 @@ pub enum TrustError {
         /// Our job.
         ours: JobId,
     },
-    /// The peer's certificate is of another job.
+    /// The peer's certificate belongs to another job.
     #[error(
         "the other side belongs to job {}, and this one to {}: \
          start both with credentials of the same job", job_text(*.theirs), job_text(*.ours)
     )]
     OtherJob {
-        /// What the peer's certificate says. Nothing proves it.
+        /// The job in the peer's certificate, which is not verified.
         theirs: JobId,
         /// Our job.
         ours: JobId,
     },
-    /// The peer's certificate is of our job, and of a generation that no longer counts.
+    /// The peer's certificate belongs to our job, but its generation is no longer accepted.
     #[error(
         "the other side's certificate is of generation {theirs}, and {oldest} is the oldest that \
          counts: issue it a new one, its authority has been replaced"
@@ -43,15 +43,15 @@ pub enum TrustError {
         /// The oldest generation that we accept.
         oldest: u64,
     },
-    /// A certificate is past its end.
+    /// A certificate has expired.
     #[error(
         "the certificate of {who} expired {} before the time on this host's clock: \
          rotate the job's credentials, or set the clocks of both hosts", span(*.ago)
     )]
     Expired {
-        /// Whose certificate it is.
+        /// The holder of the certificate.
         who: String,
-        /// How long ago, by our clock.
+        /// The time since then, according to our clock.
         ago: Duration,
     },
     /// A certificate is not valid yet.
@@ -60,65 +60,65 @@ pub enum TrustError {
          set the clocks of both hosts, they differ by at least that much", span(*.ahead)
     )]
     NotYetValid {
-        /// Whose certificate it is.
+        /// The holder of the certificate.
         who: String,
-        /// How far ahead, by our clock.
+        /// The time until then, according to our clock.
         ahead: Duration,
     },
-    /// The peer showed no certificate.
+    /// The peer sent no certificate.
     #[error("the other side showed no certificate: start it with credentials of this job")]
     NoCertificate,
-    /// The peer is of our job, and not what we want at the other end of this link.
+    /// The peer belongs to our job, but its role is not accepted on this connection.
     #[error(
         "the other side is {role} {name:?}, and this link takes {}: \
          issue it a certificate of that role, or connect elsewhere",
         list(allowed)
     )]
     RoleNotAllowed {
-        /// What it is.
+        /// The role of the peer.
         role: Role,
-        /// Its name.
+        /// The name of the peer.
         name: String,
-        /// What it would have to be.
+        /// The accepted roles.
         allowed: Vec<Role>,
     },
-    /// The peer's certificate makes no sense.
+    /// The peer's certificate is invalid.
     #[error("the other side's certificate cannot be used, {why}: issue it one with mesh-core")]
     BadCertificate {
-        /// What is wrong with it.
+        /// The defect of the certificate.
         why: String,
     },
-    /// The first bytes of the link are not those of a TLS handshake.
+    /// The first bytes of the connection are not a TLS handshake.
     #[error(
         "the other side does not speak tls, its first bytes are {first:?}: \
          only mesh processes with credentials of this job may connect to this port"
     )]
     NotTls {
-        /// How the link began, as text.
+        /// The first bytes, as escaped text.
         first: String,
     },
-    /// The peer speaks TLS, and nothing that we do.
+    /// The peer speaks TLS, but no version or protocol that we support.
     #[error("the other side speaks another tls ({why}): connect with tls 1.3 and protocol mesh/1")]
     OtherTls {
-        /// What does not fit.
+        /// The incompatibility.
         why: String,
     },
-    /// The peer sends more than a handshake may have.
+    /// The peer sent more bytes than a handshake may have.
     #[error("the other side sent more than {limit} bytes before it proved itself: it is refused")]
     TooLong {
-        /// The most bytes of a handshake.
+        /// The maximum number of bytes in a handshake.
         limit: usize,
     },
-    /// The peer took more time than a handshake may have.
+    /// The peer exceeded the time limit of a handshake.
     #[error(
         "the other side did not prove itself within {}: it is slow, or no mesh process",
         span(*.limit)
     )]
     TooSlow {
-        /// The time it was given.
+        /// The time limit.
         limit: Duration,
     },
-    /// The link ended during the handshake.
+    /// The connection was closed during the handshake.
     #[error("the link ended before both sides had proved themselves: look at the log of the other")]
     Closed,
     /// The peer refuses us.
@@ -126,19 +126,19 @@ pub enum TrustError {
     Refused {
         /// The name of the alert that it sent.
         alert: &'static str,
-        /// What that means, and what to do.
+        /// The meaning of the alert, and the remedy.
         why: &'static str,
     },
-    /// The peer breaks the rules of TLS.
+    /// The peer violates the TLS protocol.
     #[error("the other side broke the rules of tls ({why}): the link is closed")]
     Misbehaved {
-        /// What it did.
+        /// The violation.
         why: String,
     },
-    /// Bytes on the link are not what the peer sent.
+    /// Bytes were modified between the peer and this process.
     #[error("the link carried bytes that the other side did not seal: it was tampered with")]
     Tampered,
-    /// A key file can be read by others.
+    /// Other users can read a key file.
     #[error(
         "key file {} can be used by others than its owner (mode {mode:04o}): \
          chmod 600 it, and issue new credentials if someone may have read it", path.display()
@@ -149,7 +149,7 @@ pub enum TrustError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A folder for keys can be used or changed by others.
+    /// Other users can use or change a folder for keys.
     #[error(
         "key folder {} can be used by others than its owner (mode {mode:04o}): chmod 700 it",
         path.display()
@@ -160,7 +160,7 @@ pub enum TrustError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A key file or its folder is another user's.
+    /// A key file or its folder belongs to another user.
     #[error(
         "{} belongs to user {owner}, and this process runs as user {us}: \
          keys are only taken from their owner, copy them with chown", path.display()
@@ -168,32 +168,32 @@ pub enum TrustError {
     OtherOwner {
         /// The file.
         path: PathBuf,
-        /// Who owns it.
+        /// The id of its owner.
         owner: u32,
-        /// Who we are.
+        /// The id of the current user.
         us: u32,
     },
-    /// A file is not what it should be.
+    /// A file or text has unexpected content.
     #[error("{what} cannot be read, {why}: save it again with mesh-core")]
     Malformed {
-        /// The file, or what else was read.
+        /// The file, or a description of the text.
         what: String,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// The system refused to read or write a key file.
+    /// The operating system refused to read or write a key file.
     #[error("{} cannot be {verb}: {why}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         verb: &'static str,
         /// The kind of failure.
         kind: io::ErrorKind,
-        /// The system's words.
+        /// The message of the operating system.
         why: String,
     },
-    /// A name that no certificate can carry.
+    /// A name that is not allowed in a certificate.
     #[error(
         "{name:?} is no name for a peer: use 1 to 64 letters, digits, dots, dashes, underscores"
     )]
@@ -201,22 +201,23 @@ pub enum TrustError {
         /// The name.
         name: String,
     },
-    /// A word that is no role.
+    /// A word that is not a role.
     #[error("{name:?} is no role: use worker or controller")]
     RoleName {
         /// The word.
         name: String,
     },
-    /// A lifetime that makes no sense.
+    /// A lifetime outside the allowed range.
     #[error("credentials cannot be valid for {}: use one minute to ten years", span(*.valid_for))]
     Lifetime {
-        /// What was asked for.
+        /// The requested lifetime.
         valid_for: Duration,
     },
-    /// Keys could not be made or used. The machine has no randomness, or this is our bug.
+    /// Keys could not be generated or used. Either the machine provides no randomness, or this is a
+    /// bug in Mesh.
     #[error("keys could not be made or used: {why}")]
     Crypto {
-        /// What failed.
+        /// The failed operation.
         why: String,
     },
 }
@@ -236,7 +237,7 @@ fn list(roles: &[Role]) -> String {
     if names.is_empty() { "nobody".to_owned() } else { format!("only {}", names.join(" or ")) }
 }
 
-/// A time span as people say it, no finer than anyone sets a clock.
+/// Formats a time span for people, with the precision that matters for setting a clock.
 fn span(span: Duration) -> String {
     match span.as_secs() {
         0 => format!("{} ms", span.as_millis()),

@@ -1,7 +1,8 @@
-//! Credentials in files that only their owner can use.
+//! Storage of credentials in files that only their owner can use.
 //!
-//! A file is written beside its place and renamed into it, so a reader finds the old one or the new
-//! one, whole. It is read only when it is its owner's alone: a key that others can read is no key.
+//! A file is written under a temporary name and then renamed, so a reader sees either the old or
+//! the new file, never a part. A file is loaded only if no other user can access it, because a key
+//! that others can read is not secret.
 
 use crate::authority::Authority;
 use crate::encoded::TEXT_LEN_MAX;
@@ -22,29 +23,30 @@ pub const AUTHORITY_FILE: &str = "authority.pem";
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Permission bits of those who are not the owner; and of those among them that allow changes.
+/// Permission bits of group and others, and the subset that allows changes.
 const OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
-/// Set where nobody can remove the files of others.
+/// The sticky bit: users cannot remove the files of others in such a folder.
 const STICKY: u32 = 0o1000;
 const ROOT: u32 = 0;
 
 impl Identity {
-    /// Writes it into a folder, which is made when there is none.
+    /// Saves the identity to a folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// [`TrustError::FolderOpenToOthers`], [`TrustError::OtherOwner`] when the folder is not ours
-    /// alone; [`TrustError::Io`] when the system refuses.
+    /// [`TrustError::FolderOpenToOthers`] or [`TrustError::OtherOwner`] if the folder is not
+    /// private; [`TrustError::Io`] if the operating system refuses.
     pub fn save(&self, folder: &Path) -> Result<(), TrustError> {
         write(folder, IDENTITY_FILE, &self.to_pem())
     }
 
-    /// Reads it from a folder.
+    /// Loads the identity from a folder.
     ///
     /// # Errors
-    /// [`TrustError::OpenToOthers`], [`TrustError::FolderOpenToOthers`], [`TrustError::OtherOwner`]
-    /// when someone else may use or change the file; [`TrustError::Malformed`] when it holds
-    /// something else; [`TrustError::Io`] when the system refuses.
+    /// [`TrustError::OpenToOthers`], [`TrustError::FolderOpenToOthers`] or
+    /// [`TrustError::OtherOwner`] if another user may use or change the file;
+    /// [`TrustError::Malformed`] if it does not contain an identity; [`TrustError::Io`] if the
+    /// operating system refuses.
     pub fn load(folder: &Path) -> Result<Self, TrustError> {
         let (path, text) = read(folder, IDENTITY_FILE)?;
         Self::parse(&text).map_err(|why| TrustError::malformed(path.display(), why))
@@ -52,18 +54,18 @@ impl Identity {
 }
 
 impl Authority {
-    /// Writes it into a folder, which is made when there is none.
+    /// Saves the authority to a folder, which is created if it does not exist.
     ///
     /// # Errors
-    /// As [`Identity::save`].
+    /// See [`Identity::save`].
     pub fn save(&self, folder: &Path) -> Result<(), TrustError> {
         write(folder, AUTHORITY_FILE, &self.to_pem())
     }
 
-    /// Reads it from a folder, when there is one.
+    /// Loads the authority from a folder. Returns `None` if the folder has none.
     ///
     /// # Errors
-    /// As [`Identity::load`].
+    /// See [`Identity::load`].
     pub fn load(folder: &Path) -> Result<Option<Self>, TrustError> {
         match read(folder, AUTHORITY_FILE) {
             Ok((path, text)) => Self::parse(&text)
@@ -78,8 +80,8 @@ impl Authority {
 fn read(folder: &Path, name: &str) -> Result<(PathBuf, Zeroizing<String>), TrustError> {
     let path = folder.join(name);
     let failed = |error: io::Error| io_error(&path, "read", &error);
-    // Opened first and looked at then, so that what is judged is what is read. Without waiting: a
-    // pipe in the place of the file would wait for ever.
+    // Opened before it is checked, so that the checked file is the one that is read. Non-blocking,
+    // because opening a pipe instead of a file would wait forever.
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("it is a small flag");
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(&path).map_err(failed)?;
     check_folder(folder)?;
@@ -110,11 +112,12 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), TrustError> {
     let draft = folder.join(draft_name(name)?);
     let written = write_draft(&draft, text).and_then(|()| fs::rename(&draft, &path));
     if let Err(error) = written {
-        // It may never have been made; what matters is that no half of a key stays behind.
+        // The draft may never have been created; it matters only that no partial key is left
+        // behind.
         let _ = fs::remove_file(&draft);
         return Err(io_error(&path, "written", &error));
     }
-    // The new name is on the disk as well.
+    // Makes the new directory entry durable.
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|error| io_error(folder, "written", &error))
 }
@@ -125,7 +128,7 @@ fn write_draft(draft: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A name that no other writer uses, in this process or another.
+/// A temporary file name that no other writer uses, in this process or another.
 pub(crate) fn draft_name(name: &str) -> Result<String, TrustError> {
     let mut number = [0; 8];
     let filled = SystemRandom::new().fill(&mut number);
@@ -133,7 +136,7 @@ pub(crate) fn draft_name(name: &str) -> Result<String, TrustError> {
     Ok(format!(".{name}.{:016x}", u64::from_ne_bytes(number)))
 }
 
-/// Refuses a folder in which someone else could put another file in the place of ours.
+/// Refuses a folder in which another user could replace our file.
 fn check_folder(folder: &Path) -> Result<(), TrustError> {
     let metadata = fs::metadata(folder).map_err(|error| io_error(folder, "read", &error))?;
     check_owner(folder, &metadata)?;
@@ -144,7 +147,7 @@ fn check_folder(folder: &Path) -> Result<(), TrustError> {
     Ok(())
 }
 
-/// Refuses what belongs to another user, who could change it any time. Root could anyway.
+/// Refuses a file of another user, who could change it at any time. Root could do so anyway.
 fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), TrustError> {
     let (owner, us) = (metadata.uid(), geteuid().as_raw());
     if owner == us || owner == ROOT {

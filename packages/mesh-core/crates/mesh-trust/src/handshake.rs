@@ -1,4 +1,4 @@
-//! The first bytes of a link, until both sides have proved themselves.
+//! The handshake of a connection, until both sides are authenticated.
 
 use crate::alert;
 use crate::claim::Peer;
@@ -14,42 +14,46 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most bytes that a peer may send before it has proved itself.
+/// The maximum number of bytes that a peer may send before it is authenticated.
 ///
-/// A client of ours sends about two thousand. This is also all the memory that its bytes take.
+/// A client of this crate sends about two thousand. This is also the maximum memory for these
+/// bytes.
 pub const HANDSHAKE_LEN_MAX: usize = 8 << 10;
 
-/// The time that whoever drives a handshake should give it: see [`Handshake::too_slow`].
+/// The time limit that the caller should set for a handshake; see [`Handshake::too_slow`].
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The first byte of a record that carries a message of a handshake.
+/// The first byte of a record that carries a handshake message.
 const HANDSHAKE_TYPE: u8 = 22;
 
-/// One side of a handshake: bytes in, bytes out.
+/// One side of a handshake, independent of sockets.
 ///
-/// Whatever came from the socket goes to [`Handshake::feed`]. Then what is in
-/// [`Handshake::pending`] goes to the socket, also after an error: the peer is told why it is
-/// refused. When [`Handshake::is_done`], [`Handshake::finish`] makes the link of it.
+/// Pass the bytes from the socket to [`Handshake::feed`]. Then write [`Handshake::pending`] to the
+/// socket, even after an error, so that the peer learns why it is refused. When
+/// [`Handshake::is_done`] returns true, [`Handshake::finish`] converts the handshake to a
+/// connection.
 ///
-/// The caller keeps the time: it drops a handshake that is not done after [`HANDSHAKE_TIME_MAX`],
-/// however many bytes have come, and has a limit on how many it runs at a time.
+/// The caller enforces deadlines and limits: it drops a handshake that is not done after
+/// [`HANDSHAKE_TIME_MAX`], no matter how many bytes have arrived, and bounds the number of
+/// concurrent handshakes.
 pub struct Handshake {
     state: State,
-    /// Bytes of the peer that are not used up yet.
+    /// Bytes of the peer that have not been consumed yet.
     inbound: Vec<u8>,
-    /// How many of them rustls has been shown.
+    /// The number of these bytes that were passed to rustls.
     shown: usize,
     received_len: usize,
     outbound: Vec<u8>,
     sent_len: usize,
 }
 
-/// Who rustls is. A server begins when the peer has sent a whole record that looks like TLS.
+/// The state of the handshake. A server is created when the peer has sent a complete record that
+/// looks like TLS.
 enum State {
     Waiting(Trust),
     Server(Box<UnbufferedServerConnection>, Arc<Verifier>),
     Client(Box<UnbufferedClientConnection>, Arc<Verifier>),
-    /// Both sides have proved themselves, and who the other one is.
+    /// Both sides are authenticated; contains the identity of the peer.
     Done(Connection, Peer),
     Failed(TrustError),
 }
@@ -79,14 +83,14 @@ impl Handshake {
         Self { state, inbound, shown: 0, received_len: 0, outbound, sent_len: 0 }
     }
 
-    /// Takes bytes of the peer, all of them.
+    /// Consumes all of these bytes from the peer.
     ///
-    /// Bytes behind the handshake are the first of the link, and are kept for it: call
+    /// Bytes after the handshake are the first of the connection and are kept for it. Call
     /// [`Handshake::finish`] before reading more.
     ///
     /// # Errors
-    /// Why the peer is refused, or why it refuses us: the link is to be closed once what is in
-    /// [`Handshake::pending`] has gone.
+    /// The reason why the peer is refused, or why it refuses us. Close the connection after sending
+    /// [`Handshake::pending`].
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), TrustError> {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
@@ -105,52 +109,52 @@ impl Handshake {
             bytes = rest;
             self.advance()?;
         }
-        // The peer has proved itself: what it sends now is bounded by what the caller reads.
+        // The peer is authenticated: the caller's reads limit what it can send now.
         self.inbound.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// What the socket is to send.
+    /// The bytes to send to the peer.
     pub fn pending(&self) -> &[u8] {
         &self.outbound[self.sent_len..]
     }
 
-    /// The socket has sent that many bytes of [`Handshake::pending`].
+    /// Reports that `len` bytes of [`Handshake::pending`] were sent.
     ///
     /// # Panics
-    /// When there were not that many.
+    /// If [`Handshake::pending`] has fewer bytes.
     pub fn sent(&mut self, len: usize) {
         assert!(len <= self.pending().len(), "sent {len} bytes of fewer");
         self.sent_len += len;
     }
 
-    /// Whether both sides have proved themselves, as far as this side can know.
+    /// Whether both sides are authenticated, as far as this side knows.
     ///
-    /// A client knows that its server is a member of the job. Whether the server accepts the client
-    /// it learns with the first bytes of the link.
+    /// A client knows that its server is a member of the job. It learns only from the first bytes
+    /// of the connection whether the server accepts it.
     pub fn is_done(&self) -> bool {
         matches!(self.state, State::Done(..))
     }
 
-    /// Who the other side is, when it has proved it.
+    /// The identity of the peer, once it is authenticated.
     pub fn peer(&self) -> Option<&Peer> {
         if let State::Done(_, peer) = &self.state { Some(peer) } else { None }
     }
 
-    /// Says what it means that the socket has closed.
+    /// The error to report when the socket was closed.
     pub fn closed(&self) -> TrustError {
         if let State::Failed(error) = &self.state { error.clone() } else { TrustError::Closed }
     }
 
-    /// Says what it means that the time is up.
+    /// The error to report when the time limit has expired.
     pub fn too_slow(&self, limit: Duration) -> TrustError {
         TrustError::TooSlow { limit }
     }
 
-    /// Makes the link. Bytes in [`Handshake::pending`] become its first.
+    /// Creates the connection. The bytes in [`Handshake::pending`] become its first.
     ///
     /// # Errors
-    /// [`TrustError::Closed`] when the handshake is not done, or the error that ended it.
+    /// [`TrustError::Closed`] if the handshake is not done, or the error that ended it.
     pub fn finish(self) -> Result<SecureStream, TrustError> {
         let closed = self.closed();
         let State::Done(connection, peer) = self.state else { return Err(closed) };
@@ -167,7 +171,7 @@ impl Handshake {
         SecureStream::new(peer, secrets, schedule, received, unsent)
     }
 
-    /// Goes on as far as the bytes allow.
+    /// Continues the handshake as far as the received bytes allow.
     fn advance(&mut self) -> Result<(), TrustError> {
         match self.try_advance() {
             Ok(()) => Ok(()),
@@ -176,7 +180,7 @@ impl Handshake {
     }
 
     fn try_advance(&mut self) -> Result<(), TrustError> {
-        // A client speaks first.
+        // The client sends the first message.
         if matches!(self.state, State::Client(..)) && self.shown == 0 && self.received_len == 0 {
             return self.show(0);
         }
@@ -189,9 +193,10 @@ impl Handshake {
         Ok(())
     }
 
-    /// Where the first record ends that rustls has not seen, when it is whole.
+    /// Returns the end of the first record that rustls has not seen, if it is complete.
     ///
-    /// Records are shown one by one, so that nothing behind the last one of the handshake is read.
+    /// Records are passed one at a time, so that rustls reads nothing after the last record of the
+    /// handshake.
     fn next_record_end(&self) -> Result<Option<usize>, TrustError> {
         let rest = &self.inbound[self.shown..];
         let is_waiting = matches!(self.state, State::Waiting(_));
@@ -207,7 +212,7 @@ impl Handshake {
         Ok((len <= rest.len()).then_some(self.shown + len))
     }
 
-    /// Makes the server's connection, now that the peer speaks TLS.
+    /// Creates the server's connection once the peer has sent TLS.
     fn start(&mut self) -> Result<(), TrustError> {
         if let State::Waiting(trust) = &self.state {
             let verifier = trust.verifier();
@@ -218,7 +223,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Shows rustls the bytes up to `end`, takes what it has to say, and looks whether it is done.
+    /// Passes the bytes up to `end` to rustls, collects its output, and checks whether it is done.
     fn show(&mut self, end: usize) -> Result<(), TrustError> {
         self.shown = end;
         let (is_done, verifier) = match &mut self.state {
@@ -243,7 +248,7 @@ impl Handshake {
         }
     }
 
-    /// rustls has finished: notes who the peer is.
+    /// Records the identity of the peer once rustls has completed the handshake.
     fn conclude(&mut self) -> Result<(), TrustError> {
         let common: &CommonState = match &self.state {
             State::Server(connection, _) => connection,
@@ -263,7 +268,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Ends the handshake, and leaves the alert for the peer.
+    /// Fails the handshake and queues the alert for the peer.
     fn fail(&mut self, error: TrustError) -> TrustError {
         match &mut self.state {
             State::Waiting(_) => self.outbound.extend_from_slice(match &error {
@@ -301,17 +306,17 @@ impl fmt::Debug for Handshake {
     }
 }
 
-/// What rustls wants next.
+/// The next step that rustls requires.
 enum Next {
-    /// Go on with the same bytes.
+    /// Continue with the same bytes.
     Again,
-    /// More bytes.
+    /// Receive more bytes.
     More,
-    /// Nothing: the handshake is finished.
+    /// None: the handshake is complete.
     Done,
 }
 
-/// Runs rustls until it wants more bytes; returns whether it has finished.
+/// Runs rustls until it needs more bytes. Returns whether the handshake is complete.
 fn run(
     mut drive: impl FnMut(&mut [u8], &mut Vec<u8>) -> (usize, Result<Next, Error>),
     inbound: &mut Vec<u8>,
@@ -330,7 +335,7 @@ fn run(
     }
 }
 
-/// Takes what one call of rustls gave.
+/// Handles the result of one call of rustls.
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     outbound: &mut Vec<u8>,
@@ -354,7 +359,7 @@ fn step<Data>(
     (status.discard, next)
 }
 
-/// Whether bytes begin as a TLS record does, as far as there are any.
+/// Whether the bytes that have arrived can be the start of a TLS record.
 fn looks_like_tls(bytes: &[u8]) -> bool {
     let is_type = |kind: &u8| (20..=23).contains(kind);
     bytes.first().is_none_or(is_type) && bytes.get(1).is_none_or(|major| *major == 3)
@@ -365,7 +370,7 @@ fn not_tls(bytes: &[u8]) -> TrustError {
     TrustError::NotTls { first: first.escape_ascii().to_string() }
 }
 
-/// What an error of rustls means to the user of a mesh.
+/// Converts an error of rustls to an error for the user.
 fn in_words(error: Error) -> TrustError {
     match error {
         Error::AlertReceived(alert) => alert::refusal(alert),

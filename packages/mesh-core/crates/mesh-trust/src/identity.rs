@@ -1,4 +1,4 @@
-//! What one process proves itself with, and whom it believes.
+//! The credentials of one process, and the authorities that it accepts.
 
 use crate::claim::{Peer, parse_authority_uri};
 use crate::encoded::{self, Validity};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Authorities that a member believes at a time: the newest, and the one that it replaces.
+/// The maximum number of authorities that a member accepts: the newest and its predecessor.
 pub const AUTHORITIES_MAX: usize = 2;
 
 /// A certificate with its key, and the authorities of its job.
@@ -20,15 +20,16 @@ pub struct Identity {
     me: Peer,
     validity: Validity,
     key: Zeroizing<Vec<u8>>,
-    /// Our certificate, and what lets members of the previous generation believe it.
+    /// Our certificate, and the cross-certificate with which members of the previous generation
+    /// verify it.
     chain: Vec<CertificateDer<'static>>,
-    /// Whom we believe, the newest first.
+    /// The accepted authorities, newest first.
     authorities: Vec<CertificateDer<'static>>,
     certified: Arc<CertifiedKey>,
 }
 
 impl Identity {
-    /// Puts an identity together, and checks that its pieces belong together.
+    /// Creates an identity and checks that its parts are consistent.
     pub(crate) fn new(
         key: Zeroizing<Vec<u8>>,
         chain: Vec<CertificateDer<'static>>,
@@ -56,27 +57,28 @@ impl Identity {
         verified.map(|()| identity).map_err(|_| "its authority did not sign it".to_owned())
     }
 
-    /// Who this proves to be.
+    /// The identity that the certificate proves.
     pub fn me(&self) -> &Peer {
         &self.me
     }
 
-    /// When it ends.
+    /// The time at which the identity expires.
     pub fn expires_at(&self) -> UnixTime {
         self.validity.not_after
     }
 
-    /// When to get a new one: two thirds through its life.
+    /// The time at which to replace the identity: after two thirds of its lifetime.
     pub fn renew_at(&self) -> UnixTime {
         self.validity.renew_at()
     }
 
-    /// The certificates of the authorities that this believes, the newest first.
+    /// The certificates of the accepted authorities, newest first.
     pub fn authorities(&self) -> &[CertificateDer<'static>] {
         &self.authorities
     }
 
-    /// Refuses when this is no longer valid, or not yet: no peer would believe it.
+    /// Returns an error if the identity has expired or is not valid yet, because no peer would
+    /// accept it.
     ///
     /// # Errors
     /// [`TrustError::Expired`] or [`TrustError::NotYetValid`].
@@ -84,24 +86,24 @@ impl Identity {
         self.validity.check(now, &format!("this process ({})", self.me))
     }
 
-    /// All of it as text, to keep in a file that nobody else can read or to send to its holder over
-    /// a link that is proven already.
+    /// Encodes the identity and its key as text. Store it in a file that no other user can read, or
+    /// send it to its holder over an authenticated connection.
     pub fn to_pem(&self) -> Zeroizing<String> {
         encoded::to_text(&self.key, self.chain.iter().chain(&self.authorities))
     }
 
-    /// Its parts as text, each as other TLS stacks take it: the key, the holder's certificates, and
-    /// those of the authorities.
+    /// Encodes the key, the holder's certificates and the authorities' certificates as separate
+    /// texts, in the form that other TLS stacks expect.
     pub fn to_pems(&self) -> (Zeroizing<String>, String, String) {
         let certificates = |some: &[CertificateDer<'static>]| encoded::certificates_to_text(some);
         let key = encoded::to_text(&self.key, []);
         (key, certificates(&self.chain), certificates(&self.authorities))
     }
 
-    /// Reads what [`Identity::to_pem`] wrote.
+    /// Decodes the result of [`Identity::to_pem`].
     ///
     /// # Errors
-    /// [`TrustError::Malformed`] when the text is something else.
+    /// [`TrustError::Malformed`] if the text is anything else.
     pub fn from_pem(text: &str) -> Result<Self, TrustError> {
         Self::parse(text).map_err(|why| TrustError::malformed("the identity", why))
     }

@@ -1,20 +1,22 @@
-//! Who may talk over a link between hosts.
+//! Mutual authentication and encryption of connections between hosts.
 //!
-//! Each job has its own certificate authority, and what that authority signed is the only thing
-//! that opens a link: names of hosts and their addresses prove nothing here.
+//! Each job has a dedicated certificate authority. A certificate that this authority signed is the
+//! only credential that authenticates a connection; host names and addresses prove nothing.
 //!
 //! # Layout
-//! - [`claim`]: what a certificate says of its holder: job, role, name, generation;
-//! - [`authority`] signs, [`identity`] is what one process holds, [`folder`] keeps both in files;
-//! - [`local`] keeps the authority of one user on one machine, and renews it;
-//! - [`trust`]: what a process shows to its peers and asks of them, as rustls wants it;
-//! - [`handshake`]: the first bytes of a link, until both sides have proved themselves;
-//! - [`record`]: all bytes after that, sealed and opened;
-//! - [`error`]: what may go wrong, in words for both sides.
+//! - [`claim`]: the statements of a certificate about its holder: job, role, name and generation;
+//! - [`authority`] signs certificates, [`identity`] is the credentials of one process, and
+//!   [`folder`] stores both in files;
+//! - [`local`] stores and renews the authority of one user on one machine;
+//! - [`trust`]: the rustls configuration of a process: its credentials and the peers that it
+//!   accepts;
+//! - [`handshake`]: the handshake of a connection;
+//! - [`record`]: encryption and decryption of all bytes after the handshake;
+//! - [`error`]: errors, with messages for both sides.
 //!
-//! # Edges
-//! Bytes go in and come out; sockets and deadlines belong to the caller. The only IO is that of
-//! [`folder`] and [`local`]. The time is passed in, or read from the clock that is passed in.
+//! # Scope
+//! The crate transforms bytes; sockets and deadlines belong to the caller. Only [`folder`] and
+//! [`local`] perform IO. The time is passed in, or read from a clock that is passed in.
 //!
 //! # Example
 //! ```

@@ -1,10 +1,10 @@
 //! The authority of one user on one machine, shared by all programs of that user.
 //!
-//! The authority is kept in a folder that only the user can enter, so a certificate that it signed
-//! proves that its holder runs as that user. Programs create it on first use and renew it before it
-//! expires. Each generation is a file of its own, published by a hard link: of several programs
-//! that create the same generation at once, one succeeds and the others load its result. No lock is
-//! held.
+//! The authority is stored in a folder that only the user can enter, so a certificate that it
+//! signed proves that its holder runs as that user. Programs create it on first use and renew it
+//! before it expires. Each generation is a separate file, published by a hard link: if several
+//! programs create the same generation concurrently, one succeeds and the others load its result.
+//! No lock is needed.
 
 use crate::authority::{Authority, random_job};
 use crate::encoded::TEXT_LEN_MAX;
@@ -40,9 +40,9 @@ impl Authority {
     /// due for renewal or has expired.
     ///
     /// # Errors
-    /// [`TrustError::FolderOpenToOthers`], [`TrustError::OpenToOthers`], [`TrustError::OtherOwner`]
-    /// if another user could use or change the files; [`TrustError::Io`] if the system refuses, or
-    /// the newest file does not hold an authority.
+    /// [`TrustError::FolderOpenToOthers`], [`TrustError::OpenToOthers`] or
+    /// [`TrustError::OtherOwner`] if another user could use or change the files; [`TrustError::Io`]
+    /// if the operating system refuses, or if the newest file does not contain an authority.
     pub fn local(folder: &Path, now: UnixTime) -> Result<Self, TrustError> {
         let folder = PrivateFolder::open(folder)?;
         for _ in 0..ATTEMPTS_MAX {
@@ -91,7 +91,7 @@ impl PrivateFolder {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(io_error(path, "made", &error));
             }
-            // If something else than a folder is there, the next call says so.
+            // If the path is not a folder, the next call reports that.
             _ => {}
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -165,7 +165,7 @@ impl PrivateFolder {
                 linked => linked.map(|()| true).map_err(io::Error::from),
             }
         });
-        // Whether it was linked or not: no other copy of the key is left behind.
+        // Removed in both cases, so that no other copy of the key is left behind.
         let removed = unlinkat(&self.fd, draft.as_str(), AtFlags::empty());
         let is_ours = written.map_err(failed)?;
         removed.map_err(|error| failed(error.into()))?;

@@ -1,11 +1,11 @@
-//! The bytes of a link after its handshake: TLS 1.3 records, sealed and opened.
+//! Encryption and decryption of TLS 1.3 records after the handshake.
 //!
-//! rustls has agreed on the keys and derives new ones; ring seals and opens. What is here is only
-//! how a record is laid out, which number it has, and when its keys are replaced (RFC 8446, 5 and
-//! 7.2). It is done here, not in rustls, for two reasons. The two directions have nothing in common
-//! but the replacing of keys, so the thread that reads a link and the one that writes it need not
-//! wait for each other. And nothing is copied or allocated that need not be: a record is sealed
-//! where it is sent from, out of as many pieces as it has, and opened where it was received.
+//! rustls negotiates and derives the keys; ring encrypts and decrypts. This module only implements
+//! the record format, sequence numbers and key updates (RFC 8446, sections 5 and 7.2). It does not
+//! use the record layer of rustls, for two reasons. First, the two directions share only the key
+//! schedule, so the thread that reads a connection and the one that writes it do not wait for each
+//! other. Second, unnecessary copies and allocations are avoided: a record is encrypted in the send
+//! buffer from any number of pieces, and decrypted where it was received.
 
 mod keys;
 mod opener;
@@ -20,15 +20,15 @@ use rustls::ExtractedSecrets;
 pub use sealer::{PENDING_LEN_MAX, Sealer};
 use std::sync::Arc;
 
-/// The most plain bytes in one record.
+/// The maximum number of plaintext bytes in one record.
 pub const PLAIN_LEN_MAX: usize = 1 << 14;
-/// What stands before a record: type, version, length.
+/// The length of a record header: type, version, length.
 pub const RECORD_HEAD_LEN: usize = 5;
-/// What stands behind a record: its real type, and the proof that nobody changed it.
+/// The length of a record trailer: its real type and the authentication tag.
 pub const RECORD_TAIL_LEN: usize = 1 + TAG_LEN;
 
 const TAG_LEN: usize = 16;
-/// The longest record that a peer may send: it may pad.
+/// The maximum length of a received record, which may contain padding.
 const RECORD_LEN_MAX: usize = RECORD_HEAD_LEN + PLAIN_LEN_MAX + 256;
 
 const ALERT: u8 = 21;
@@ -39,19 +39,19 @@ const VERSION: [u8; 2] = [3, 3];
 const KEY_UPDATE: u8 = 24;
 const CLOSE_NOTIFY: u8 = 0;
 
-/// A link whose two sides have proved themselves. Its two directions are independent.
+/// An authenticated connection. Its two directions are independent.
 #[derive(Debug)]
 pub struct SecureStream {
-    /// Who is at the other end.
+    /// The identity of the peer.
     pub peer: Peer,
-    /// What comes in.
+    /// The receiving direction.
     pub opener: Opener,
-    /// What goes out.
+    /// The sending direction.
     pub sealer: Sealer,
 }
 
 impl SecureStream {
-    /// Goes on where the handshake ended, with bytes that came behind it or are not sent yet.
+    /// Continues after the handshake, with bytes that were received after it or are not sent yet.
     pub(crate) fn new(
         peer: Peer,
         secrets: ExtractedSecrets,

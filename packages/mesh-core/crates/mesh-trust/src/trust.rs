@@ -1,4 +1,4 @@
-//! What a process shows to its peers and asks of them.
+//! The credentials that a process presents to its peers, and the peers that it accepts.
 
 use crate::claim::{Peer, Role};
 use crate::encoded;
@@ -19,13 +19,13 @@ use rustls::{ClientConfig, CommonState, ServerConfig};
 use rustls_pki_types::{ServerName, UnixTime};
 use std::sync::{Arc, Mutex};
 
-/// The protocol that both sides speak over TLS.
+/// The ALPN protocol that both sides use over TLS.
 pub const PROTOCOL: &[u8] = b"mesh/1";
 
-/// An identity made ready for handshakes. A clone is cheap.
+/// An identity that is prepared for handshakes. Cloning it is cheap.
 ///
-/// When an identity is replaced, make a new one: links that are open go on, and new ones prove
-/// themselves with the new identity.
+/// When an identity is replaced, create a new `Trust`: existing connections stay open, and new ones
+/// use the new identity.
 #[derive(Clone, Debug)]
 pub struct Trust {
     key: Arc<SingleCertAndKey>,
@@ -36,19 +36,19 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Proves itself with an identity, and accepts peers of the same job in one of the roles.
+    /// Prepares an identity for handshakes with peers of the same job in one of the roles.
     ///
     /// # Errors
-    /// [`TrustError::Expired`] or [`TrustError::NotYetValid`] when no peer would believe the
-    /// identity, by this host's clock.
+    /// [`TrustError::Expired`] or [`TrustError::NotYetValid`] if the identity is not valid
+    /// according to this host's clock, because no peer would accept it.
     pub fn new(identity: &Identity, accepts: &[Role]) -> Result<Self, TrustError> {
         Self::with_clock(identity, accepts, Arc::new(DefaultTimeProvider))
     }
 
-    /// As [`Trust::new`], with the time from elsewhere.
+    /// Creates a `Trust` like [`Trust::new`], with another clock.
     ///
     /// # Errors
-    /// As [`Trust::new`].
+    /// See [`Trust::new`].
     pub fn with_clock(
         identity: &Identity,
         accepts: &[Role],
@@ -65,33 +65,33 @@ impl Trust {
         })
     }
 
-    /// Begins the handshake of a link that a peer has opened.
+    /// Starts the handshake of a connection that a peer has opened.
     ///
-    /// Takes next to no memory until the peer has sent the first message of a handshake.
+    /// It uses almost no memory until the peer has sent its first handshake message.
     pub fn accept(&self) -> Handshake {
         Handshake::server(self.clone())
     }
 
-    /// Begins the handshake of a link that we have opened.
+    /// Starts the handshake of a connection that this process has opened.
     ///
     /// # Errors
-    /// [`TrustError::Crypto`] when the system has no randomness.
+    /// [`TrustError::Crypto`] if the system provides no randomness.
     pub fn connect(&self) -> Result<Handshake, TrustError> {
         Handshake::client(self)
     }
 
-    /// What rustls needs to accept links, for whoever drives it by itself.
+    /// The rustls configuration for accepting connections, for callers that use rustls directly.
     ///
     /// # Errors
-    /// [`TrustError::Crypto`] when rustls cannot work with our choice of algorithms.
+    /// [`TrustError::Crypto`] if rustls does not support our choice of algorithms.
     pub fn server_config(&self) -> Result<ServerConfig, TrustError> {
         self.server_config_with(self.verifier())
     }
 
-    /// What rustls needs to open links, for whoever drives it by itself.
+    /// The rustls configuration for opening connections, for callers that use rustls directly.
     ///
     /// # Errors
-    /// As [`Trust::server_config`].
+    /// See [`Trust::server_config`].
     pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
         self.client_config_with(self.verifier())
     }
@@ -140,15 +140,15 @@ impl Trust {
     }
 }
 
-/// The name that stands where rustls wants that of a server: nobody looks at it.
+/// The server name that rustls requires. It is neither sent nor verified.
 pub fn server_name() -> ServerName<'static> {
     ServerName::try_from("mesh").expect("a valid name")
 }
 
-/// Who the other side of a link is, once rustls has finished the handshake.
+/// The identity of the peer, once rustls has completed the handshake.
 ///
 /// # Errors
-/// [`TrustError::NoCertificate`] before that; [`TrustError::OtherTls`] when the peer did not choose
+/// [`TrustError::NoCertificate`] before that; [`TrustError::OtherTls`] if the peer did not select
 /// our protocol.
 pub fn peer_of(connection: &CommonState) -> Result<Peer, TrustError> {
     if connection.is_handshaking() {
@@ -162,7 +162,8 @@ pub fn peer_of(connection: &CommonState) -> Result<Peer, TrustError> {
     encoded::read_uri(certificate, Peer::from_uri).map_err(|why| TrustError::BadCertificate { why })
 }
 
-/// Algorithms: the fast one of most machines first, and that for machines without AES instructions.
+/// The cipher suites in order of preference: AES is fastest on most machines, and ChaCha20 is for
+/// machines without AES instructions.
 fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites =

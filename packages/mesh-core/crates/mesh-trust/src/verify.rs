@@ -1,8 +1,8 @@
-//! Whether a peer's certificate makes it a member of our job.
+//! Verification that a peer's certificate makes it a member of our job.
 //!
-//! The chain of signatures, the times and the purposes are checked by webpki, as for any
-//! certificate. In the place of a host's name stands what the certificate says of its holder: its
-//! job must be ours, and its role one that the link takes.
+//! webpki checks the chain of signatures, the validity periods and the purposes, as for any
+//! certificate. Instead of a host name, this module verifies the statements of the certificate
+//! about its holder: the job must be ours, and the role must be accepted on the connection.
 
 use crate::claim::{Peer, Role, parse_authority_uri};
 use crate::encoded::{self, Validity, since};
@@ -21,20 +21,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use webpki::ring::ECDSA_P256_SHA256;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
-/// The only signatures that we make, so the only ones that we believe.
+/// The only signature algorithm that we use, and therefore the only one that we accept.
 const SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
     all: &[ECDSA_P256_SHA256],
     mapping: &[(SignatureScheme::ECDSA_NISTP256_SHA256, &[ECDSA_P256_SHA256])],
 };
 
-/// Certificates that a peer shows at most: its own, and that of the authority it was signed by.
+/// The maximum number of certificates from a peer: its own and a cross-certificate of its
+/// authority.
 const CHAIN_LEN_MAX: usize = 2;
 
-/// Extended key usages, as they stand in a certificate.
+/// Extended key usages, as encoded in a certificate.
 const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 
-/// Whom a member believes.
+/// The authorities that a member accepts.
 #[derive(Debug)]
 pub(crate) struct Authorities {
     job: JobId,
@@ -56,7 +57,7 @@ impl Authorities {
         Ok(Self { job: identity.me().job(), oldest_generation, anchors })
     }
 
-    /// Checks all but the role.
+    /// Verifies everything except the role.
     fn prove(
         &self,
         chain: (&CertificateDer<'_>, &[CertificateDer<'_>]),
@@ -70,7 +71,7 @@ impl Authorities {
         }
         let leaf = EndEntityCert::try_from(certificate).map_err(|error| bad(error.to_string()))?;
         let peer = encoded::read_uri(certificate, Peer::from_uri).map_err(bad)?;
-        // webpki does not look at the times of the authorities themselves.
+        // webpki does not check the validity periods of the authorities themselves.
         let is_current = |validity: &Validity| validity.check(now, "").is_ok();
         let anchors: Vec<_> = self.anchors.iter().filter(|(_, one)| is_current(one)).collect();
         let anchors: Vec<_> = anchors.into_iter().map(|(anchor, _)| anchor.clone()).collect();
@@ -90,7 +91,7 @@ impl Authorities {
         TrustError::Stale { theirs: peer.generation(), oldest: self.oldest_generation }
     }
 
-    /// Says why webpki refused, with what the certificate claims and nothing proves.
+    /// Explains why webpki refused a certificate, using its unverified statements.
     fn explain(&self, error: &webpki::Error, peer: &Peer) -> TrustError {
         use webpki::Error as Why;
         let who = format!("the other side ({peer})");
@@ -115,7 +116,7 @@ impl Authorities {
     }
 }
 
-/// Checks a chain of our own against our own authorities.
+/// Verifies our certificate chain against our authorities.
 pub(crate) fn check_own(
     authorities: &Authorities,
     chain: &[CertificateDer<'_>],
@@ -126,12 +127,12 @@ pub(crate) fn check_own(
     authorities.prove((leaf, rest), now, CLIENT).map(|_| ())
 }
 
-/// Decides about the peers of one handshake, or of many.
+/// Verifies the peers of one or several handshakes.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     pub(crate) authorities: Arc<Authorities>,
     pub(crate) accepts: Arc<[Role]>,
-    /// Why the last peer was refused: rustls passes on less than that.
+    /// The reason why the last peer was refused. rustls preserves less detail.
     pub(crate) refusal: Mutex<Option<TrustError>>,
 }
 
@@ -161,7 +162,7 @@ impl Verifier {
     }
 }
 
-/// What the refused peer is told; rustls makes its alert of it.
+/// The error that is reported to the refused peer; rustls converts it to an alert.
 fn told(refusal: &TrustError) -> CertificateError {
     match refusal {
         TrustError::UnknownAuthority { .. } | TrustError::OtherJob { .. } => {
@@ -213,7 +214,7 @@ impl ServerCertVerifier for Verifier {
 
 impl ClientCertVerifier for Verifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // A stranger need not learn what job this is.
+        // Unauthenticated peers need not learn which job this is.
         &[]
     }
 

@@ -1,4 +1,4 @@
-//! Keys are kept in files that nobody else can use, whole or not at all.
+//! Keys are stored in private files, completely or not at all.
 
 mod pair;
 
@@ -9,7 +9,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-/// A folder of its own for a test; gone with it.
+/// A separate folder for a test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -38,7 +38,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
 }
 
-/// A folder with a worker's identity in it.
+/// A folder that contains the identity of a worker.
 fn saved(name: &str) -> (Folder, PathBuf) {
     let folder = Folder::new(name);
     identity(&pair::authority(JOB), Role::Worker).save(&folder.keys()).expect("it can be saved");
@@ -57,7 +57,7 @@ fn credentials_survive_being_saved() {
         assert_eq!(again.to_pem(), authority.to_pem());
         let member = Identity::load(&folder.keys()).expect("it is ours");
         assert_eq!(member.me().generation(), authority.generation());
-        // What was loaded signs for the same job.
+        // A loaded authority signs for the same job.
         let (server, client) = pair::both(&identity(&again, Role::Worker), &member);
         assert!(pair::meet(server, client, usize::MAX).server.is_ok());
     }
@@ -107,7 +107,7 @@ fn a_key_of_another_user_is_refused() {
     let (folder, file) = saved("owner");
     let us = fs::metadata(&file).expect("it is there").uid();
     if chown(&file, Some(us + 1), None).is_err() {
-        // Only root can give a file away: then the test has nothing to look at.
+        // Only root can change the owner of a file; otherwise there is nothing to test.
         assert_ne!(us, 0);
         return;
     }
@@ -152,7 +152,7 @@ fn a_pipe_in_the_place_of_a_key_blocks_nobody() {
 
 #[test]
 fn a_link_to_a_private_file_is_followed() {
-    // Secrets are often mounted as links into a folder that changes as a whole.
+    // Secrets are often mounted as links into a folder that is replaced as a whole.
     let (folder, file) = saved("link");
     let elsewhere = folder.0.join("elsewhere.pem");
     fs::rename(&file, &elsewhere).expect("it is ours");

@@ -1,4 +1,4 @@
-//! Certificates that mesh-core would never issue, made with keys that someone has taken.
+//! Certificates that mesh-core would never issue, made with stolen keys.
 
 mod pair;
 
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::sync::Arc;
 use time::OffsetDateTime;
 
-/// What a thief has: the key and the certificates of a key file.
+/// The key and the certificates of a stolen key file.
 struct Loot {
     key: KeyPair,
     certificates: Vec<CertificateDer<'static>>,
@@ -30,7 +30,7 @@ impl Loot {
         Self { key, certificates: rest.map(|one| one.into_contents().into()).collect() }
     }
 
-    /// Signs a certificate as the holder of that name would.
+    /// Signs a certificate as an issuer of that name.
     fn sign(&self, name: &str, uri: &str, purpose: ExtendedKeyUsagePurpose) -> CertifiedKey {
         let named = |name: &str| {
             let mut params = CertificateParams::default();
@@ -62,7 +62,7 @@ fn uri(generation: u64) -> String {
     format!("mesh://{}/controller/thief?generation={generation}", job_text(JOB))
 }
 
-/// What a server says to a client that shows a forged certificate.
+/// The error of a server, and its alert, when a client presents a forged certificate.
 fn refusal(server: &Trust, client: &Trust, forged: CertifiedKey) -> (TrustError, AlertDescription) {
     let mut config = client.client_config().expect("a configuration");
     config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(forged));
@@ -87,7 +87,7 @@ fn authority_name(generation: u64) -> String {
     format!("mesh authority {} {generation}", job_text(JOB))
 }
 
-/// A member of the second generation, which believes the first as well.
+/// A member of the second generation, which also accepts the first.
 fn second(first: &Authority) -> Identity {
     identity(&first.rotate(3 * DAY, time(NOW)).expect("it is valid"), Role::Worker)
 }
@@ -98,7 +98,7 @@ fn what_an_expired_authority_signs_is_refused() {
     let member = second(&first);
     let loot = Loot::of(&first.to_pem());
     let forge = || loot.sign(&authority_name(1), &uri(1), ExtendedKeyUsagePurpose::ClientAuth);
-    // While the authority lives, who has its key is the authority.
+    // While the authority is valid, anyone with its key can sign for it.
     let trust = trust_at(&member, &Role::ALL, NOW);
     let mut config = trust.client_config().expect("a configuration");
     config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(forge()));

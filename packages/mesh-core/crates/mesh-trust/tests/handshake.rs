@@ -1,4 +1,4 @@
-//! Two members of a job find each other, and nobody else does.
+//! Members of a job accept each other, and all other peers are refused.
 
 mod pair;
 
@@ -25,7 +25,7 @@ fn both_sides_learn_who_the_other_is() {
     }
 }
 
-/// Refuses on both sides, with these beginnings of the messages.
+/// Asserts that both sides are refused, with errors that start with these texts.
 #[track_caller]
 fn check_refused(met: Met, server: &str, client: &str) {
     let said = |end: Result<_, TrustError>| match end {
@@ -70,7 +70,7 @@ fn the_server_refuses_a_client_that_believes_it() {
     let worker = identity(&ours, Role::Worker);
     let forged = pair::authority(JOB);
     let server = trust_at(&worker, &Role::ALL, NOW).accept();
-    // The client checks nobody, and shows what another authority signed.
+    // The client verifies nothing, and presents a certificate of another authority.
     let stranger = trust_at(&identity(&forged, Role::Controller), &Role::ALL, NOW);
     let client = careless_client(&stranger);
     let (refusal, alert) = drive(server, client).expect("it is refused");
@@ -97,7 +97,7 @@ fn an_expired_certificate_is_refused_and_says_by_how_much() {
     let (worker, controller) =
         (identity(&authority, Role::Worker), identity(&authority, Role::Controller));
     let later = NOW + DAY.as_secs() + 600;
-    // The client's clock has stood still; that of the server has not.
+    // The client's clock has stopped, the server's clock has not.
     let young = authority.rotate(2 * DAY, time(NOW)).expect("the authority is valid");
     let server = trust_at(&identity(&young, Role::Worker), &Role::ALL, later).accept();
     let client = trust_at(&controller, &Role::ALL, NOW).connect().expect("it can speak");
@@ -117,7 +117,7 @@ fn a_certificate_from_the_future_is_refused_and_says_by_how_much() {
     let authority = pair::authority(JOB);
     let young = authority.rotate(DAY, time(NOW + 3600)).expect("the authority is valid");
     let young = young.issue(Role::Controller, "someone", time(NOW + 3600)).expect("a name");
-    // Certificates begin five minutes before they are made.
+    // Certificates are valid from five minutes before they are issued.
     let server = trust_at(&identity(&authority, Role::Worker), &Role::ALL, NOW).accept();
     let client = trust_at(&young, &Role::ALL, NOW + 3600).connect().expect("it can speak");
     check_refused(
@@ -217,7 +217,7 @@ impl rustls::client::ResolvesClientCert for Nothing {
     }
 }
 
-/// A client that believes whoever it meets.
+/// A client that accepts any server.
 fn careless_client(trust: &Trust) -> ClientConnection {
     let mut config = trust.client_config().expect("a configuration");
     config.dangerous().set_certificate_verifier(Arc::new(Careless));

@@ -1,4 +1,4 @@
-//! The authority of one user: created once, renewed in time, and used from a private folder only.
+//! The authority of a user is created once, renewed in time, and loaded only from a private folder.
 
 mod pair;
 
@@ -12,7 +12,7 @@ use std::sync::Barrier;
 
 const THREADS: usize = 16;
 
-/// The place of a private folder that does not exist yet; removed with this value.
+/// The path of a private folder that does not exist yet. Its parent is removed on drop.
 struct Place(PathBuf);
 
 impl Place {
@@ -177,7 +177,7 @@ fn a_folder_or_file_of_another_user_is_refused() {
     let file = place.folder().join("authority-1.pem");
     for path in [file, place.folder()] {
         if chown(&path, Some(us + 1), None).is_err() {
-            // Only root can give a file away: then the test has nothing to look at.
+            // Only root can change the owner of a file; otherwise there is nothing to test.
             assert_ne!(us, 0);
             return;
         }

@@ -1,4 +1,4 @@
-//! A proven link carries bytes in order, both ways, and notices when anyone changes them.
+//! An authenticated connection transfers bytes in order, both ways, and detects any modification.
 
 mod pair;
 
@@ -111,11 +111,11 @@ fn a_record_that_is_missing_ends_the_link() {
 #[test]
 fn a_record_that_nobody_sealed_ends_the_link() {
     for forged in [
-        &[21, 3, 3, 0, 2, 1, 0][..],      // an end that anyone could have written
+        &[21, 3, 3, 0, 2, 1, 0][..],      // an alert without encryption, which anyone could send
         &[20, 3, 3, 0, 1, 1],             // a change of ciphers, long after the handshake
-        &[23, 3, 3, 0, 5, 1, 2, 3, 4, 5], // too short to be sealed
-        &[23, 3, 3, 0xff, 0xff],          // longer than a record may be
-        &[22, 3, 3, 0, 5, 24, 0, 0, 1, 0], // a change of keys
+        &[23, 3, 3, 0, 5, 1, 2, 3, 4, 5], // too short to be encrypted
+        &[23, 3, 3, 0xff, 0xff],          // longer than the maximum length of a record
+        &[22, 3, 3, 0, 5, 24, 0, 0, 1, 0], // a key update
     ] {
         let (_, mut controller) = linked();
         let end = open(&mut controller, forged);
@@ -167,7 +167,7 @@ fn a_peer_that_wants_new_keys_and_reads_nothing_makes_nothing_grow() {
     assert!(came.len() > 3 * PLAIN_LEN_MAX && bytes.starts_with(&came), "the keys are right");
 }
 
-/// A worker of ours, and a client for which rustls does the records itself.
+/// A worker with the record layer of this crate, and a client with the one of rustls.
 fn linked_with_rustls() -> (SecureStream, ClientConnection) {
     let authority = pair::authority(JOB);
     let trust = pair::trust_at(&pair::identity(&authority, Role::Worker), &Role::ALL, NOW);
@@ -220,7 +220,7 @@ fn the_records_are_those_of_tls() {
             }
         }
         assert!(came == bytes, "up, round {round}");
-        // rustls replaces its key and wants a new one of ours, and we replace ours.
+        // rustls replaces its key and requests a new one from us; we replace ours, too.
         client.refresh_traffic_keys().expect("it is done with the handshake");
         worker.sealer.update_key().expect("there is a next key");
     }

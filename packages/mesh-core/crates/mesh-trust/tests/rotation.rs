@@ -1,4 +1,4 @@
-//! Credentials are replaced while the job runs, and old ones stop counting.
+//! Credentials are replaced while the job runs, and old ones are no longer accepted.
 
 mod pair;
 
@@ -43,7 +43,7 @@ fn a_stolen_old_certificate_is_refused_once_its_authority_is_forgotten() {
     let (server, client) = both(&identity(&new, Role::Worker), &stolen);
     let met = meet(server, client, usize::MAX);
     assert!(met.server.is_err() && met.client.is_err());
-    // The thief does not care whom it meets: it is the server that refuses.
+    // An attacker that serves with the stolen certificate is refused by the client.
     let server = trust_at(&stolen, &Role::ALL, NOW).accept();
     let client = trust_at(&identity(&new, Role::Worker), &Role::ALL, NOW).connect();
     let met = meet(server, client.expect("it can speak"), usize::MAX);
@@ -78,7 +78,7 @@ fn an_old_authority_that_has_expired_does_not_count() {
 
 #[test]
 fn a_member_cannot_sign_for_others() {
-    // The certificate of a worker with its key, in the place of an authority with its key.
+    // The certificate and key of a worker, presented as an authority with its key.
     let member = identity(&pair::authority(JOB), Role::Worker);
     let text = member.to_pem();
     let end = text.rfind("-----BEGIN CERTIFICATE").expect("the authority stands last");

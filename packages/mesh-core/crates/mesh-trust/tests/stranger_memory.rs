@@ -1,5 +1,5 @@
-//! What links of peers that prove nothing cost in memory. These tests have a process of their own,
-//! and run one at a time: they measure the resident memory of the whole process.
+//! Memory usage of connections from unauthenticated peers. These tests have a dedicated process and
+//! run one at a time, because they measure the resident memory of the whole process.
 
 mod pair;
 
@@ -19,7 +19,7 @@ fn ten_thousand_half_open_links_take_little_memory() {
     let _alone = alone();
     let trust = trust_at(&identity(&pair::authority(JOB), Role::Worker), &Role::ALL, NOW);
     let before = resident_len();
-    // Each has sent the head of a record that promises as much as it may, and then nothing.
+    // Each peer has sent the header of a record with the maximum length, and then nothing.
     let waiting: Vec<_> = (0..10_000)
         .map(|_| {
             let mut server = trust.accept();

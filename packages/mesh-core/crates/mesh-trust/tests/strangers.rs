@@ -1,4 +1,4 @@
-//! Whatever a stranger sends, it is refused in words, and takes no memory.
+//! Any input of an unauthenticated peer is refused with an explanation, and uses bounded memory.
 
 mod pair;
 
@@ -11,7 +11,7 @@ fn server() -> Handshake {
     trust_at(&identity(&pair::authority(JOB), Role::Worker), &Role::ALL, NOW).accept()
 }
 
-/// What the server says to bytes, fed in pieces of that length.
+/// The result of feeding the bytes to a server, in pieces of this length.
 fn answer(bytes: &[u8], piece_len: usize) -> (Result<(), TrustError>, Handshake) {
     let mut server = server();
     for piece in bytes.chunks(piece_len) {
@@ -53,7 +53,7 @@ fn a_mesh_process_without_credentials_is_refused_at_its_first_byte() {
 
 #[test]
 fn an_old_tls_is_refused() {
-    // A client hello of TLS 1.2: no extension says that it knows a newer one.
+    // A client hello of TLS 1.2: no extension offers a newer version.
     let mut body = vec![3, 3];
     body.extend([9; 32]);
     body.extend([0, 0, 2, 0xc0, 0x2b, 1, 0]);
@@ -81,7 +81,7 @@ fn a_hello_that_is_too_long_is_refused_by_its_head() {
 
 #[test]
 fn many_records_that_lead_nowhere_are_refused() {
-    // One message of 16,000 bytes, cut into records of one byte.
+    // One message of 16,000 bytes, split into records of one byte.
     let mut bytes = Vec::new();
     for byte in [1, 0, 62, 128].into_iter().chain([3; 16_000]) {
         bytes.extend([22, 3, 1, 0, 1, byte]);

@@ -1,37 +1,38 @@
-//! Bytes to frames and back. All numbers are little-endian.
+//! Encoding and decoding of frames. All numbers are little-endian.
 
 use crate::frame::{Frame, HEAD_LEN, Head, Kind, PART_LEN, Part, TAIL_LEN_MAX};
 use crate::id::{Address, PortId, ProcId};
 use bytes::Bytes;
 use thiserror::Error;
 
-/// The first byte of every head: a peer that speaks something else is noticed at once.
+/// The first byte of every head, which reveals a peer with another protocol immediately.
 pub const MAGIC: u8 = 0xA7;
-/// The version of this layout.
+/// The version of this format.
 pub const VERSION: u8 = 1;
 
-/// Why bytes are not a frame. The link is closed: there is no way to find the next head.
+/// The reason why bytes are not a frame. The connection is closed, because the start of the next
+/// head cannot be found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Malformed {
-    /// The peer does not speak this protocol.
+    /// The peer does not use this protocol.
     #[error("not a mesh frame (first byte {0:#04x}): check that the peer is a mesh process")]
     Magic(u8),
-    /// The peer speaks another version.
+    /// The peer uses another version.
     #[error("wire version {0} is not {VERSION}: install the same version on both sides")]
     Version(u8),
-    /// A number that names no kind.
+    /// A number that is not a frame kind.
     #[error("unknown frame kind {0}")]
     Kind(u8),
-    /// More bytes than a frame may have.
+    /// The tail exceeds the maximum length.
     #[error("frame tail of {0} bytes is over the limit of {TAIL_LEN_MAX}")]
     TooLong(usize),
-    /// Meta and parts do not fit in the tail.
+    /// Metadata and parts do not fit in the tail.
     #[error("meta and parts are longer than the frame")]
     Overlap,
 }
 
 impl Head {
-    /// The head as it travels, in front of a tail of `tail_len` bytes.
+    /// Encodes the head of a frame whose tail has `tail_len` bytes.
     pub fn encode(&self, tail_len: usize) -> [u8; HEAD_LEN] {
         let mut out = [0; HEAD_LEN];
         out[0] = MAGIC;
@@ -52,10 +53,10 @@ impl Head {
         out
     }
 
-    /// Reads a head and the length of the tail that follows it.
+    /// Decodes a head. Also returns the length of the tail that follows it.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no head that this version understands.
+    /// [`Malformed`] if the bytes are not a head that this version supports.
     pub fn decode(bytes: &[u8; HEAD_LEN]) -> Result<(Self, usize), Malformed> {
         if bytes[0] != MAGIC {
             return Err(Malformed::Magic(bytes[0]));
@@ -88,7 +89,7 @@ impl Head {
 }
 
 impl Part {
-    /// The descriptor as it travels.
+    /// Encodes the descriptor.
     pub fn encode(&self) -> [u8; PART_LEN] {
         let mut out = [0; PART_LEN];
         out[0..8].copy_from_slice(&self.owner.to_u64().to_le_bytes());
@@ -111,14 +112,14 @@ impl Part {
     }
 }
 
-/// Bytes that a decoder reads ahead.
+/// The size of a decoder's read-ahead buffer.
 const READ_AHEAD_LEN: usize = 64 << 10;
 
-/// Turns a stream of bytes into frames, however they are cut.
+/// Decodes a stream of bytes into frames, regardless of how the stream is split.
 ///
-/// The owner reads into [`Decoder::spare`], says how much with [`Decoder::filled`] and takes what
-/// is complete with [`Decoder::next_frame`]. A long tail is read straight into its own memory,
-/// which is taken only after its head has passed the limits.
+/// The owner reads into [`Decoder::spare`], reports the number of bytes with [`Decoder::filled`],
+/// and takes complete frames with [`Decoder::next_frame`]. A long tail is read directly into a
+/// separate allocation, which is made only after its head has passed the limits.
 #[derive(Debug)]
 pub struct Decoder {
     ahead: Box<[u8]>,
@@ -142,7 +143,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Where the next bytes of the stream belong; never empty.
+    /// The buffer for the next bytes of the stream. It is never empty.
     pub fn spare(&mut self) -> &mut [u8] {
         if let Some(long) = &mut self.long {
             return &mut long.tail[long.end..];
@@ -156,7 +157,7 @@ impl Decoder {
         &mut self.ahead[self.end..]
     }
 
-    /// Notes that `len` bytes were read into [`Decoder::spare`].
+    /// Reports that `len` bytes were read into [`Decoder::spare`].
     pub fn filled(&mut self, len: usize) {
         match &mut self.long {
             Some(long) => long.end += len,
@@ -164,10 +165,10 @@ impl Decoder {
         }
     }
 
-    /// Takes in bytes that are somewhere else already, and hands out the frames that they complete.
+    /// Consumes bytes from another buffer and passes the frames that they complete to `handle`.
     ///
     /// # Errors
-    /// As [`Decoder::next_frame`].
+    /// See [`Decoder::next_frame`].
     pub fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -189,7 +190,7 @@ impl Decoder {
     /// Takes the next complete frame.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes can never become a frame; the stream is of no more use.
+    /// [`Malformed`] if the bytes can never become a frame; the stream is unusable afterwards.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Malformed> {
         if let Some(long) = self.long.take() {
             if long.end < long.tail.len() {

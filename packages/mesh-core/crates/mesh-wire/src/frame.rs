@@ -1,71 +1,73 @@
-//! One message on a link: a fixed head, then a tail of bytes.
+//! A message on a connection: a fixed head followed by a tail of bytes.
 //!
-//! The tail is `meta` (what the receiver needs to route the call inside the process), then one
-//! descriptor for each part that travels beside the body, then the body. The core reads the head
-//! and the descriptors; meta and body belong to the layer above.
+//! The tail consists of `meta` (the data that the receiving process needs to route the message),
+//! one descriptor for each part outside the body, and the body. The core reads the head and the
+//! descriptors; meta and body are defined by the layer above.
 
 use crate::id::{Address, PortId, ProcId};
 use bytes::Bytes;
 
-/// Bytes of a head on the wire.
+/// The encoded length of a head.
 pub const HEAD_LEN: usize = 64;
-/// Bytes of one part descriptor.
+/// The encoded length of a part descriptor.
 pub const PART_LEN: usize = 32;
-/// The longest tail that a receiver accepts; a sender checks before it sends.
+/// The maximum tail length that a receiver accepts; a sender checks it before sending.
 pub const TAIL_LEN_MAX: usize = 1 << 30;
-/// How many parts a frame may carry.
+/// The maximum number of parts of a frame.
 pub const PART_COUNT_MAX: usize = 255;
-/// How many times a frame may be forwarded.
+/// The maximum number of times that a frame may be forwarded.
 pub const HOPS_MAX: u8 = 16;
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Opens a link: who speaks, for which job, with which proof.
+    /// Opens a connection: the identity of the sender, its job, and its proof.
     Hello = 1,
-    /// Accepts a link.
+    /// Accepts a connection.
     Welcome = 2,
-    /// Acknowledges without carrying anything else. Not sequenced.
+    /// Only acknowledges received frames. Not sequenced.
     Ack = 3,
-    /// Asks for an ack. Not sequenced.
+    /// Requests an ack. Not sequenced.
     Ping = 4,
-    /// Asks a worker to serve a job. Not sequenced, and only ever the first frame of a connection.
+    /// Requests that a worker serve a job. Not sequenced, and only valid as the first frame of a
+    /// connection.
     Attach = 5,
-    /// Answers an attach.
+    /// The reply to an attach.
     Attached = 6,
-    /// A frame that many hosts get through one another; it is numbered by its origin for each of
-    /// them, not by this link.
+    /// A frame that several hosts forward to one another. Its origin numbers it in the session with
+    /// each of them; the session of this connection does not number it.
     Relay = 7,
-    /// Frames of several hosts to one other, on their way up a tree; numbered by those hosts.
+    /// Frames of several hosts to one other host, aggregated on the way up a tree. Those hosts
+    /// number them.
     Bag = 8,
-    /// Calls an endpoint; answered when `from.port` is not [`PortId::NONE`].
+    /// Calls an endpoint; a reply is expected if `from.port` is not [`PortId::NONE`].
     Call = 16,
     /// The value that a call returned.
     Answer = 17,
-    /// Why a call has no value.
+    /// The reason why a call has no value.
     Fault = 18,
     /// The caller no longer waits.
     Cancel = 19,
-    /// Gives credit for messages that were taken from a mailbox.
+    /// Returns credit for messages that were taken from a mailbox.
     Credit = 20,
     /// A message to a channel.
     Post = 21,
-    /// A piece of a frame that is too long to travel at once.
+    /// A fragment of a frame that is too long to be sent at once.
     Piece = 22,
-    /// Creates an actor: opens its mailbox at once, starts it later.
+    /// Creates an actor: opens its mailbox immediately, starts it later.
     Spawn = 24,
-    /// Asks to be told of the death of a process.
+    /// Requests a notification when a process dies.
     Watch = 32,
-    /// A process has died.
+    /// Reports the death of a process.
     Died = 33,
-    /// Announces a shared segment; its descriptor rides beside the frame.
+    /// Announces a shared segment; its file descriptor is sent with the frame.
     Segment = 40,
-    /// Gives a part of a shared segment back to its owner.
+    /// Releases a part of a shared segment to its owner.
     Release = 41,
-    /// A call to a region of a mesh, to be spread by the receiver.
+    /// A call to a region of a mesh, which the receiver distributes.
     Cast = 48,
-    /// Answers of many ranks, merged on the way.
+    /// Replies of several ranks, merged on the way.
     Answers = 49,
 }
 
@@ -99,7 +101,7 @@ impl Kind {
         })
     }
 
-    /// Whether the link counts, acknowledges and replays frames of this kind.
+    /// Whether the session numbers, acknowledges and retransmits frames of this kind.
     pub const fn is_sequenced(self) -> bool {
         (self as u8) >= 16
     }
@@ -108,30 +110,30 @@ impl Kind {
 /// The fixed part of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// What the frame is for.
+    /// The purpose of the frame.
     pub kind: Kind,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
-    /// Forwardings so far; at [`HOPS_MAX`] the frame is dropped.
+    /// How often the frame has been forwarded; it is dropped at [`HOPS_MAX`].
     pub hops: u8,
-    /// Bytes of meta at the start of the tail.
+    /// The length of meta at the start of the tail.
     pub meta_len: u16,
-    /// Descriptors after the meta.
+    /// The number of part descriptors after the meta.
     pub part_count: u8,
-    /// Place in the order of the link; 0 for frames that are not sequenced.
+    /// The sequence number in the session; 0 for frames that are not sequenced.
     pub seq: u64,
-    /// The last sequenced frame that the sender of this one has received.
+    /// The last sequenced frame that the sender of this frame has received.
     pub ack: u64,
     /// The receiver.
     pub to: Address,
-    /// The sender: where an answer goes.
+    /// The sender, which receives the reply.
     pub from: Address,
-    /// The rank of the receiver in the region addressed, or of the sender in an answer.
+    /// The rank of the receiver in the addressed region; in a reply, the rank of its sender.
     pub rank: u32,
 }
 
 impl Head {
-    /// A head without sequence, meta or parts.
+    /// Creates a head without a sequence number, meta or parts.
     pub const fn new(kind: Kind, to: Address, from: Address) -> Self {
         Self {
             kind,
@@ -147,58 +149,60 @@ impl Head {
         }
     }
 
-    /// Whether the sender waits for an answer.
+    /// Whether the sender expects a reply.
     pub fn wants_answer(&self) -> bool {
         self.from.port != PortId::NONE
     }
 }
 
-/// Bytes that travel beside a body: a range of a segment that sender and receiver share.
+/// Bytes outside the body: a range of a segment that sender and receiver share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Whose segment it is: the sender's, or the receiver's own, which the sender hands back.
+    /// The owner of the segment: the sender, the agent of the receiver's host, or the receiver
+    /// itself, if the sender returns bytes of the receiver.
     pub owner: ProcId,
     /// The segment, numbered by its owner.
     pub segment: u32,
-    /// How often the segment has been used; a release names it.
+    /// How often the segment has been used; a release names this number.
     pub generation: u32,
-    /// First byte.
+    /// The first byte.
     pub offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// One use of a segment that a message keeps from being filled again: what a receiver gives back.
+/// A reference of a message to one use of a segment. The segment is not reused until the receiver
+/// releases the reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hold {
-    /// Whose segment it is.
+    /// The owner of the segment.
     pub owner: ProcId,
     /// The segment.
     pub segment: u32,
-    /// Which use of it.
+    /// The use of the segment.
     pub generation: u32,
 }
 
-/// One message on a link. Cloning shares the tail.
+/// A message on a connection. Cloning shares the tail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The fixed part.
     pub head: Head,
-    /// Meta, part descriptors, body.
+    /// Meta, part descriptors and body.
     pub tail: Bytes,
 }
 
 impl Part {
-    /// The segment number of a part that travels behind the body; `offset` counts from the start
-    /// of the body.
+    /// The segment number of an inline part, whose bytes follow the body; its `offset` counts from
+    /// the start of the body.
     pub const INLINE: u32 = u32::MAX;
 
-    /// A part that travels behind the body.
+    /// Creates an inline part, whose bytes follow the body.
     pub const fn inline(offset: u64, len: u64) -> Self {
         Self { owner: NOBODY, segment: Self::INLINE, generation: 0, offset, len }
     }
 
-    /// What the message holds because of this part; nothing when it travels behind the body.
+    /// The reference that a message holds because of this part; `None` for an inline part.
     pub fn hold(&self) -> Option<Hold> {
         let Self { owner, segment, generation, .. } = *self;
         (segment != Self::INLINE).then_some(Hold { owner, segment, generation })
@@ -206,11 +210,11 @@ impl Part {
 }
 
 impl Hold {
-    /// What parts hold, each once.
+    /// The references that parts hold, without duplicates.
     pub fn all(parts: impl IntoIterator<Item = Part>) -> Vec<Self> {
         let mut holds = Vec::new();
         for hold in parts.into_iter().filter_map(|part| part.hold()) {
-            // Usually all parts are of one segment.
+            // Usually all parts are in the same segment.
             if !holds.contains(&hold) {
                 holds.push(hold);
             }
@@ -220,17 +224,17 @@ impl Hold {
 }
 
 impl Frame {
-    /// A frame with a head only.
+    /// Creates a frame that consists of a head only.
     pub const fn bare(head: Head) -> Self {
         Self { head, tail: Bytes::new() }
     }
 
-    /// What the layer above put before the body.
+    /// The metadata that the layer above put before the body.
     pub fn meta(&self) -> &[u8] {
         &self.tail[..usize::from(self.head.meta_len)]
     }
 
-    /// The body, with the parts that travel behind it.
+    /// The body, including inline parts that follow it.
     pub fn body(&self) -> Bytes {
         self.tail.slice(self.body_start()..)
     }
@@ -241,7 +245,7 @@ impl Frame {
         self.tail[start..self.body_start()].as_chunks::<PART_LEN>().0.iter().map(Part::decode)
     }
 
-    /// What the message holds of segments: of its sender's, and of its receiver's own.
+    /// The segment references that the message holds.
     pub fn holds(&self) -> Vec<Hold> {
         Hold::all(self.parts())
     }
@@ -251,5 +255,5 @@ impl Frame {
     }
 }
 
-/// The process that a frame of a link without a peer comes from.
+/// The sender of a frame on a connection whose peer is not known.
 pub const NOBODY: ProcId = ProcId::new(u32::MAX, u32::MAX);

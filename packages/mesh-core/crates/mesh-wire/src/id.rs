@@ -1,26 +1,26 @@
-//! Names of things that messages go to.
+//! Ids of message receivers.
 
 use std::fmt;
 
-/// One machine of a job. Host 0 is where the controller runs.
+/// One machine of a job. Host 0 runs the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct HostId(pub u32);
 
 /// One process of a job: a slot on a host.
 ///
-/// A slot outlives the process in it: a replacement takes the same slot with the next incarnation
-/// (exchanged in the handshake), so handles that point at the slot stay valid.
-/// Slot 0 of a host is the process that looks after the host.
+/// A slot outlives its process: a replacement takes the same slot with the next incarnation
+/// (exchanged in the handshake), so handles that refer to the slot stay valid. Slot 0 of a host is
+/// its agent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ProcId {
     /// The machine.
     pub host: HostId,
-    /// The place on it.
+    /// The slot on the machine.
     pub slot: u32,
 }
 
 impl HostId {
-    /// The process that looks after the host.
+    /// The agent of the host: the process that manages it.
     pub const fn agent(self) -> ProcId {
         ProcId { host: self, slot: 0 }
     }
@@ -49,30 +49,30 @@ impl fmt::Display for ProcId {
     }
 }
 
-/// A receiver inside a process: the mailbox of an actor, the reply slot of a call, a channel.
+/// A receiver inside a process: the mailbox of an actor, the reply port of a call, or a channel.
 ///
-/// Numbers below [`PortId::FIRST_FREE`] are fixed. An actor mesh has one number, the same in every
-/// process that it spans, so a mesh is addressed by (processes, port) and never by a list.
+/// Numbers below [`PortId::FIRST_FREE`] are fixed. An actor mesh has one number, which is the same
+/// in every process that it spans, so a mesh is addressed by (processes, port) and never by a list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct PortId(pub u64);
 
 impl PortId {
-    /// No receiver: a message with this sender expects no answer.
+    /// No receiver: a message with this sender expects no reply.
     pub const NONE: Self = Self(0);
-    /// The agent of the process: spawns and stops its actors.
+    /// The agent of the process, which spawns and stops its actors.
     pub const AGENT: Self = Self(1);
-    /// Where a process hears of failures of what its actors own.
+    /// The port that is notified of failures of meshes that actors of the process own.
     pub const SUPERVISION: Self = Self(2);
-    /// The first number given to actors, calls and channels.
+    /// The first number that is assigned to actors, calls and channels.
     pub const FIRST_FREE: u64 = 16;
 }
 
 /// One receiver of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Address {
-    /// The process that holds the receiver.
+    /// The process that contains the receiver.
     pub proc: ProcId,
-    /// The receiver in it.
+    /// The receiver in this process.
     pub port: PortId,
 }
 
@@ -82,6 +82,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// One job. Frames of another job are refused in the handshake.
+/// The id of a job. A handshake with another job is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct JobId(pub [u8; 16]);

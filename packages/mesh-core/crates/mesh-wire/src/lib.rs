@@ -1,13 +1,13 @@
-//! What travels between Mesh processes, and nothing that makes it travel.
+//! The wire format of messages between Mesh processes, independent of their transport.
 //!
-//! This crate knows no sockets, no clock, no threads and no Python. The two types to know are
-//! [`id::Address`], which names one receiver, and [`frame::Frame`], which is one message on a link.
+//! This crate uses no sockets, clocks, threads or Python. Its two main types are [`id::Address`],
+//! which identifies one receiver, and [`frame::Frame`], which is one message on a connection.
 //!
 //! # Layout
-//! - [`id`]: hosts, procs, ports, jobs.
-//! - [`region`]: which ranks of a mesh, as an array with named dimensions.
+//! - [`id`]: ids of hosts, processes, ports and jobs.
+//! - [`region`]: subsets of the ranks of a mesh, as arrays with named dimensions.
 //! - [`frame`]: the fixed head of a frame, its kinds and limits.
-//! - [`codec`]: bytes to frames, incrementally.
+//! - [`codec`]: incremental decoding of bytes into frames.
 
 pub mod codec;
 pub mod frame;

@@ -1,5 +1,5 @@
-//! Which ranks of a mesh a message is for: an array with named dimensions, described and never
-//! enumerated.
+//! The ranks of a mesh that a message addresses: an array with named dimensions, described and
+//! never enumerated.
 //!
 //! ```
 //! use mesh_wire::region::{Region, Selector};
@@ -11,14 +11,15 @@
 //! # Ok::<(), mesh_wire::region::RegionError>(())
 //! ```
 //!
-//! # How any slice of any slice stays small
+//! # Bounded size of nested slices
 //! A region is a stack of layers. The top layer has one axis for each dimension, and maps a
-//! row-major index to a number; that number is an index into the layer below, and what the bottom
-//! layer gives is a rank. Slicing changes one axis of the top layer. Flattening and splitting join
-//! or cut axes where the strides allow it; where they do not, an identity layer with the new
-//! dimensions goes on top, which always can be sliced and split again. Two layers become one again
-//! as soon as the upper one no longer crosses axes of the lower one, so most regions have one
-//! layer. Ranks are listed only where the user gave a list.
+//! row-major index to a number. This number is an index into the layer below; the number from the
+//! bottom layer is a rank. Slicing changes one axis of the top layer. Flattening and splitting
+//! merge or split axes if the strides allow it. If they do not, an identity layer with the new
+//! dimensions is added at the top, which can always be sliced and split again. Two layers are
+//! merged as soon as the upper one no longer crosses axes of the lower one, so most regions have
+//! one layer. Ranks are listed only if the user passed a list, or if the limit on layers is
+//! reached.
 
 mod axis;
 mod error;
@@ -34,44 +35,47 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// How many dimensions a region may have.
+/// The maximum number of dimensions of a region.
 pub const DIMS_MAX: usize = 16;
-/// Bytes of the longest label.
+/// The maximum length of a label in bytes.
 pub const LABEL_LEN_MAX: usize = 64;
-/// How many listed ranks a region may carry, over all dimensions.
+/// The maximum number of listed ranks of a region, over all dimensions.
 pub const LIST_LEN_MAX: usize = 1 << 17;
-/// How many layers a region may have before its ranks are listed instead.
+/// The maximum number of layers. A region that would exceed it lists its ranks instead, and is
+/// refused if it has too many members for that.
 pub const LAYERS_MAX: usize = 8;
-/// All ranks are below this: a frame holds a rank in 32 bits.
+/// The exclusive upper bound of ranks: a frame stores a rank in 32 bits.
 pub const RANK_END: i64 = 1 << 32;
 
 const LEN_MAX: usize = RANK_END as usize;
 
-/// An array with named dimensions over the ranks of a mesh; has at least one member.
+/// An array with named dimensions over the ranks of a mesh. It has at least one member.
 ///
-/// Members have an *index*, their row-major place in the region, and a *rank*, their place in the
-/// mesh that the region is a part of. Two regions are equal when they have the same dimensions in
-/// the same order, and the same ranks in the same order, however they were made.
+/// A member has an *index*, which is its row-major position in the region, and a *rank*, which is
+/// its position in the mesh that contains the region. Two regions are equal if they have the same
+/// dimensions in the same order and the same ranks in the same order, no matter how they were
+/// created.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// Shared: most operations keep the names.
+    /// Labels are shared, because most operations keep them.
     labels: Vec<Arc<str>>,
-    /// The top first. There always is one, and its axes are the dimensions.
+    /// The layers, top first. At least one exists, and its axes are the dimensions.
     layers: Vec<Layer>,
 }
 
-/// What to keep of one dimension. Negative numbers count from the end, as in Python.
+/// A selection from one dimension. Negative numbers count from the end, as in Python.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// One index; the dimension is gone.
+    /// One index; the dimension is removed.
     Index(i64),
-    /// Every `step`-th index from `start` to `stop`; bounds are clamped.
+    /// Every `step`-th index from `start` to `stop`; the bounds are clamped.
     Range {
-        /// The first index; the end that `step` leads away from by default.
+        /// The first index; by default the first or last index of the dimension, depending on the
+        /// sign of `step`.
         start: Option<i64>,
-        /// Where to stop, exclusively; the other end by default.
+        /// The exclusive end; by default the opposite end of the dimension.
         stop: Option<i64>,
-        /// How far apart; may be negative.
+        /// The distance between indices; may be negative.
         step: i64,
     },
     /// These indices, in this order.
@@ -79,10 +83,10 @@ pub enum Selector {
 }
 
 impl Region {
-    /// The whole mesh with these dimensions, ranked row by row.
+    /// Creates the region of a whole mesh with these dimensions, ranked in row-major order.
     ///
     /// # Errors
-    /// [`RegionError`] when labels and sizes do not match or break a limit.
+    /// [`RegionError`] if labels and sizes do not match or exceed a limit.
     pub fn row_major(labels: &[&str], sizes: &[usize]) -> Result<Self, RegionError> {
         check_lengths(labels.len(), sizes.len())?;
         check_sizes(labels, sizes)?;
@@ -93,11 +97,11 @@ impl Region {
         Self::assemble(names(labels), vec![Layer::identity(sizes)])
     }
 
-    /// The member with coordinates `c` has rank `offset + sum(c * stride)`.
+    /// Creates a strided region: the member at coordinates `c` has rank `offset + sum(c * stride)`.
     ///
     /// # Errors
-    /// [`RegionError`] as [`Region::row_major`], and when two members could have one rank: each
-    /// stride must be longer than all shorter ones, with their sizes, together.
+    /// [`RegionError`] as for [`Region::row_major`], and if two members could have the same rank:
+    /// each stride must be larger than the extents of all dimensions with smaller strides together.
     pub fn strided(
         labels: &[&str],
         sizes: &[usize],
@@ -112,7 +116,7 @@ impl Region {
         Self::assemble(names(labels), vec![layer])
     }
 
-    /// Checks what came from outside, from the bottom up.
+    /// Validates external input, from the bottom layer up.
     fn assemble(labels: Vec<Arc<str>>, mut layers: Vec<Layer>) -> Result<Self, RegionError> {
         check_labels(&labels)?;
         let mut end = RANK_END;
@@ -129,18 +133,18 @@ impl Region {
         Ok(region)
     }
 
-    /// The names of the dimensions, the outermost first.
+    /// The names of the dimensions, outermost first.
     pub fn labels(&self) -> impl ExactSizeIterator<Item = &str> + '_ {
         self.labels.iter().map(AsRef::as_ref)
     }
 
-    /// The sizes of the dimensions, the outermost first.
+    /// The sizes of the dimensions, outermost first.
     pub fn sizes(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.top().axes.iter().map(Axis::size)
     }
 
-    /// The rank of the first member, and how far apart neighbours are in each dimension; nothing
-    /// when a list or a flattened slice makes that vary. A dimension of size 1 has stride 0.
+    /// The rank of the first member, and the stride of each dimension; `None` if a list or a
+    /// flattened slice has no constant stride. A dimension of size 1 has stride 0.
     pub fn strides(&self) -> Option<(u32, Vec<i64>)> {
         let [layer] = self.layers.as_slice() else { return None };
         let strides = layer.axes.iter().map(Axis::stride).collect::<Option<_>>()?;
@@ -150,23 +154,23 @@ impl Region {
     /// The size of one dimension.
     ///
     /// # Errors
-    /// [`RegionError::UnknownDim`].
+    /// [`RegionError::UnknownDim`] if the region has no such dimension.
     pub fn size(&self, dim: &str) -> Result<usize, RegionError> {
         Ok(self.top().axes[self.place(dim)?].size())
     }
 
-    /// How many members there are; never 0.
+    /// The number of members, which is never 0.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
         self.top().len()
     }
 
-    /// The rank of the member at `index`; nothing at the length and beyond.
+    /// The rank of the member at `index`; `None` if `index` is out of range.
     pub fn rank_at(&self, index: usize) -> Option<u32> {
         (index < self.len()).then(|| self.rank_below(index))
     }
 
-    /// The index of the member with this rank; nothing when it is not in the region.
+    /// The index of the member with this rank; `None` if the region does not contain it.
     pub fn index_of(&self, rank: u32) -> Option<usize> {
         let mut number = i64::from(rank);
         for layer in self.layers.iter().rev() {
@@ -175,7 +179,7 @@ impl Region {
         Some(number as usize)
     }
 
-    /// The place of the member at `index` in each dimension; nothing at the length and beyond.
+    /// The coordinates of the member at `index`; `None` if `index` is out of range.
     pub fn coordinates(&self, mut index: usize) -> Option<Vec<usize>> {
         if index >= self.len() {
             return None;
@@ -188,12 +192,12 @@ impl Region {
         Some(coordinates)
     }
 
-    /// The ranks of all members in the order of their indices, made one by one.
+    /// An iterator over the ranks of all members in index order.
     pub fn ranks(&self) -> impl ExactSizeIterator<Item = u32> + DoubleEndedIterator + '_ {
         Ranks { region: self, next: 0, end: self.len() }
     }
 
-    /// Whether index and rank are the same number: the region is a row-major mesh, whole.
+    /// Whether index and rank of every member are equal, as in a whole row-major mesh.
     pub fn is_row_major_whole(&self) -> bool {
         match self.layers.as_slice() {
             [layer] => {
@@ -213,7 +217,7 @@ impl Region {
         &self.layers[0]
     }
 
-    /// Where a dimension stands.
+    /// The position of a dimension.
     fn place(&self, dim: &str) -> Result<usize, RegionError> {
         self.labels().position(|label| label == dim).ok_or_else(|| RegionError::UnknownDim {
             dim: dim.to_owned(),
@@ -221,7 +225,7 @@ impl Region {
         })
     }
 
-    /// [`Region::rank_at`] for an index known to be below the length.
+    /// [`Region::rank_at`] for an index that is known to be in range.
     fn rank_below(&self, index: usize) -> u32 {
         self.layers.iter().fold(index, |index, layer| layer.at(index) as usize) as u32
     }
@@ -232,7 +236,7 @@ impl PartialEq for Region {
         if self.labels != other.labels || !self.sizes().eq(other.sizes()) {
             return false;
         }
-        // One layer has one form; only stacks can differ and mean the same.
+        // A single layer has a canonical form; only stacks can differ although they are equivalent.
         self.layers == other.layers
             || (self.layers.len().max(other.layers.len()) > 1 && self.ranks().eq(other.ranks()))
     }
@@ -245,7 +249,7 @@ impl Hash for Region {
         let len = self.len();
         self.labels.hash(state);
         self.sizes().for_each(|size| size.hash(state));
-        // Some ranks stand for all: equal regions agree on each of them.
+        // A sample of ranks is sufficient, because equal regions agree on each of them.
         for index in [0, 1, len / 3, len / 2, len - 1] {
             self.rank_at(index).hash(state);
         }
@@ -263,7 +267,7 @@ impl fmt::Display for Region {
     }
 }
 
-/// The rest of the ranks of a region.
+/// An iterator over the remaining ranks of a region.
 struct Ranks<'a> {
     region: &'a Region,
     next: usize,

@@ -1,4 +1,4 @@
-//! The bytes in `docs/protocol/` are the bytes on the wire.
+//! The golden bytes in `docs/protocol/` are the bytes on the wire.
 
 use bytes::{Bytes, BytesMut};
 use mesh_wire::codec::{Decoder, Malformed};

@@ -1,4 +1,4 @@
-//! Regions do what a list of all ranks would do, without being one.
+//! Regions behave like a list of all their ranks, but do not store one.
 
 mod seeded;
 
@@ -8,14 +8,14 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A region that enumerates: obviously right, and what we must never do.
+/// A region that enumerates its ranks: obviously correct, and the model for comparison.
 #[derive(Clone, Debug)]
 struct Listed {
     dims: Vec<(String, usize)>,
     ranks: Vec<u32>,
 }
 
-/// One step of a random chain; the numbers are reduced to what the region at hand allows.
+/// One step of a random chain. Its numbers are reduced to the range that the current region allows.
 #[derive(Clone, Debug)]
 enum Step {
     Index(usize, usize),
@@ -49,7 +49,7 @@ impl Listed {
     }
 }
 
-/// Takes the step on both, or on neither when it makes no sense there.
+/// Applies the step to both, or to neither if it is not applicable.
 fn take(step: &Step, region: Region, model: Listed) -> (Region, Listed) {
     let dims = model.dims.len();
     match step {
@@ -62,7 +62,7 @@ fn take(step: &Step, region: Region, model: Listed) -> (Region, Listed) {
             let at = at % dims;
             let (label, size) = model.dims[at].clone();
             let index = index % size;
-            // The same index from the end.
+            // The same index, counted from the end.
             let negative = Selector::Index(index as i64 - size as i64);
             let selected = region.select(&label, &negative).expect("it is in range");
             let mut model = model.keep(at, &[index]);
@@ -184,7 +184,7 @@ fn assert_same(region: &Region, model: &Listed) {
     assert_eq!(region.is_row_major_whole(), is_whole);
 }
 
-/// Coordinates lead to the member that its index leads to.
+/// Selecting the coordinates of an index yields the member at this index.
 fn assert_coordinates(region: &Region) {
     let labels: Vec<String> = region.labels().map(str::to_owned).collect();
     for index in [0, region.len() / 2, region.len() - 1] {
@@ -234,7 +234,7 @@ proptest! {
         for step in &steps {
             (region, model) = take(step, region, model);
         }
-        // The same members picked one by one from a mesh without structure.
+        // The same members, picked individually from a mesh without structure.
         let size = whole.len();
         let flat = Region::row_major(&["all"], &[size]).expect("small sizes fit");
         let picked = Selector::List(model.ranks.iter().map(|&rank| i64::from(rank)).collect());
@@ -280,7 +280,8 @@ fn layers_join_again_when_a_split_undoes_a_flatten() {
     assert_eq!(back.strides(), Some((0, vec![16, 2])));
 }
 
-/// Reshapes so that strides never meet: each turn flattens, drops the first and cuts anew.
+/// Reshapes a region so that its strides can never be merged: each turn flattens it, drops the
+/// first member and splits it again.
 fn reshaped(mut region: Region, turns: usize) -> Result<(Region, Listed), RegionError> {
     let mut model = Listed::row_major(&region.sizes().collect::<Vec<_>>());
     for turn in 0..turns {

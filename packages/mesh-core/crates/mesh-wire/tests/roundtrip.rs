@@ -1,4 +1,4 @@
-//! Frames survive the wire however it cuts them, and no bytes at all can do harm.
+//! Frames are decoded regardless of how the stream is split, and no input causes a panic.
 
 mod seeded;
 
@@ -55,13 +55,13 @@ fn written(frame: &Frame) -> Vec<u8> {
     [frame.head.encode(frame.tail.len()).as_slice(), &frame.tail].concat()
 }
 
-/// Everything a receiver does with a frame.
+/// Performs every operation of a receiver on a frame.
 fn use_frame(frame: &Frame) {
     let len = frame.meta().len() + frame.parts().count() * PART_LEN + frame.body().len();
     assert_eq!(len, frame.tail.len());
 }
 
-/// Everything a receiver does with a region.
+/// Performs every operation of a receiver on a region.
 fn use_region(region: &Region) {
     assert_eq!(region.ranks().len(), region.len());
     for index in [0, region.len() / 2, region.len() - 1] {
@@ -81,7 +81,7 @@ fn use_region(region: &Region) {
     assert_eq!(Region::decode(&bytes).as_ref(), Ok(region));
 }
 
-/// Random bytes with a head that is nearly right, so that they get past the first checks.
+/// Random bytes with an almost valid head, so that they pass the first checks.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     let random = prop::collection::vec(any::<u8>(), 0..400);
     (random, prop::bool::weighted(0.8), kind(), 0_u32..300).prop_map(
@@ -99,7 +99,7 @@ fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// A region of one to three layers, as bytes, a few of which are changed.
+/// An encoded region of one to three layers, with a few bytes changed.
 fn nearly_a_region() -> impl Strategy<Value = Vec<u8>> {
     let sizes = prop::collection::vec(1_usize..9, 2..5);
     let changes = prop::collection::vec((any::<prop::sample::Index>(), 0_u8..20), 0..4);
@@ -169,7 +169,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_codec_panic(bytes in nearly_a_frame()) {
-        // Refused or not, what came out before is sound.
+        // Whether or not the bytes are refused, the frames decoded before are valid.
         let _ = Decoder::default().feed(&bytes, |frame| use_frame(&frame));
     }
 

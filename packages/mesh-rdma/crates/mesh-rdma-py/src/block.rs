@@ -1,4 +1,4 @@
-//! Memory of the arena, as a Python buffer.
+//! Python binding of arena memory, with the buffer protocol.
 #![expect(unsafe_code, reason = "implements the buffer protocol")]
 
 use crate::errors::raise;
@@ -8,15 +8,15 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
 
-/// Shared memory of this process, zero at first: a writable buffer of bytes.
+/// Zero-initialized shared memory of this process: a writable buffer of bytes.
 ///
-/// It is free again when neither this nor a view of it is used any more.
+/// The memory is freed when neither this object nor a view of it exists.
 #[pyclass(frozen, module = "mesh_rdma._core")]
 pub(crate) struct Block(arena::Block);
 
 #[pymethods]
 impl Block {
-    /// Takes a block of the arena.
+    /// Allocates a block in the arena.
     #[new]
     fn new(py: Python<'_>, nbytes: usize) -> PyResult<Self> {
         let taken = py.detach(|| process::domain()?.allocate(nbytes));
@@ -31,23 +31,24 @@ impl Block {
         format!("<Block of {} bytes>", self.0.span.len)
     }
 
-    /// Lends the bytes; the view holds a reference to this object for as long as it lives.
+    /// Exports the bytes. The view holds a reference to this object as long as it exists.
     ///
     /// # Safety
-    /// Called by Python, with a view to fill in.
+    /// The interpreter calls this function with a view to fill in.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        // SAFETY: the block is taken for as long as `slf` lives, which the view holds.
+        // SAFETY: the block stays allocated as long as `slf` lives, and the view holds a reference
+        // to it.
         unsafe { fill_view(view, slf.as_any(), slf.get().0.span, false, flags) }
     }
 
-    /// Nothing to do: the reference that the view held is all there was.
+    /// Does nothing: the reference that the view held is the only resource.
     ///
     /// # Safety
-    /// Called by Python.
+    /// The interpreter calls this function.
     #[expect(clippy::unused_self, reason = "a slot of the protocol")]
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
 }
@@ -55,7 +56,7 @@ impl Block {
 /// Fills in a view of `owner`'s bytes.
 ///
 /// # Safety
-/// `view` is one that Python wants filled in; the bytes are there for as long as `owner` is.
+/// `view` is a view that the interpreter requested; the bytes stay valid as long as `owner` exists.
 pub(crate) unsafe fn fill_view(
     view: *mut ffi::Py_buffer,
     owner: &Bound<'_, PyAny>,
@@ -67,7 +68,7 @@ pub(crate) unsafe fn fill_view(
         .map_err(|_| PyBufferError::new_err("the bytes are too many for a view"))?;
     let start = bytes.start as *mut std::ffi::c_void;
     let is_read_only = c_int::from(is_read_only);
-    // SAFETY: passed on to the caller.
+    // SAFETY: the contract of this function is the same, and its caller upholds it.
     let result =
         unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start, len, is_read_only, flags) };
     if result == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }

@@ -1,35 +1,36 @@
-//! Calls into Python from threads that are not Python's, and the end of them.
+//! Calls into Python from threads that Python did not create, and their shutdown.
 //!
-//! While Python is taken down, it ends each thread that wants to go on in it, by unwinding its
-//! stack. Frames that were called from here cannot be unwound, and the process would be aborted. So
-//! before that begins nobody is let in any more, and who is inside is waited for.
+//! While the interpreter shuts down, it terminates each thread that tries to acquire the GIL, by
+//! unwinding its stack. Rust frames below such a call cannot be unwound, so the process would be
+//! aborted. For this reason an `atexit` hook refuses new calls and waits, for a limited time, for
+//! those in progress.
 
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the end waits for those that are inside; what they call may take as long as it likes.
+/// How long shutdown waits for calls in progress, whose duration is not limited.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// The polling interval during shutdown.
 const LOOK: Duration = Duration::from_micros(200);
 
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// Has the end of Python tell the end of the calls.
+/// Registers an `atexit` hook that ends calls from other threads.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let end = wrap_pyfunction!(end_calls, module)?;
     module.py().import("atexit")?.call_method1("register", (end,))?;
     Ok(())
 }
 
-/// Calls into Python, unless that is coming to its end.
+/// Calls into Python, unless the interpreter is shutting down.
 pub(crate) fn with_python<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     let _inside = Inside::enter()?;
     Python::try_attach(call)
 }
 
-/// In a forked child: the threads that were inside are the parent's.
+/// Resets the counter in a forked child: the calls in progress belong to threads of the parent.
 pub(crate) fn forget() {
     INSIDE.store(0, Ordering::SeqCst);
 }
@@ -50,7 +51,7 @@ impl Drop for Inside {
     }
 }
 
-/// Lets nobody in any more.
+/// Refuses new calls and waits for those in progress.
 #[pyfunction]
 fn end_calls(py: Python<'_>) {
     IS_OVER.store(true, Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! Copies that something else makes, as Python announces them.
+//! Python binding of announcements of copies that another component performs.
 
 use crate::errors::raise;
 use mesh_data::{Claim, DataError};
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// As long as it has not ended, a copy of a buffer may be under way, and a release waits.
+/// An announced copy to or from a buffer. Until it ends, a release of the buffer waits.
 #[pyclass(frozen, name = "Claim", module = "mesh_rdma._core")]
 pub(crate) struct PyClaim(Mutex<Option<Claim>>);
 
@@ -17,14 +17,14 @@ impl PyClaim {
 
 #[pymethods]
 impl PyClaim {
-    /// Fails when the buffer was released or its owner is gone.
+    /// Raises if the buffer was released or its owner is gone.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let claim = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = claim.as_ref().map_or(Err(DataError::Released), Claim::check);
         checked.map_err(|error| raise(py, &error))
     }
 
-    /// Ends it: the copy is over.
+    /// Ends the claim, because the copy is complete.
     fn end(&self) {
         let claim = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(claim);

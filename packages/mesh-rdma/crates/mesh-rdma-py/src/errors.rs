@@ -1,9 +1,9 @@
-//! Errors of the data path as Python's exceptions.
+//! Conversion of data path errors to Python exceptions.
 
 use mesh_data::DataError;
 use pyo3::prelude::*;
 
-/// The exception that a user catches.
+/// Creates the public exception for an error.
 pub(crate) fn raise(py: Python<'_>, error: &DataError) -> PyErr {
     let name = match error {
         DataError::Released => "RDMAReleased",

@@ -1,4 +1,4 @@
-//! Buffers as this process holds them: its own, and those of others.
+//! Python bindings of buffer handles: to buffers of this process and of others.
 #![expect(unsafe_code, reason = "copies memory that Python keeps alive")]
 
 use crate::calls::{self, with_python};
@@ -22,23 +22,26 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
 
-/// What is copied at once in the thread that asks, when no other process has to do anything.
+/// The maximum length of a copy that runs synchronously on the calling thread, if no other process
+/// has to participate.
 const INLINE_LEN: usize = 256 << 10;
-/// What is copied without letting other threads of Python run.
+/// The maximum length of a copy that keeps the GIL.
 const QUICK_LEN: usize = 16 << 10;
-/// The last bytes of a handle, behind the card: slot, key, length, address, segment, place, flags.
+/// The length of an encoded handle before the card: slot, key, length, address, segment, offset in
+/// the segment, and flags.
 const REMOTE_LEN: usize = 4 + 8 + 8 + 8 + 4 + 8 + 1;
 const WRITABLE: u8 = 1;
 const IN_ARENA: u8 = 2;
 const ON_DEVICE: u8 = 4;
 
-/// Asked for each handle that is sent, until the job has credentials.
+/// A Python callable that returns whether the job has credentials, called for each handle of a
+/// local buffer that is sent.
 static CREDENTIALS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// Ways that are not taken: their names, and why not.
+/// The names of transports that are not used, with the reasons.
 type Refusals = Vec<(&'static str, String)>;
 
-/// Adds the functions of this file to `mesh_rdma._core`.
+/// Registers the functions of this module in `mesh_rdma._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(forget, module)?)?;
     module.add_function(wrap_pyfunction!(counts, module)?)?;
@@ -50,7 +53,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(configure, module)?)
 }
 
-/// A registration that this process holds: it counts as used until this is gone.
+/// A handle of a registration, which counts as in use until the handle is dropped.
 #[pyclass(frozen, weakref, module = "mesh_rdma._core")]
 pub(crate) struct Handle {
     pub(crate) domain: Arc<Domain>,
@@ -58,23 +61,23 @@ pub(crate) struct Handle {
     remote: Remote,
     is_writable: bool,
     hold: Hold,
-    /// Which process has made it.
+    /// The id of the process that created the handle, to detect a forked child.
     generation: usize,
 }
 
-/// What ends with a handle.
+/// The lease that ends with a handle.
 enum Hold {
-    /// A buffer of this process is held once less.
+    /// A lease on a buffer of this process.
     Ours,
-    /// A buffer of another process is held no more.
+    /// A lease on a buffer of another process.
     Theirs { _lease: Lease },
-    /// Nothing: whoever has lent the handle holds the buffer.
+    /// None: the process that lent the handle holds the lease.
     Lent,
 }
 
 #[pymethods]
 impl Handle {
-    /// Offers memory of this process.
+    /// Registers memory of this process.
     #[new]
     fn new(py: Python<'_>, local: Py<Local>) -> PyResult<Self> {
         let domain = domain(py)?;
@@ -90,7 +93,8 @@ impl Handle {
         Ok(Self { domain, card, remote, is_writable, hold: Hold::Ours, generation: generation() })
     }
 
-    /// Another registration of the same owner: memory that begins `offset` bytes behind this one.
+    /// A handle of another registration of the same owner, whose memory begins `offset` bytes after
+    /// the start of this one.
     fn sibling(
         &self,
         py: Python<'_>,
@@ -116,13 +120,13 @@ impl Handle {
         Ok(Self { domain, card, remote, is_writable: false, hold, generation: generation() })
     }
 
-    /// Reads what `encode` wrote, here or in another process.
+    /// Decodes the result of `encode`, from this or another process.
     #[staticmethod]
     fn decode(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
         let lent = Self::borrow(py, bytes)?;
         let Remote { slot, key, .. } = lent.remote;
         let hold = if lent.is_ours() {
-            // Released meanwhile: whoever uses it hears of it then.
+            // If the buffer has been released, an error is raised when it is used.
             lent.domain.lease(slot, key);
             Hold::Ours
         } else {
@@ -134,7 +138,7 @@ impl Handle {
         Ok(Self { domain, card, remote, is_writable, hold, generation })
     }
 
-    /// Reads what `lend` wrote: whoever did holds the buffer, and this process does not.
+    /// Decodes the result of `lend`. The lending process holds the lease; this process has none.
     #[staticmethod]
     fn borrow(py: Python<'_>, bytes: &[u8]) -> PyResult<Self> {
         let domain = domain(py)?;
@@ -144,13 +148,14 @@ impl Handle {
         Ok(Self { domain, card, remote, is_writable, hold: Hold::Lent, generation })
     }
 
-    /// As `encode`, for somebody who uses it no longer than this process holds the buffer.
+    /// Encodes the handle like `encode`, for a process that uses it only while this process holds
+    /// its lease.
     fn lend<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let card = self.public_card(py)?;
         Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
     }
 
-    /// All that another process needs, as bytes. Whoever has them may use the buffer.
+    /// Encodes the handle for another process. Any process that has the bytes may use the buffer.
     fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let card = self.public_card(py)?;
         if self.is_ours() {
@@ -159,8 +164,8 @@ impl Handle {
         Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
     }
 
-    /// Finds the way to the buffer: that of the name, or the best. Gives also, for each way that is
-    /// not taken, its name and why.
+    /// Selects a transport to the buffer: the one with this name, or the best. Also returns the
+    /// name of each transport that is not used, with the reason.
     #[pyo3(signature = (name=None))]
     fn reach(slf: &Bound<'_, Self>, name: Option<&str>) -> PyResult<(Option<PyTarget>, Refusals)> {
         let (py, this) = (slf.py(), slf.get());
@@ -171,7 +176,7 @@ impl Handle {
         Ok((target.map(|target| PyTarget { domain, target: Arc::new(target), handle }), refused))
     }
 
-    /// Fails when the owner is gone.
+    /// Raises if the owner is gone.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_ours() {
             return Ok(());
@@ -180,7 +185,7 @@ impl Handle {
         found.map_err(|error| raise(py, &error))
     }
 
-    /// Asks the transport of that name at the owner.
+    /// Sends a request to the owner's transport of this name, and returns its reply.
     fn exchange<'py>(
         &self,
         py: Python<'py>,
@@ -194,15 +199,15 @@ impl Handle {
         asked.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| raise(py, &error))
     }
 
-    /// Takes the memory of a buffer of this process to write it: a release waits as long as that is
-    /// held.
+    /// Pins the memory of a buffer of this process for writing: a release waits while the pin
+    /// exists.
     fn pin(&self, py: Python<'_>) -> PyResult<Local> {
         let (slot, key) = self.place()?;
         let pin = Pin::of(&self.domain, slot, key, true).map_err(|error| raise(py, &error))?;
         Ok(Local::pinned(pin))
     }
 
-    /// What a buffer of a device is released by; it copies nothing.
+    /// A target for releasing a buffer in device memory; it cannot copy.
     fn anchor(slf: &Bound<'_, Self>) -> PyResult<PyTarget> {
         let (py, this) = (slf.py(), slf.get());
         let remote = Remote { is_on_device: true, ..this.remote };
@@ -216,8 +221,8 @@ impl Handle {
         Ok(PyTarget { domain, target: Arc::new(target), handle })
     }
 
-    /// Announces a copy to or from the buffer by something that is no way of ours: until the claim
-    /// ends a release waits.
+    /// Announces a copy to or from the buffer that uses no transport of this package. A release
+    /// waits until the claim ends.
     fn claim(&self, py: Python<'_>) -> PyResult<PyClaim> {
         let claim = py.detach(|| {
             if self.is_ours() {
@@ -228,7 +233,7 @@ impl Handle {
         claim.map(PyClaim::of).map_err(|error| raise(py, &error))
     }
 
-    /// Whether it is memory of a device.
+    /// Whether the buffer is in device memory.
     #[getter]
     pub(crate) fn is_on_device(&self) -> bool {
         self.remote.is_on_device
@@ -240,50 +245,51 @@ impl Handle {
         !self.is_stale() && self.card.token == self.domain.card().token
     }
 
-    /// Whether it was made in another process, which this one was forked from: it can be encoded.
+    /// Whether the handle was created in a process that this one was forked from. It can still be
+    /// encoded.
     #[getter]
     fn is_stale(&self) -> bool {
         self.generation != generation()
     }
 
-    /// Whether its owner runs on this machine.
+    /// Whether the owner runs on this machine.
     #[getter]
     fn is_nearby(&self) -> bool {
         self.card.boot == self.domain.card().boot
     }
 
-    /// Whether it may be written.
+    /// Whether the buffer is writable.
     #[getter]
     fn is_writable(&self) -> bool {
         self.is_writable
     }
 
-    /// How many bytes it has.
+    /// The length in bytes.
     #[getter]
     fn nbytes(&self) -> u64 {
         self.remote.len
     }
 
-    /// What the handles of all buffers of one process have in common, and no others.
+    /// An id that the handles of all buffers of a process share, and no others.
     #[getter]
     fn process(&self) -> &[u8] {
         &self.card.token
     }
 
-    /// What the handles of all buffers of one machine have in common; a container with a network of
-    /// its own is one.
+    /// An id that the handles of all buffers of a machine share, and no others. A container with a
+    /// separate network counts as a machine.
     #[getter]
     fn machine<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.card.boot)
     }
 
-    /// What its owner is called.
+    /// The name of the owner.
     #[getter]
     fn owner(&self) -> &str {
         &self.card.name
     }
 
-    /// What two handles of one registration have in common, and no others.
+    /// An id that all handles of a registration share, and no others.
     #[getter]
     fn identity(&self) -> (Vec<u8>, u32, u64) {
         (self.card.token.to_vec(), self.remote.slot, self.remote.key)
@@ -291,8 +297,8 @@ impl Handle {
 }
 
 impl Handle {
-    /// The card that others get: whoever does may be on another machine, so from the first one of
-    /// ours on, this process listens.
+    /// The card for other processes. They may be on other machines, so from the first card of this
+    /// process on, it listens for connections.
     fn public_card(&self, py: Python<'_>) -> PyResult<Arc<Card>> {
         if !self.is_ours() {
             return Ok(Arc::clone(&self.card));
@@ -305,7 +311,7 @@ impl Handle {
         py.detach(|| self.domain.public_card()).map_err(|error| raise(py, &error))
     }
 
-    /// Which registration of this process it is.
+    /// The slot and key of a registration of this process.
     pub(crate) fn place(&self) -> PyResult<(u32, u64)> {
         if self.is_ours() {
             return Ok((self.remote.slot, self.remote.key));
@@ -351,18 +357,19 @@ impl Drop for Handle {
     }
 }
 
-/// A buffer and the way to it.
+/// A buffer and the transport to it.
 #[pyclass(frozen, name = "Target", module = "mesh_rdma._core")]
 pub(crate) struct PyTarget {
     pub(crate) domain: Arc<Domain>,
     pub(crate) target: Arc<Target>,
-    /// Held for as long as there are transfers: they are a use of the buffer too.
+    /// Kept as long as transfers exist, because they count as a use of the buffer, too.
     handle: Py<Handle>,
 }
 
 #[pymethods]
 impl PyTarget {
-    /// Whether nothing gets through any more in this way: there may be another one.
+    /// Whether this target is unusable: its owner is gone, or it belongs to the parent of a forked
+    /// child. Another transport may still work.
     #[getter]
     fn is_over(&self) -> bool {
         self.target.check().is_err()
@@ -374,8 +381,8 @@ impl PyTarget {
         self.target.kind().name()
     }
 
-    /// Copies from the buffer, from `offset` on, as many bytes as there is room for. Gives nothing
-    /// when it is done, or what it is waited for with.
+    /// Copies from the buffer, starting at `offset`, as many bytes as `local` has. Returns `None`
+    /// if the copy is complete, or a transfer to wait for.
     fn read(
         &self,
         py: Python<'_>,
@@ -386,7 +393,7 @@ impl PyTarget {
         self.copy(py, Direction::Read, local, offset, timeout)
     }
 
-    /// Copies all bytes to the buffer, from `offset` on.
+    /// Copies all bytes of `local` to the buffer, starting at `offset`.
     fn write(
         &self,
         py: Python<'_>,
@@ -397,7 +404,7 @@ impl PyTarget {
         self.copy(py, Direction::Write, local, offset, timeout)
     }
 
-    /// Adds to a word; gives what was there.
+    /// Adds to a 64-bit word atomically. Returns the previous value.
     fn fetch_add(
         &self,
         py: Python<'_>,
@@ -408,7 +415,8 @@ impl PyTarget {
         self.change(py, Verb::FetchAdd, offset, add, 0, timeout)
     }
 
-    /// Puts `swap` where `compare` is; gives what was there.
+    /// Replaces a 64-bit word with `swap` if it equals `compare`, atomically. Returns the previous
+    /// value.
     fn compare_and_swap(
         &self,
         py: Python<'_>,
@@ -420,13 +428,13 @@ impl PyTarget {
         self.change(py, Verb::CompareAndSwap, offset, swap, compare, timeout)
     }
 
-    /// Has the owner take the registration back.
+    /// Requests that the owner release the registration.
     fn release(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let stop = Stop::after(limit_of(timeout)?);
         py.detach(|| self.target.release(&stop)).map_err(|error| raise(py, &error))
     }
 
-    /// Brings a range into view without a copy.
+    /// Maps a range of the buffer without a copy.
     fn borrow(&self, py: Python<'_>, offset: u64, nbytes: u64) -> PyResult<Loan> {
         self.target.borrow(offset, nbytes).map(Loan).map_err(|error| raise(py, &error))
     }
@@ -441,13 +449,13 @@ impl PyTarget {
         offset: u64,
         timeout: Option<f64>,
     ) -> PyResult<Option<PyTransfer>> {
-        // Before anything is begun: the caller may look for another way.
+        // Checked before the copy starts, so that the caller can try another transport.
         self.target.check().map_err(|error| raise(py, &error))?;
         let span = local.get().host_span().map_err(|error| raise(py, &error))?;
         let stop = Stop::after(limit_of(timeout)?);
         let is_direct = !matches!(self.target.kind(), Kind::Unix | Kind::Tcp);
         if is_direct && span.len <= INLINE_LEN {
-            // SAFETY: `local` keeps the memory alive, and is held by the caller.
+            // SAFETY: `local` keeps the memory alive, and the caller holds a reference to it.
             let copy = || unsafe { self.target.copy(direction, span, offset, &stop) };
             let done = if span.len <= QUICK_LEN { copy() } else { py.detach(copy) };
             return done.map(|()| None).map_err(|error| raise(py, &error));
@@ -476,27 +484,27 @@ impl PyTarget {
     }
 }
 
-/// Memory of Python that is used by threads without Python.
+/// A Python object whose memory is used by threads that do not hold the GIL.
 pub(crate) struct Kept<T>(pub(crate) Option<T>);
 
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         let mut kept = self.0.take();
         with_python(|_| kept = None);
-        // At the very end of a process there is no Python any more, and nothing to tidy up.
+        // If the interpreter has already shut down, the object is leaked.
         std::mem::forget(kept);
     }
 }
 
-/// In a forked child: what the parent had is the parent's.
+/// Discards the state of the parent in a forked child.
 #[pyfunction]
 fn forget() {
     calls::forget();
     process::forget();
 }
 
-/// How many registrations there are, how many outlive their release, how many processes are
-/// connected here, and to how many this one is.
+/// The number of valid registrations, of released registrations whose memory is still in use, of
+/// processes connected to this one, and of processes that this one is connected to.
 #[pyfunction]
 fn counts(py: Python<'_>) -> PyResult<(usize, usize, usize, usize)> {
     let domain = domain(py)?;
@@ -504,13 +512,13 @@ fn counts(py: Python<'_>) -> PyResult<(usize, usize, usize, usize)> {
     Ok((good, dying, here, there))
 }
 
-/// The machine of this process, as `Handle.machine` says it.
+/// The id of this process's machine, like `Handle.machine`.
 #[pyfunction]
 fn machine<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(py, &domain(py)?.card().boot))
 }
 
-/// Says how long handles that are sent from now on may be on their way.
+/// Sets how long handles that are sent from now on may be in transit.
 #[pyfunction]
 fn set_travel_limit(py: Python<'_>, seconds: f64) -> PyResult<()> {
     let limit = limit_of(Some(seconds))?.unwrap_or_default();
@@ -518,7 +526,7 @@ fn set_travel_limit(py: Python<'_>, seconds: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// How many connections were refused, by reason: the fields of `mesh_rdma.testing.Refusals`.
+/// The number of refused connections by reason: the fields of `mesh_rdma.testing.Refusals`.
 #[pyfunction]
 fn refusals(py: Python<'_>) -> PyResult<(u64, u64, u64, u64, u64)> {
     let domain = domain(py)?;
@@ -532,14 +540,16 @@ fn refusals(py: Python<'_>) -> PyResult<(u64, u64, u64, u64, u64)> {
     ))
 }
 
-/// Says how to find out whether the job has credentials; only the first to say so counts.
+/// Sets the callable that reports whether the job has credentials. Only the first call has an
+/// effect.
 #[pyfunction]
 fn find_credentials_with(py: Python<'_>, has_credentials: Py<PyAny>) {
     let _ = CREDENTIALS.set(py, has_credentials);
 }
 
-/// Says where to listen for other machines ("auto", "all", "loopback", or an address), and how many
-/// connections carry one transfer; none is as many as are good here. Tells whether it was in time.
+/// Sets the address for connections from other machines ("auto", "all", "loopback", or an address),
+/// and the number of connections per transfer (`None`: the default for this machine). Returns
+/// whether the call was early enough to take effect.
 #[pyfunction]
 fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
     let listen = match listen {
@@ -553,7 +563,7 @@ fn configure(listen: &str, tcp_streams: Option<usize>) -> PyResult<bool> {
     Ok(process::configure(Options { listen, tcp_streams }))
 }
 
-/// Says what answers questions to transports of this process.
+/// Sets the callable that replies to requests to transports of this process.
 #[pyfunction]
 fn answer_with(py: Python<'_>, answerer: Py<PyAny>) -> PyResult<()> {
     let ask = move |name: &str, question: &[u8]| {

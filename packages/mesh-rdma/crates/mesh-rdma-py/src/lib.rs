@@ -1,4 +1,4 @@
-//! The extension module `mesh_rdma._core`: where the data path meets Python.
+//! The extension module `mesh_rdma._core`: Python bindings of the data path.
 
 use pyo3::prelude::*;
 
@@ -13,7 +13,7 @@ mod pull;
 mod region;
 mod transfer;
 
-/// Fills the module `mesh_rdma._core`.
+/// Registers the classes and functions of the module `mesh_rdma._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Block>()?;

@@ -1,4 +1,4 @@
-//! Memory of another process in view here, without a copy.
+//! Python binding of memory of another process that is mapped without a copy.
 #![expect(unsafe_code, reason = "implements the buffer protocol")]
 
 use crate::block::fill_view;
@@ -7,8 +7,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::c_int;
 
-/// Bytes that lie in the arena of their owner: a read-only buffer. The owner keeps them as they are
-/// registered until this and all views of it are gone.
+/// Bytes in the arena of their owner, as a read-only buffer. The owner keeps the memory registered
+/// until this object and all views of it are gone.
 #[pyclass(frozen, module = "mesh_rdma._core")]
 pub(crate) struct Loan(pub(crate) way::Loan);
 
@@ -18,28 +18,29 @@ impl Loan {
         self.0.span().len
     }
 
-    /// Whether the owner still has these bytes registered.
+    /// Whether the registration of these bytes is still valid.
     fn is_good(&self) -> bool {
         self.0.is_good()
     }
 
-    /// Lends the bytes; the view holds a reference to this object for as long as it lives.
+    /// Exports the bytes. The view holds a reference to this object as long as it exists.
     ///
     /// # Safety
-    /// Called by Python, with a view to fill in.
+    /// The interpreter calls this function with a view to fill in.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        // SAFETY: the loan holds the mapping for as long as `slf` lives, which the view holds.
+        // SAFETY: the loan holds the mapping as long as `slf` lives, and the view holds a reference
+        // to it.
         unsafe { fill_view(view, slf.as_any(), slf.get().0.span(), true, flags) }
     }
 
-    /// Nothing to do: the reference that the view held is all there was.
+    /// Does nothing: the reference that the view held is the only resource.
     ///
     /// # Safety
-    /// Called by Python.
+    /// The interpreter calls this function.
     #[expect(clippy::unused_self, reason = "a slot of the protocol")]
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
 }

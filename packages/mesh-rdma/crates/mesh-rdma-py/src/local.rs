@@ -1,4 +1,4 @@
-//! Memory of this process, as Python has it.
+//! Python binding of memory of this process.
 #![expect(unsafe_code, reason = "uses the buffer protocol")]
 
 use crate::calls::with_python;
@@ -8,45 +8,45 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A contiguous range of this process's memory, kept alive.
+/// A contiguous range of this process's memory that is kept alive.
 #[pyclass(frozen, module = "mesh_rdma._core")]
 pub(crate) struct Local {
     pub(crate) span: Span,
     pub(crate) is_writable: bool,
-    /// The device whose memory it is: the processor must not touch the address.
+    /// The device that has the memory; the CPU must not access the address.
     pub(crate) device: Option<u32>,
     _keeper: Keeper,
 }
 
-/// What keeps the memory where it is.
+/// The resource that keeps the memory valid.
 enum Keeper {
-    /// A view that Python has lent; boxed, because it must not move.
+    /// A view that Python exported; boxed, because it must not move.
     View(Box<ffi::Py_buffer>),
-    /// An object that owns it, or the one that another range was cut from.
+    /// The object that owns the memory, or the range that this one is a part of.
     Object { _owner: Py<PyAny> },
-    /// A registration that is written.
+    /// A registration that is pinned for writing.
     Pin { _pin: Pin },
 }
 
-// SAFETY: the view is released with the GIL held, and not looked at otherwise.
+// SAFETY: the view is released with the GIL held, and is not accessed otherwise.
 unsafe impl Send for Keeper {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Keeper {}
 
 impl Local {
-    /// The memory of a registration.
+    /// The memory of a pinned registration.
     pub(crate) fn pinned(pin: Pin) -> Self {
         let Memory { span, is_writable, device } = pin.memory;
         Self { span, is_writable, device, _keeper: Keeper::Pin { _pin: pin } }
     }
 
-    /// As what is offered to others.
+    /// The description of the memory for a registration.
     pub(crate) fn memory(&self) -> Memory {
         let Self { span, is_writable, device, .. } = *self;
         Memory { span, is_writable, device }
     }
 
-    /// Where it is, for what the processor copies by.
+    /// The range, for copies by the CPU. Fails for device memory.
     pub(crate) fn host_span(&self) -> Result<Span, DataError> {
         if self.device.is_some() { Err(DataError::OnDevice) } else { Ok(self.span) }
     }
@@ -54,20 +54,20 @@ impl Local {
 
 #[pymethods]
 impl Local {
-    /// Takes anything with the buffer protocol whose bytes lie side by side, in any order of
-    /// dimensions. Whether it may be written is as the object says.
+    /// Acquires the buffer of any object with the buffer protocol whose bytes are contiguous, in
+    /// any order of dimensions. The range is writable if the buffer is.
     #[new]
     fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         let mut view = Box::new(ffi::Py_buffer::new());
         let get = |view: &mut ffi::Py_buffer, flags| {
-            // SAFETY: the view is ours to fill in, and the object is alive.
+            // SAFETY: the view is exclusively ours to fill in, and the object is alive.
             let got = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags) };
             if got == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
         };
         let wanted = ffi::PyBUF_ANY_CONTIGUOUS;
         if get(&mut view, wanted | ffi::PyBUF_WRITABLE).is_err() {
-            // Read-only, or not contiguous: the second try says which.
+            // The object is read-only or not contiguous: the second attempt distinguishes the two.
             get(&mut view, wanted).map_err(|error| {
                 let words = "the memory is not contiguous: copy it first";
                 let is_buffer = error.is_instance_of::<PyBufferError>(py)
@@ -81,8 +81,8 @@ impl Local {
         Ok(Self { span, is_writable, device: None, _keeper: Keeper::View(view) })
     }
 
-    /// Takes memory by its address; `keeper` is what owns it, `device` the number of that whose
-    /// memory it is.
+    /// Wraps memory at an address. `keeper` is the object that owns it; `device` is the number of
+    /// the device that has it.
     #[staticmethod]
     #[pyo3(signature = (address, nbytes, is_writable, keeper, device=None))]
     fn at(
@@ -108,25 +108,25 @@ impl Local {
         Ok(Self { span, is_writable: whole.is_writable, device: whole.device, _keeper })
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.span.len
     }
 
-    /// Where the first one is.
+    /// The address of the first byte.
     #[getter]
     fn address(&self) -> usize {
         self.span.start
     }
 
-    /// The number of the device whose memory it is, or none.
+    /// The number of the device that has the memory, or `None`.
     #[getter]
     fn device(&self) -> Option<u32> {
         self.device
     }
 
-    /// Whether it may be written.
+    /// Whether the memory is writable.
     #[getter]
     fn is_writable(&self) -> bool {
         self.is_writable
@@ -136,9 +136,9 @@ impl Local {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Self::View(view) = self {
-            // Python is gone at the very end of a process: the memory goes with it.
+            // After the interpreter has shut down, the memory is freed with the process.
             with_python(|_| {
-                // SAFETY: it was filled in by Python, and is released once.
+                // SAFETY: Python filled in the view, and it is released once.
                 unsafe { ffi::PyBuffer_Release(&raw mut **view) }
             });
         }

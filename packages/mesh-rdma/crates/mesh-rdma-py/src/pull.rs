@@ -1,4 +1,4 @@
-//! Copies to buffers of this process that somebody else has asked for.
+//! Copies to buffers of this process that another component requested.
 #![expect(unsafe_code, reason = "begins copies")]
 
 use crate::errors::raise;
@@ -12,17 +12,18 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Adds the functions of this file to `mesh_rdma._core`.
+/// Registers the function of this module in `mesh_rdma._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pull, module)?)
 }
 
-/// A copy of rows: the source and where they begin in it, our buffer and where in it, how many
-/// bytes a row has, and for each dimension, outermost first, how often and both strides.
+/// A strided copy of rows: the source and the offset in it, the destination buffer of this process
+/// and the offset in it, the length of a row in bytes, and for each dimension, outermost first, the
+/// count, the source stride and the destination stride.
 type Rows = (Py<PyTarget>, u64, Py<Handle>, u64, u64, Vec<(u64, u64, u64)>);
 
-/// Begins several copies of rows at once, each to a buffer of this process; the keeper is what has
-/// to be held meanwhile.
+/// Starts several strided copies at once, each to a buffer of this process. `keeper` is kept alive
+/// until they end.
 #[pyfunction]
 fn pull(
     py: Python<'_>,
@@ -48,7 +49,7 @@ fn pull(
     };
     let operations = copies.iter().map(operation).collect::<PyResult<Vec<_>>>()?;
     let domain = copies.first().map(|(_, _, ours, ..)| Arc::clone(&ours.get().domain));
-    // SAFETY: a pull holds no address: it looks the registration up each time.
+    // SAFETY: a pull stores no address; it looks up the registration each time.
     let transfer = unsafe { Transfer::new(operations, stop, Box::new(Kept(Some(keeper)))) };
     if let Some(domain) = domain {
         py.detach(|| transfer.start(&domain));

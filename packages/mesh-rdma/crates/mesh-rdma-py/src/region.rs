@@ -1,4 +1,4 @@
-//! Registrations of this process, by slot and key.
+//! Access to registrations of this process by slot and key.
 
 use crate::errors::raise;
 use crate::handle::{Kept, domain};
@@ -9,7 +9,7 @@ use mesh_data::pull::Pin;
 use mesh_data::registry::Keeper;
 use pyo3::prelude::*;
 
-/// Adds the functions of this file to `mesh_rdma._core`.
+/// Registers the functions of this module in `mesh_rdma._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(region_of, module)?)?;
     module.add_function(wrap_pyfunction!(hold, module)?)?;
@@ -17,7 +17,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reclaim, module)?)
 }
 
-/// The memory of a registration of this process, with what keeps it; none when it is not good.
+/// The memory of a registration of this process with its keeper; `None` if it is not valid.
 #[pyfunction]
 fn region_of(py: Python<'_>, slot: u32, key: u64) -> PyResult<Option<Py<Local>>> {
     let look = |keeper: &Keeper| {
@@ -27,21 +27,21 @@ fn region_of(py: Python<'_>, slot: u32, key: u64) -> PyResult<Option<Py<Local>>>
     Ok(domain(py)?.look(slot, key, look).flatten())
 }
 
-/// Takes the memory of a registration of this process to copy it: a release waits as long as that
-/// is held.
+/// Pins the memory of a registration of this process for a copy: a release waits while the pin
+/// exists.
 #[pyfunction]
 fn hold(py: Python<'_>, slot: u32, key: u64, is_write: bool) -> PyResult<Local> {
     let pin = Pin::of(&domain(py)?, slot, key, is_write).map_err(|error| raise(py, &error))?;
     Ok(Local::pinned(pin))
 }
 
-/// Has an object dropped when the memory of a registration is let go, before it.
+/// Attaches an object to a registration. It is dropped before the registered memory is freed.
 #[pyfunction]
 fn keep(py: Python<'_>, slot: u32, key: u64, kept: Py<PyAny>) -> PyResult<bool> {
     Ok(domain(py)?.keep(slot, key, Box::new(Kept(Some(kept)))))
 }
 
-/// Takes a registration of this process back if nobody else uses it; tells whether it is gone.
+/// Releases a registration of this process if nothing else uses it. Returns whether it is gone.
 #[pyfunction]
 fn reclaim(py: Python<'_>, slot: u32, key: u64, timeout: Option<f64>) -> PyResult<bool> {
     let (domain, stop) = (domain(py)?, Stop::after(limit_of(timeout)?));

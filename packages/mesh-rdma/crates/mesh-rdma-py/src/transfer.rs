@@ -1,4 +1,4 @@
-//! Transfers that run while Python does something else.
+//! Python binding of asynchronous transfers.
 #![expect(unsafe_code, reason = "copies memory that Python keeps alive")]
 
 use crate::calls::with_python;
@@ -14,27 +14,28 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a thread stays away from Python, which may have a signal for it.
+/// How long a thread waits without the GIL before it checks for signals.
 const AWAY: Duration = Duration::from_millis(50);
 
-/// Adds the functions of this file to `mesh_rdma._core`.
+/// Registers the function of this module in `mesh_rdma._core`.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(submit, module)?)
 }
 
-/// Copies that are under way.
+/// Copies in progress.
 #[pyclass(frozen, name = "Transfer", module = "mesh_rdma._core")]
 pub(crate) struct PyTransfer(pub(crate) Arc<Transfer>);
 
 #[pymethods]
 impl PyTransfer {
-    /// Waits, and copies meanwhile; tells whether all is done. Ctrl-C gives the transfer up.
+    /// Waits for the transfer and copies while waiting. Returns whether all is done. Ctrl-C cancels
+    /// the transfer.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         if self.0.is_stale() {
             return Ok(true);
         }
         let until = limit_of(timeout)?.map(|limit| Instant::now() + limit);
-        // A piece that waits for another process could last longer than the caller wants to.
+        // A piece that waits for another process could take longer than the timeout of the caller.
         let may_help = until.is_none() || !self.0.may_block();
         loop {
             let away = Instant::now() + AWAY;
@@ -61,15 +62,15 @@ impl PyTransfer {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the transfer has ended.
     fn is_done(&self) -> bool {
         self.0.is_stale() || self.0.is_done()
     }
 
-    /// Raises what it ended with, if it did not end well.
+    /// Raises the error of the transfer, if it failed.
     fn outcome(&self, py: Python<'_>) -> PyResult<()> {
         if self.0.is_stale() {
-            // It goes on in the parent; what it brings is not seen here.
+            // The transfer continues in the parent, but its result is not visible here.
             return Err(raise(py, &DataError::Cancelled));
         }
         self.0.let_go();
@@ -79,18 +80,19 @@ impl PyTransfer {
         }
     }
 
-    /// Gives it up; when this returns nothing is written any more. Tells whether that ended it.
+    /// Cancels the transfer. Nothing is written after this returns. Returns whether this ended the
+    /// transfer.
     fn cancel(&self, py: Python<'_>) -> bool {
         if self.0.is_stale() {
             return false;
         }
         let is_given_up = self.0.cancel();
         py.detach(|| self.0.wait(None));
-        // The last bytes may have been copied all the same.
+        // The transfer may have completed nevertheless.
         is_given_up && self.0.outcome().is_some_and(|outcome| outcome.is_err())
     }
 
-    /// Calls back once it has ended, from a thread of the transfer's.
+    /// Calls `callback` on a thread of the transfer after the transfer has ended.
     fn when_done(&self, py: Python<'_>, callback: Py<PyAny>) {
         let callback = Kept(Some(callback));
         let call = move || {
@@ -106,11 +108,11 @@ impl PyTransfer {
 }
 
 thread_local! {
-    /// What a signal's handler has raised inside of a transfer, until the transfer has ended.
+    /// An exception that a signal handler raised during a transfer, until the transfer has ended.
     static INTERRUPT: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Asked while this thread waits inside of a transfer: runs the handlers of signals.
+/// Runs signal handlers; called while this thread waits during a transfer.
 fn is_interrupted() -> bool {
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
     let is_raised = raised.is_some();
@@ -120,7 +122,8 @@ fn is_interrupted() -> bool {
     is_raised
 }
 
-/// Begins several copies at once: tuples of target, whether it is a write, local, and offset.
+/// Starts several copies at once: tuples of target, whether it is a write, local memory, and
+/// offset.
 #[pyfunction]
 fn submit(
     py: Python<'_>,
@@ -136,7 +139,7 @@ fn submit(
     };
     let operations = copies.iter().map(operation).collect::<PyResult<Vec<_>>>()?;
     let domain = copies.first().map(|(target, ..)| Arc::clone(&target.get().domain));
-    // SAFETY: the locals of the copies keep their memory alive.
+    // SAFETY: the `Local` objects of the copies keep their memory alive.
     let transfer = unsafe { Transfer::new(operations, stop, Box::new(Kept(Some(copies)))) };
     if let Some(domain) = domain {
         transfer.start(&domain);
@@ -144,7 +147,7 @@ fn submit(
     Ok(PyTransfer(transfer))
 }
 
-/// Seconds as a limit; none is no limit.
+/// Converts seconds to a limit; `None` is no limit.
 pub(crate) fn limit_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let limit = |seconds| {
         Duration::try_from_secs_f64(seconds).map_err(|_| {

@@ -1,17 +1,18 @@
-//! Which senders may not have been told of the last death at a place.
+//! Determines which senders may not have been notified of the last death in a slot.
 //!
-//! The agent of the host reports a death, and the agent of the receiver passes the report on to
-//! processes of another host. That takes milliseconds while both agents run. An agent that is
-//! stopped reports nothing and passes nothing on, and its host is not dead before
-//! `unresponsive_timeout_s`. Until it goes on, a new process may take the slot of the dead one, and
-//! a sender that was not told of the death may send to the new process and then be told.
+//! The agent of the host reports a death, and the agent of the receiver forwards the report to
+//! processes of another host. That takes milliseconds while both agents run. A stopped agent
+//! neither reports nor forwards anything, and its host is not declared dead before
+//! `unresponsive_timeout_s`. Until the agent resumes, a new process may take the slot of the dead
+//! one, and a sender that was not notified of the death may send to the new process and be notified
+//! afterwards.
 
 use crate::message::Life;
 use mesh_runtime::hash::FastMap;
 use mesh_wire::id::{HostId, ProcId};
 use std::time::Duration;
 
-/// How long the report of a death may take to each sender, while the agents of both hosts run.
+/// The maximum delay of the report of a death to each sender while the agents of both hosts run.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
 /// A period during which the agent of a host is stopped.
@@ -22,14 +23,14 @@ struct AgentStall {
     until: Duration,
 }
 
-/// What a process was told of the process that replaced a dead one.
+/// The notification of a process about the replacement of a dead one.
 #[derive(Debug)]
 struct Replacement {
     incarnation: u32,
     told_at: Duration,
 }
 
-/// A message and the process that its receiver was in when it was sent.
+/// A message, and the process of its receiver when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) sender: Life,
@@ -39,14 +40,14 @@ pub(super) struct Sent {
     pub(super) at: Duration,
 }
 
-/// The deaths of a world, and what its processes must have been told of them.
+/// The deaths of a world, and the notifications that its processes must have received.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// When a process last died at a place.
+    /// The time of the last death in each slot.
     last_death: FastMap<ProcId, Duration>,
-    /// In the order in which they began.
+    /// The stalls in the order in which they began.
     agent_stalls: Vec<AgentStall>,
-    /// By the process that was told, and the place.
+    /// By the process that was notified, and the slot.
     replacements: FastMap<(Life, ProcId), Replacement>,
 }
 
@@ -69,13 +70,13 @@ impl News {
         self.replacements.insert((owner, proc), Replacement { incarnation, told_at });
     }
 
-    /// Whether any process has died at a place.
+    /// Whether any process has died in a slot.
     pub(super) fn has_died(&self, proc: ProcId) -> bool {
         self.last_death.contains_key(&proc)
     }
 
-    /// Whether a message may be answered with the death of a process that had the place before its
-    /// receiver, or be lost with it: the sender may not have been told of that death.
+    /// Whether a message may fail with the death of a previous process in its receiver's slot, or
+    /// be lost with it, because the sender may not have been notified of that death.
     pub(super) fn may_be_unreported(&self, sent: &Sent) -> bool {
         let hosts = [sent.proc.host, sent.sender_host];
         let last_death = self.last_death.get(&sent.proc);
@@ -83,13 +84,14 @@ impl News {
             && !self.is_known_replacement(sent)
     }
 
-    /// Whether the sender was told before that the incarnation it sends to has replaced another.
+    /// Whether the sender already knew that the incarnation it sends to has replaced another.
     fn is_known_replacement(&self, sent: &Sent) -> bool {
         let told = self.replacements.get(&(sent.sender, sent.proc));
         told.is_some_and(|told| told.incarnation >= sent.incarnation && told.told_at <= sent.at)
     }
 
-    /// When the report of a death is due, without the time in which an agent is stopped.
+    /// The time at which the report of a death is due; periods in which an agent is stopped do not
+    /// count.
     fn due(&self, died_at: Duration, hosts: [HostId; 2]) -> Duration {
         let (mut due, mut counted_until) = (died_at + REPORT_MAX, died_at);
         for stall in self.agent_stalls.iter().filter(|stall| hosts.contains(&stall.host)) {

@@ -1,4 +1,4 @@
-//! Actors of a process: what their endpoints do with a message.
+//! Actors of a process: how their endpoints handle a message.
 
 use super::outbox::{Letter, Text};
 use super::{Later, Process, Request, Scene, Wait, detail_of};
@@ -11,16 +11,16 @@ use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::{PortId, ProcId};
 use std::time::Duration;
 
-/// Messages that a concurrent actor works on at once.
+/// The maximum number of messages that a concurrent actor handles simultaneously.
 const CONCURRENT_MAX: usize = 4;
 
-/// How far the life of an actor has come.
+/// The phase of an actor's life cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// Told to stop; what it owns is stopped first.
+    /// Asked to stop; everything that it owns stops first.
     Stopping,
-    /// It failed; what it owns is stopped.
+    /// Failed; everything that it owns is being stopped.
     Failed,
 }
 
@@ -31,23 +31,23 @@ pub(super) struct Actor {
     owner: ProcId,
     rank: u32,
     phase: Phase,
-    /// Tells it from others that had its port before.
+    /// Distinguishes the actor from others that had its port previously.
     number: u64,
     jobs: usize,
-    /// Who asked it to stop and hears when it has.
+    /// Stop requests, to be answered when the actor has stopped.
     stoppers: Vec<Head>,
 }
 
-/// What an endpoint has to say when it is done.
+/// The reply of an endpoint that is still running.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Where the actor listens.
+    /// The port of the actor.
     pub port: PortId,
-    /// The actor.
+    /// The number of the actor.
     pub number: u64,
-    /// The message.
+    /// The head of the request.
     pub request: Head,
-    /// 0 for a value, else a fault.
+    /// 0 for a value, otherwise a fault.
     pub code: u8,
     /// The value.
     pub value: u64,
@@ -75,7 +75,7 @@ impl Actor {
         self.jobs == 0
     }
 
-    /// How many messages it may take out of its mailbox now.
+    /// How many more messages it can take from its mailbox.
     pub(super) fn room(&self) -> usize {
         let max = if self.birth.is_concurrent { CONCURRENT_MAX } else { 1 };
         max - self.jobs
@@ -103,7 +103,7 @@ impl Process {
                 let after = Duration::from_micros(scene.rng.between(10, 20_000));
                 scene.requests.push(Request::Later(after, Later::Finish(job)));
             }
-            // It is given up by its caller long before it would be done.
+            // The deadline of the caller expires long before the endpoint completes.
             Work::Silent => {
                 let after = Duration::from_secs(1);
                 scene.requests.push(Request::Later(after, Later::Finish(job)));
@@ -114,12 +114,12 @@ impl Process {
                 self.fail_actor(port, failure, scene);
             }
             Work::Nested => self.call_onwards(job, level, scene),
-            // An agent that ends is a host that dies, which is another story.
+            // Agents have no actors, so this ends no host. These worlds do not simulate that.
             Work::Exit => scene.requests.push(Request::Exit),
         }
     }
 
-    /// Calls one rank of a mesh of a higher level, and answers when that has answered.
+    /// Calls one rank of a mesh of a higher level, and replies when that call completes.
     fn call_onwards(&mut self, job: Job, level: u32, scene: &mut Scene<'_>) {
         let higher: Vec<usize> = (0..scene.directory.handles().len())
             .filter(|at| scene.directory.handles()[*at].level > level)
@@ -143,11 +143,11 @@ impl Process {
         self.submit(letter, scene);
     }
 
-    /// An endpoint is done: answers, and goes on with the next message.
+    /// Completes an endpoint: replies, and continues with the next message.
     pub(super) fn finish(&mut self, job: Job, scene: &mut Scene<'_>) {
         let Job { port, number, request, code, value } = job;
         self.node.answer(&request, code, (0, 0), pack(&[value]));
-        // The actor may have failed and been started anew meanwhile.
+        // The actor may have failed and been restarted since the endpoint started.
         if let Some(actor) = self.actors.get_mut(&port)
             && actor.number == number
         {
@@ -158,7 +158,7 @@ impl Process {
         }
     }
 
-    /// An actor fails: callers hear it, its owner does, and what it owns is stopped.
+    /// Fails an actor: notifies its callers and its owner, and stops everything that it owns.
     pub(super) fn fail_actor(&mut self, port: PortId, failure: FailureId, scene: &mut Scene<'_>) {
         let Some(actor) = self.actors.get_mut(&port) else { return };
         if actor.phase == Phase::Failed {
@@ -176,7 +176,8 @@ impl Process {
         self.supervise(Event::OwnerFailed { owner: port }, scene);
     }
 
-    /// Somebody wants an actor stopped; who asked hears when nothing of it is left.
+    /// Stops an actor. The request `asked` is answered when everything that the actor owned is
+    /// gone.
     pub(super) fn stop_actor(&mut self, port: PortId, asked: Option<Head>, scene: &mut Scene<'_>) {
         let Some(actor) = self.actors.get_mut(&port) else {
             if let Some(head) = asked {
@@ -191,13 +192,13 @@ impl Process {
         }
     }
 
-    /// What an ending actor owned is gone: it cleans up.
+    /// Starts the cleanup of a stopping actor after everything that it owned has stopped.
     pub(super) fn begin_clean_up(&mut self, port: PortId, scene: &mut Scene<'_>) {
         let after = Duration::from_micros(scene.rng.between(1, 2000));
         scene.requests.push(Request::Later(after, Later::CleanedUp(port)));
     }
 
-    /// An actor is gone.
+    /// Removes an actor whose cleanup is complete.
     pub(super) fn cleaned_up(&mut self, port: PortId, scene: &mut Scene<'_>) {
         let owned = self.supervisor.children_of(port).len();
         scene.oracle.expect(owned == 0, || format!("{port:?} is outlived by what it owns"));

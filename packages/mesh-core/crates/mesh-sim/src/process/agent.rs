@@ -1,4 +1,4 @@
-//! What the agent of a process does for others: starts and stops actors, replaces processes.
+//! The services of a process for others: starting and stopping actors, replacing processes.
 
 use super::actor::Actor;
 use super::{Process, Request, Scene, detail_of};
@@ -8,16 +8,16 @@ use mesh_runtime::supervise::{Event, FailureId};
 use mesh_wire::frame::{Frame, Head, Kind};
 use mesh_wire::id::ProcId;
 
-/// A place for a process on the host of an agent.
+/// A slot for a process on the host of an agent.
 #[derive(Debug)]
 pub(super) struct Slot {
     incarnation: u32,
     is_alive: bool,
-    /// Who asked for a replacement and hears when it has started.
+    /// Requests for a replacement, to be answered when it has started.
     askers: Vec<Head>,
 }
 
-/// How many messages a sender may have outstanding at a new actor: the first word of its birth.
+/// How many messages a sender may have outstanding at a new actor: the first word of its `Birth`.
 fn window_of(spawn: &Frame) -> u32 {
     spawn.meta().first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
 }
@@ -33,7 +33,7 @@ impl Process {
                 Some(Order::Replace { slot, died }) => self.replace(slot, died, *head, scene),
                 None => scene.oracle.violated(|| format!("not an order: {frame:?}")),
             },
-            // The endpoint runs on; its answer will find nobody.
+            // The endpoint continues; its reply will find no caller.
             Kind::Cancel => {}
             _ => scene.oracle.violated(|| format!("not for an agent: {head:?}")),
         }
@@ -45,7 +45,7 @@ impl Process {
             return scene.oracle.violated(|| format!("not a birth: {frame:?}"));
         };
         let (port, owner) = (head.to.port, head.from.proc);
-        // Where another actor was, this one takes what was kept for it.
+        // If the port had an actor before, this one gets the messages that were kept for it.
         self.node.open_mailbox(port, window_of(frame));
         self.actors_begun += 1;
         let actor = Actor::new(birth, owner, head.rank, self.actors_begun);
@@ -65,7 +65,7 @@ impl Process {
         self.schedule(port, scene);
     }
 
-    /// A process is dead, says its host.
+    /// Handles the report of a host that one of its processes has died.
     fn proc_died(&mut self, proc: ProcId, incarnation: u32, scene: &mut Scene<'_>) {
         let last = self.dead.entry(proc).or_insert(incarnation);
         *last = incarnation.max(*last);
@@ -87,13 +87,13 @@ impl Process {
         }
     }
 
-    /// A process starts at a place of this host, when the world begins.
+    /// Registers a process that starts in a slot of this host when the world begins.
     pub fn add_slot(&mut self, slot: u32) {
         self.slots.insert(slot, Slot { incarnation: 0, is_alive: true, askers: Vec::new() });
         self.node.proc_started(ProcId { host: self.id.host, slot }, 0);
     }
 
-    /// The operating system reports the death of a child process.
+    /// Handles the exit of a child process.
     pub fn reap(&mut self, proc: ProcId, incarnation: u32) {
         if let Some(slot) = self.slots.get_mut(&proc.slot) {
             slot.is_alive = false;
@@ -102,7 +102,7 @@ impl Process {
         self.node.proc_died(proc, incarnation, detail_of(failure));
     }
 
-    /// Starts a process in a slot that is empty.
+    /// Starts a process in a slot, if the slot is empty.
     pub fn revive(&mut self, slot: u32, scene: &mut Scene<'_>) {
         let Some(entry) = self.slots.get_mut(&slot) else { return };
         if entry.is_alive {
@@ -126,7 +126,7 @@ impl Process {
             entry.askers.push(head);
             return self.revive(slot, scene);
         }
-        // Somebody else was faster, or the one that is meant has not died.
+        // Another request was faster, or the incarnation to replace has not died.
         let code = if entry.incarnation > died { 0 } else { fault::RAISED };
         self.node.answer(&head, code, (0, 0), pack(&[u64::from(entry.incarnation)]));
     }

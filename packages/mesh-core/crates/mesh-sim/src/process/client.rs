@@ -1,4 +1,4 @@
-//! What programs do by themselves: call, send, cast, give up, spawn and stop.
+//! Actions that programs take on their own initiative: call, send, cast, cancel, spawn and stop.
 
 use super::outbox::{Letter, Text};
 use super::{Process, Scene, Wait};
@@ -11,32 +11,32 @@ use mesh_wire::frame::Kind;
 use mesh_wire::id::{PortId, ProcId};
 use std::time::Duration;
 
-/// How deep actors may own actors.
+/// The maximum depth of ownership between actors.
 const LEVEL_MAX: u32 = 8;
 
-/// One thing that a program does. The order is that of [`crate::plan::Plan::action_weights`].
+/// An action of a program, in the order of [`crate::plan::Plan::action_weights`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Calls one rank.
+    /// Call one rank.
     CallOne,
-    /// Calls a mesh or a slice of it.
+    /// Call a mesh or a slice of it.
     CallMany,
-    /// Sends to one rank.
+    /// Send a one-way message to one rank.
     SendOne,
-    /// Sends to a mesh or a slice of it.
+    /// Send a one-way message to a mesh or a slice of it.
     SendMany,
-    /// Calls a whole mesh, and takes the answers as they come.
+    /// Call a whole mesh and take the replies as they arrive.
     Cast,
-    /// Gives up a call.
+    /// Abandon a call.
     GiveUp,
-    /// Gives one of its actors a mesh, or the root.
+    /// Spawn a mesh that is owned by an actor of this process or by the root.
     Spawn,
-    /// Stops a mesh that is owned here.
+    /// Stop a mesh that is owned by this process.
     Stop,
 }
 
 impl Action {
-    /// All, in the order of the weights.
+    /// All actions, in the order of the weights.
     pub const ALL: [Self; 8] = [
         Self::CallOne,
         Self::CallMany,
@@ -50,7 +50,7 @@ impl Action {
 }
 
 impl Process {
-    /// Does one thing, if there is anything to do it with.
+    /// Performs an action, if its preconditions hold.
     pub fn act(&mut self, action: Action, scene: &mut Scene<'_>) {
         match action {
             Action::GiveUp => self.give_up(scene),
@@ -68,7 +68,7 @@ impl Process {
     fn use_mesh(&mut self, action: Action, handle: &Handle, scene: &mut Scene<'_>) {
         let work = Work::ALL[scene.rng.weighted(&scene.plan.work_weights)];
         let is_many = matches!(action, Action::CallMany | Action::SendMany | Action::Cast);
-        // A mesh that crashes or exits as a whole leaves too little of a world.
+        // If a whole mesh crashed or exited, too little of the world would be left.
         let is_harsh = matches!(work, Work::Crash | Work::Exit | Work::Silent);
         let work = if is_many && is_harsh { Work::Slow } else { work };
         let tag = scene.oracle.new_tag();
@@ -113,7 +113,7 @@ impl Process {
             })
             .collect();
         let Some((reply, tag)) = scene.rng.pick(&calls) else { return };
-        // The receivers are told, or they are left to answer nobody.
+        // Either the receivers are notified, or the call continues and its replies are discarded.
         if scene.rng.chance(700) {
             self.node.cancel(*reply);
         } else {
@@ -139,7 +139,7 @@ impl Process {
         self.spawn_mesh(owner, region, policy, scene);
     }
 
-    /// The root gets one of the meshes that the world begins with.
+    /// Spawns one of the initial meshes, owned by the root.
     pub fn spawn_first(&mut self, scene: &mut Scene<'_>) {
         let region = region(scene.plan.hosts, scene.plan.slots, scene);
         let policy = policy(scene.rng);
@@ -158,7 +158,7 @@ impl Process {
     }
 }
 
-/// Some ranks of a mesh: all of them, every n-th from somewhere on, or each by chance.
+/// Selects ranks of a mesh: all of them, every n-th from a random start, or a random subset.
 fn slice(targets: &[Target], rng: &mut Rng) -> Vec<Target> {
     let len = targets.len() as u64;
     match rng.below(3) {
@@ -175,7 +175,7 @@ fn slice(targets: &[Target], rng: &mut Rng) -> Vec<Target> {
     }
 }
 
-/// A box of processes, none of which is an agent.
+/// Draws a rectangular region of processes that contains no agent.
 fn region(hosts_max: u32, slots_max: u32, scene: &mut Scene<'_>) -> Region {
     let plan = scene.plan;
     let mut below = |bound: u32| scene.rng.below(u64::from(bound)) as u32;

@@ -1,4 +1,4 @@
-//! Messages on their way out: each line waits for room at its receiver, and keeps its order.
+//! Outgoing messages. Each queue waits for room at its receiver and preserves order.
 
 use super::{Process, Scene, Wait};
 use crate::message::{Errand, Work};
@@ -9,12 +9,12 @@ use mesh_wire::id::PortId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a letter says.
+/// The content of a [`Letter`].
 #[derive(Debug)]
 pub(super) enum Text {
-    /// An errand, which gets its place in the line when it leaves.
+    /// An [`Errand`], which gets its sequence number when it is sent.
     Errand { line: u64, tag: u64, work: Work },
-    /// Bytes of which the first are meta.
+    /// Fixed bytes; the first `meta_len` are metadata.
     Fixed { meta_len: u16, tail: Bytes },
 }
 
@@ -27,16 +27,16 @@ pub(super) struct Letter {
     pub text: Text,
     pub window: u32,
     pub timeout: Option<Duration>,
-    /// What is done with the answers; a message without it is one-way.
+    /// How the replies are handled; `None` for a one-way message.
     pub wait: Option<Wait>,
-    /// Answers are taken as they come.
+    /// Whether replies are taken as they arrive.
     pub is_stream: bool,
-    /// Why it waits.
+    /// Why the last attempt to send the message was refused.
     pub refused: Option<SendError>,
 }
 
 impl Letter {
-    /// A message without a limit to how many may be outstanding.
+    /// Creates a call without a limit on outstanding messages.
     pub(super) fn new(port: PortId, targets: Arc<[Target]>, tail: Bytes, wait: Wait) -> Self {
         Self {
             kind: Kind::Call,
@@ -51,14 +51,15 @@ impl Letter {
         }
     }
 
-    /// The queue it stands in: orders and spawns share one, so that neither passes the other.
+    /// The queue of the message. Agent requests and spawns share one, so that neither overtakes the
+    /// other.
     fn queue(&self) -> PortId {
         if self.kind == Kind::Spawn { PortId::AGENT } else { self.port }
     }
 }
 
 impl Process {
-    /// Sends a message, now or when there is room; returns the port of the answers if it left.
+    /// Sends a message, now or when there is room. Returns the port of the replies if it was sent.
     pub(super) fn submit(&mut self, letter: Letter, scene: &mut Scene<'_>) -> Option<PortId> {
         let queue = letter.queue();
         if let Some(waiting) = self.outbox.get_mut(&queue) {
@@ -74,7 +75,7 @@ impl Process {
         }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends queued messages as far as their receivers have room.
     pub(super) fn send_waiting(&mut self, scene: &mut Scene<'_>) {
         let queues: Vec<PortId> = self.outbox.keys().copied().collect();
         for queue in queues {
@@ -91,7 +92,7 @@ impl Process {
         }
     }
 
-    /// Hands a message to the node, or back when there is no room.
+    /// Passes a message to the node. Returns the message if the receiver has no room.
     fn post(
         &mut self,
         letter: Letter,

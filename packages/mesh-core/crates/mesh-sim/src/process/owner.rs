@@ -14,7 +14,7 @@ use mesh_wire::id::{PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a step of one repair is tried.
+/// A recovery that has taken this many steps is not retried after another death.
 const TRIES_MAX: u32 = 3;
 
 /// A mesh that an actor of this process owns.
@@ -23,7 +23,7 @@ pub(super) struct Mesh {
     port: PortId,
     birth: Birth,
     targets: Arc<[Target]>,
-    /// The incarnation that each rank runs in; unknown while it starts.
+    /// The incarnation of the process of each rank; `None` while the rank starts.
     ranks: Vec<Option<u32>>,
     is_stopping: bool,
 }
@@ -38,7 +38,7 @@ impl Mesh {
     }
 }
 
-/// A rank that is being brought back, and the step it waits for.
+/// The recovery of a rank, and the step that is in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
     child: ChildId,
@@ -49,16 +49,16 @@ pub(super) struct Repair {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// A new process takes the slot.
+    /// Start a new process in the slot.
     Replace,
-    /// What is left of the actor is stopped.
+    /// Stop the remains of the previous actor.
     Stop,
-    /// The actor is started.
+    /// Start the actor.
     Spawn,
 }
 
 impl Process {
-    /// An actor of this process, or the root, gets a mesh.
+    /// Spawns a mesh that an actor of this process, or the root, owns.
     pub(super) fn spawn_mesh(
         &mut self,
         owner: Owner,
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    /// Takes note of a rank that has started, or did not live long enough to.
+    /// Records a rank that has started, or that died before it could.
     fn rank_spawned(&mut self, child: ChildId, answer: &Answer, scene: &mut Scene<'_>) -> bool {
         let Some(mesh) = self.meshes.get_mut(&child) else { return false };
         let rank = answer.rank;
@@ -126,7 +126,7 @@ impl Process {
         false
     }
 
-    /// A process died: its ranks of the meshes here have failed, all of the same failure.
+    /// Fails all ranks of owned meshes in a process that died, with the same failure.
     pub(super) fn ranks_died(&mut self, proc: ProcId, incarnation: u32, scene: &mut Scene<'_>) {
         let failure = FailureId(death(proc, incarnation));
         let mut hit = Vec::new();
@@ -145,7 +145,7 @@ impl Process {
         }
     }
 
-    /// Tells the owner of an actor that it failed.
+    /// Notifies the owner of an actor that the actor failed.
     pub(super) fn report(
         &mut self,
         owner: ProcId,
@@ -172,14 +172,15 @@ impl Process {
         self.supervise(Event::RankFailed { child, rank, failure, kind }, scene);
     }
 
-    /// Tells the supervisor something and carries out what it wants.
+    /// Passes an event to the supervisor and carries out the resulting effects.
     pub(super) fn supervise(&mut self, event: Event, scene: &mut Scene<'_>) {
         let mut effects = Vec::new();
         self.supervisor.step(event, scene.now, &mut effects);
         let is_outermost = self.supervision.is_empty();
         self.supervision.extend(effects);
         if !is_outermost {
-            // An effect that is being carried out led here; those before this one come first.
+            // This call was caused by an effect that is being carried out. The effects queued
+            // before come first.
             return;
         }
         let mut at = 0;
@@ -220,7 +221,7 @@ impl Process {
         self.supervise(Event::Handled { failure, owner, verdict }, scene);
     }
 
-    /// Stops all ranks of a mesh, those that are thought dead too.
+    /// Stops all ranks of a mesh, including presumably dead ones.
     pub(super) fn stop_mesh(&mut self, child: ChildId, scene: &mut Scene<'_>) {
         let Some(mesh) = self.meshes.get_mut(&child) else { return };
         if std::mem::replace(&mut mesh.is_stopping, true) {
@@ -237,13 +238,13 @@ impl Process {
         self.supervise(Event::ChildStopped { child }, scene);
     }
 
-    /// The program stops a mesh of one of its actors.
+    /// Stops a mesh at the request of the program.
     pub(super) fn stop_asked(&mut self, child: ChildId, scene: &mut Scene<'_>) {
         self.supervise(Event::ChildStopping { child }, scene);
         self.stop_mesh(child, scene);
     }
 
-    /// The program ends: everything that the root owns is stopped.
+    /// Ends the program: stops everything that the root owns.
     pub fn end_program(&mut self, scene: &mut Scene<'_>) {
         self.supervise(Event::OwnerStopping { owner: ROOT }, scene);
     }
@@ -288,7 +289,7 @@ impl Process {
     pub(super) fn repaired(&mut self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
         let Repair { child, rank, step, tries } = repair;
         let next = match (step, answer.code) {
-            // A spawn that was given up with the old process may have reached the new one.
+            // A spawn that was abandoned with the old process may have reached the new one.
             (Step::Replace, 0) => {
                 self.note_replacement(repair, answer, scene);
                 Some(Step::Stop)
@@ -309,7 +310,7 @@ impl Process {
         }
     }
 
-    /// Reports to the oracle which process this one was told to have the place of a rank.
+    /// Reports to the oracle which process, as far as this one knows, replaces a rank.
     fn note_replacement(&self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
         let Some(mesh) = self.meshes.get(&repair.child) else { return };
         let proc = mesh.targets[repair.rank as usize].proc;

@@ -1,12 +1,12 @@
-//! The connections of a large world, and the ports of its hosts that they share.
+//! The connections of a large world, and the network ports of hosts that they share.
 //!
-//! A host sends one frame after the other through its port, and takes in one after the other. The
-//! connections of one host to itself use no port.
+//! A host sends one frame at a time through its port, and receives one at a time. Connections
+//! within a host use no port.
 
 use super::links::Links;
 use crate::message::Life;
 
-/// One connection.
+/// The id of a connection.
 pub type WireId = u32;
 
 /// One end of a connection.
@@ -14,36 +14,36 @@ pub type WireId = u32;
 struct End {
     life: Life,
     host: u32,
-    /// Its number in the process; 0 until the listener has accepted.
+    /// The number of the link in the process; 0 until the listener has accepted.
     link: u32,
-    /// Nothing goes in or out any more.
+    /// Whether nothing more can be sent or received at this end.
     is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Wire {
     ends: [End; 2],
-    /// What came to each end.
+    /// The traffic that arrived at each end.
     counts: [Count; 2],
 }
 
-/// Frames and their bytes.
+/// Number of frames and bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes, heads included.
+    /// Number of bytes, including frame heads.
     pub bytes: u64,
 }
 
-/// When the port of a host is free again.
+/// The times at which the port of a host is free again in each direction.
 #[derive(Clone, Copy, Default, Debug)]
 struct Port {
     out_at: u64,
     in_at: u64,
 }
 
-/// All connections.
+/// All connections of a world.
 #[derive(Debug)]
 pub struct Fabric {
     links: Links,
@@ -51,26 +51,27 @@ pub struct Fabric {
     ports: Vec<Port>,
 }
 
-/// What links between hosts carried.
+/// The traffic on links between hosts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// On all of them together.
+    /// All links together.
     pub total: Count,
-    /// In one direction of the busiest one.
+    /// The larger direction of the busiest link.
     pub busiest: Count,
-    /// Out of the busiest host.
+    /// The traffic out of the busiest host.
     pub busiest_host: Count,
-    /// Links that carried anything.
+    /// Number of links that carried any traffic.
     pub used: u64,
 }
 
 impl Fabric {
-    /// Hosts without connections.
+    /// Creates a fabric without connections.
     pub fn new(links: Links, hosts: u32) -> Self {
         Self { links, wires: Vec::new(), ports: vec![Port::default(); hosts as usize] }
     }
 
-    /// Connects two processes, each given with its host; returns when the listener sees it.
+    /// Connects two processes, each given with its host. Returns the time at which the listener
+    /// sees the connection.
     pub fn open(
         &mut self,
         dialler: (Life, u32, u32),
@@ -84,34 +85,35 @@ impl Fabric {
         (id, now + self.links.flight_ns(dialler.1, listener.1))
     }
 
-    /// The listener has taken the connection.
+    /// Records that the listener has accepted the connection.
     pub fn accepted(&mut self, wire: WireId, link: u32) {
         self.wires[wire as usize].ends[1].link = link;
     }
 
-    /// Which end of a wire a process has.
+    /// The end of a wire that belongs to a process.
     pub fn end_of(&self, wire: WireId, life: Life) -> usize {
         usize::from(self.wires[wire as usize].ends[0].life != life)
     }
 
-    /// Whether it ends on another host.
+    /// Whether the wire connects two hosts.
     pub fn is_far(&self, wire: WireId) -> bool {
         let [one, other] = &self.wires[wire as usize].ends;
         one.host != other.host
     }
 
-    /// The process at an end and its number for the link; nothing when the end is closed.
+    /// The process at an end and its number for the link; `None` if the end is closed.
     pub fn at_end(&self, wire: WireId, end: usize) -> Option<(Life, u32)> {
         let End { life, link, is_closed, .. } = self.wires[wire as usize].ends[end];
         (!is_closed).then_some((life, link))
     }
 
-    /// Closes an end; false when it was closed.
+    /// Closes an end. Returns false if it was already closed.
     pub fn close(&mut self, wire: WireId, end: usize) -> bool {
         !std::mem::replace(&mut self.wires[wire as usize].ends[end].is_closed, true)
     }
 
-    /// Sends bytes out of an end, ready at a time; returns when their first bit arrives.
+    /// Sends bytes from an end that are ready at `ready_at`. Returns the arrival time of the first
+    /// bit.
     pub fn send(&mut self, wire: WireId, from: usize, bytes: u64, ready_at: u64) -> u64 {
         let wire = &mut self.wires[wire as usize];
         let (here, there) = (wire.ends[from].host, wire.ends[1 - from].host);
@@ -128,7 +130,7 @@ impl Fabric {
         begun + flight
     }
 
-    /// The first bit is there; returns when the last one is.
+    /// Receives bytes whose first bit has arrived. Returns the arrival time of the last bit.
     pub fn land(&mut self, wire: WireId, end: usize, bytes: u64, now: u64) -> u64 {
         let ends = &self.wires[wire as usize].ends;
         if ends[0].host == ends[1].host {
@@ -139,12 +141,12 @@ impl Fabric {
         port.in_at
     }
 
-    /// Gives back memory that no connection needs.
+    /// Releases memory that no connection needs.
     pub fn trim(&mut self) {
         self.wires.shrink_to_fit();
     }
 
-    /// What links between hosts have carried since this was asked last.
+    /// Returns the traffic on links between hosts since the previous call.
     pub fn take_load(&mut self) -> Load {
         let mut load = Load::default();
         let mut out = vec![Count::default(); self.ports.len()];
@@ -171,7 +173,7 @@ impl Count {
         self.bytes += other.bytes;
     }
 
-    /// The larger of each.
+    /// The maximum of each field.
     fn max(self, other: Self) -> Self {
         let (frames, bytes) = (self.frames.max(other.frames), self.bytes.max(other.bytes));
         Self { frames, bytes }

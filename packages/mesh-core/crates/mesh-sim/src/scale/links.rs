@@ -1,38 +1,38 @@
-//! How long a frame takes: the links between hosts, and the work of a process on each frame.
+//! The cost of a frame: latency and bandwidth between hosts, and CPU time of a process.
 
-/// What links and processes cost. Times are in nanoseconds.
+/// The costs of links and processes. Times are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Links {
-    /// What tables call it.
+    /// The name in tables and on the command line.
     pub name: &'static str,
-    /// From one process of a host to another.
+    /// Latency between two processes of a host.
     pub local_ns: u64,
-    /// Between hosts of one rack.
+    /// Latency between hosts of one rack.
     pub rack_ns: u64,
-    /// Between hosts of different racks.
+    /// Latency between hosts of different racks.
     pub between_ns: u64,
-    /// Hosts in a rack.
+    /// Number of hosts in a rack.
     pub rack_hosts: u32,
-    /// What a host can send, and what it can receive; 0 is without limit.
+    /// Bandwidth of a host in each direction; 0 is unlimited.
     pub bytes_per_s: u64,
-    /// The work on frames.
+    /// The CPU time for frames.
     pub work: Work,
 }
 
-/// What a process spends on a frame; it does one thing after the other.
+/// The CPU time of a process for a frame. A process handles one frame at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
-    /// To read a frame, decrypt it and handle it.
+    /// Time to read, decrypt and handle a frame.
     pub receive_ns: u64,
-    /// To encrypt and write a frame.
+    /// Time to encrypt and write a frame.
     pub send_ns: u64,
-    /// For each 1,024 bytes of either, besides.
+    /// Additional time for each 1,024 bytes, received or sent.
     pub kib_ns: u64,
-    /// To run an endpoint.
+    /// Time to run an endpoint.
     pub endpoint_ns: u64,
 }
 
-/// What the engine needs for a frame, rounded up: a system call, a record of TLS, the node.
+/// The cost of a frame in the engine, rounded up: a system call, a TLS record and the node.
 pub const WORK: Work = Work { receive_ns: 4000, send_ns: 4000, kib_ns: 400, endpoint_ns: 10_000 };
 
 const FREE: Work = Work { receive_ns: 0, send_ns: 0, kib_ns: 0, endpoint_ns: 0 };
@@ -48,24 +48,24 @@ pub const FLAT: Links = Links {
     work: WORK,
 };
 
-/// All that are built in; the first is the default.
+/// All built-in models; the first is the default.
 pub const ALL: [Links; 4] = [
     FLAT,
     // 10 us in a rack of 40, 50 us between racks.
     Links { name: "racks", rack_ns: 10_000, rack_hosts: 40, ..FLAT },
     // 1 Gbit/s.
     Links { name: "thin", bytes_per_s: 1_000_000_000 / 8, ..FLAT },
-    // Nothing but the time of flight: no fanout can be faster than here.
+    // Only latency between hosts: a lower bound for every fanout.
     Links { name: "flight", local_ns: 0, bytes_per_s: 0, work: FREE, ..FLAT },
 ];
 
 impl Links {
-    /// The model of a name.
+    /// Looks up a built-in model by name.
     pub fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|links| links.name == name)
     }
 
-    /// How long the first bit travels between two hosts.
+    /// The time that the first bit takes from one host to another.
     pub fn flight_ns(&self, from: u32, to: u32) -> u64 {
         if from == to {
             self.local_ns
@@ -76,7 +76,7 @@ impl Links {
         }
     }
 
-    /// How long the port of a host is busy with this many bytes.
+    /// The time for which this many bytes occupy the network port of a host.
     pub fn wire_ns(&self, bytes: u64) -> u64 {
         match self.bytes_per_s {
             0 => 0,
@@ -86,12 +86,12 @@ impl Links {
 }
 
 impl Work {
-    /// What it costs to take a frame in.
+    /// The CPU time to receive a frame.
     pub fn receiving(&self, bytes: u64) -> u64 {
         self.receive_ns + bytes * self.kib_ns / 1024
     }
 
-    /// What it costs to send a frame.
+    /// The CPU time to send a frame.
     pub fn sending(&self, bytes: u64) -> u64 {
         self.send_ns + bytes * self.kib_ns / 1024
     }

@@ -1,4 +1,4 @@
-//! What the controller of a large world does: spawns, casts, gathers, while things die.
+//! The controller of a large world: it spawns, casts and gathers while failures are injected.
 
 use super::fabric::Load;
 use super::shape::Shape;
@@ -15,78 +15,78 @@ use mesh_wire::id::{PortId, ProcId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Long enough for whatever a world does between two things that its program waits for.
+/// The maximum time that the program waits for a single event.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// How long all processes take to report.
+/// The time that all processes need to connect.
 const BOOT_NS: u64 = 2_000_000_000;
-/// How long the words to some hosts take.
+/// The time for the messages that make the sessions of an uneven world different.
 const TALK_NS: u64 = 500_000_000;
-/// How many messages a host gets before, less than, in a world that is uneven.
+/// An exclusive upper bound for the number of these messages to one host.
 const WORDS_MAX: u64 = 8;
-/// Casts before one is measured: the first ones open the links of the tree.
+/// Casts before the measured one: the first casts open the links of the tree.
 const WARM_CASTS: usize = 2;
-/// Deaths come in so many bursts, each over so many casts.
+/// The number of bursts of failures. Each burst covers `CASTS_PER_BURST` casts.
 const BURSTS: u32 = 2;
 const CASTS_PER_BURST: u32 = 3;
-/// Between two casts of a burst.
+/// The time between two casts of a burst.
 const CAST_GAP_NS: u64 = 2_000_000;
 
-/// How a message to all actors went.
+/// The measurements of a message to all actors.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Cast {
-    /// From the call until the last actor had it.
+    /// The time from the call until the last actor has received the message.
     pub reached_ns: u64,
-    /// From the call until the last answer was there.
+    /// The time from the call until the last reply has arrived.
     pub gathered_ns: u64,
-    /// Answers that are faults: the actor failed, its process died, its host died, others.
+    /// Number of replies that are faults: of failed actors, dead processes, dead hosts, and others.
     pub faults: [u32; 4],
-    /// What links between hosts carried meanwhile.
+    /// The traffic on links between hosts during the call.
     pub load: Load,
 }
 
-/// Bytes of memory.
+/// Memory usage in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// All processes have reported.
+    /// After all processes have connected.
     pub booted: usize,
-    /// All actors are there, and were called.
+    /// After all actors have been spawned and called.
     pub idle: usize,
-    /// The most there ever was.
+    /// The maximum.
     pub peak: usize,
-    /// What the checks have of `idle`: no process would keep it.
+    /// The share of the oracle in `idle`, which real processes do not need.
     pub oracle: usize,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The world.
+    /// The shape of the world.
     pub shape: Shape,
-    /// The same for every run of this shape.
+    /// The hash of the trace, which is identical for every run of this shape.
     pub hash: u64,
-    /// How much happened.
+    /// Number of events.
     pub events: u64,
-    /// How long it took, on its own clock.
+    /// The duration of the run in virtual time.
     pub took: Duration,
-    /// Until all processes had reported to the controller or their agents.
+    /// The time until all processes had connected to the controller or their agents.
     pub booted_ns: u64,
     /// The spawn.
     pub spawn: Cast,
     /// The first cast, which opens links.
     pub first: Cast,
-    /// A cast without trouble.
+    /// A cast without faults.
     pub steady: Cast,
-    /// Casts during which something died, and one afterwards.
+    /// The casts during which failures occurred, and one afterwards.
     pub troubled: Vec<Cast>,
-    /// Actors, processes and hosts that died.
+    /// Number of actors, processes and hosts that died.
     pub died: [u32; 3],
-    /// Memory.
+    /// Memory usage.
     pub memory: Memory,
-    /// Promises that were broken; none is what everybody wants.
+    /// The violated invariants; empty if the run passed.
     pub violations: Vec<String>,
 }
 
-/// A message to all actors that has not come back.
+/// A message to all actors that has not been answered completely.
 #[derive(Debug)]
 struct Open {
     tag: u64,
@@ -100,7 +100,7 @@ struct Program {
     world: World,
     targets: Arc<[Target]>,
     open: Vec<Open>,
-    /// Which ranks were meant to die: no other may be answered for.
+    /// Whether each rank was chosen to die. A fault is valid for no other rank.
     doomed: Vec<bool>,
 }
 
@@ -153,7 +153,7 @@ pub fn run(shape: Shape) -> Report {
 }
 
 impl Program {
-    /// Waits until every host is connected; returns when that was.
+    /// Waits until every host is connected. Returns the time at which the last one was.
     fn boot(&mut self) -> u64 {
         self.world.run(BOOT_NS, |_| false);
         let shape = self.world.shape;
@@ -169,8 +169,8 @@ impl Program {
         last_link_ns
     }
 
-    /// Says more to some hosts than to others, so that the frames of a cast have other numbers in
-    /// the sessions with each.
+    /// Sends different numbers of messages to different hosts, so that the frames of a cast have
+    /// different sequence numbers in the sessions with these hosts.
     fn talk(&mut self) {
         let shape = self.world.shape;
         let mut will = Rng::new(shape.seed).fork();
@@ -198,13 +198,13 @@ impl Program {
         let window = Bytes::copy_from_slice(&u32::MAX.to_le_bytes());
         self.begin(Kind::Spawn, window.len() as u16, |_| window);
         let targets = Arc::clone(&self.targets);
-        // As the owner of a mesh does.
+        // The owner of a mesh does the same.
         self.world.program(|node| targets.iter().for_each(|target| node.watch(target.proc)));
         self.finish_all().pop().unwrap_or_default()
     }
 
-    /// Lets time pass until the controller has nothing to do: all hosts were asked for a sign of
-    /// life, as they are four times in each heartbeat, and are not yet asked again.
+    /// Advances time until the controller is idle. It probes all hosts four times per heartbeat
+    /// interval; this function returns between two rounds of probes.
     fn calm(&mut self) {
         let look_ns = u64::from(self.world.shape.heartbeat_s) * 250_000_000;
         if let Some(looks) = self.world.now().checked_div(look_ns) {
@@ -218,7 +218,7 @@ impl Program {
         self.finish_all().pop().unwrap_or_default()
     }
 
-    /// Casts while things die, until all that had to has died.
+    /// Casts while failures occur, until all scheduled failures have occurred.
     fn trouble(&mut self) -> Vec<Cast> {
         let shape = self.world.shape;
         if shape.deaths == 0 {
@@ -242,13 +242,13 @@ impl Program {
             casts.append(&mut self.finish_all());
             self.world.trim();
         }
-        // All that was to die is dead: a cast afterwards gets word of each.
+        // All scheduled failures have occurred, so this cast gets a fault for each of them.
         casts.push(self.cast_alone());
         casts
     }
 
-    /// Of ten that die, one is a host, if a host can, three are processes, the others actors. None
-    /// of them was meant to die before.
+    /// Draws a failure. Of ten failures, one is of a host (if hosts can die), three are of
+    /// processes, and six are of actors. Nothing is chosen twice.
     fn draw(&mut self, number: u32, fate: &mut Rng) -> Death {
         let shape = self.world.shape;
         loop {
@@ -298,7 +298,7 @@ impl Program {
         }
     }
 
-    /// Waits for the answers of all that was sent.
+    /// Waits for the replies to all open messages.
     fn finish_all(&mut self) -> Vec<Cast> {
         let until = self.world.now() + PATIENCE_NS;
         while self.open.iter().any(|open| open.cast.is_none()) {
@@ -372,7 +372,7 @@ impl Program {
     }
 }
 
-/// Where a fault is counted.
+/// The column in which a fault is counted.
 fn column(code: u8) -> usize {
     match code {
         fault::ACTOR_FAILED => 0,

@@ -1,4 +1,4 @@
-//! What a large world is made of.
+//! The parameters of a large world.
 
 use super::links::{FLAT, Links};
 use crate::message::Life;
@@ -6,35 +6,35 @@ use mesh_runtime::node::Target;
 use mesh_wire::id::ProcId;
 use std::sync::Arc;
 
-/// Actors on each host, if nothing else is asked for: as many as a host has accelerators.
+/// The default number of actors per host: the usual number of accelerators.
 pub const ACTORS_PER_HOST: u32 = 8;
 
-/// The size of a world, its links, and what befalls it.
+/// The size of a world, its links and its faults.
 ///
-/// Each actor has a process of its own, as it has an accelerator of its own, and each host has its
-/// agent besides. The agent of host 0 is the controller, whose program casts.
+/// Each actor has a dedicated process, as it has a dedicated accelerator, and each host has an
+/// agent in addition. The agent of host 0 is the controller, whose program casts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Everything random follows from it.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Actors in all: the ranks of one mesh.
+    /// Total number of actors, which are the ranks of one mesh.
     pub actors: u32,
-    /// Machines.
+    /// Number of hosts.
     pub hosts: u32,
-    /// How many hosts a host passes a cast on to.
+    /// Number of hosts to which a host forwards a cast.
     pub fanout: u16,
-    /// What frames cost.
+    /// The cost of frames.
     pub links: Links,
-    /// Seconds between signs of life of a host; 0 is none, and then no host dies.
+    /// The heartbeat interval in seconds; 0 disables heartbeats, and then no host dies.
     pub heartbeat_s: u32,
-    /// How many actors, processes and hosts die.
+    /// Number of actors, processes and hosts that die.
     pub deaths: u32,
-    /// The controller has sent some hosts more than others, one by one.
+    /// Whether the controller has sent different numbers of messages to different hosts beforehand.
     pub is_uneven: bool,
 }
 
 impl Shape {
-    /// So many actors, eight to a host, and nothing goes wrong.
+    /// A world without faults, with eight actors per host.
     pub fn new(actors: u32) -> Self {
         let hosts = actors.div_ceil(ACTORS_PER_HOST);
         Self {
@@ -49,7 +49,7 @@ impl Shape {
         }
     }
 
-    /// Processes on a host, its agent included.
+    /// Processes per host, including the agent.
     pub fn slots(&self) -> u32 {
         1 + self.per_host()
     }
@@ -58,17 +58,18 @@ impl Shape {
         self.actors.div_ceil(self.hosts)
     }
 
-    /// Where a rank is.
+    /// The process of a rank.
     pub fn proc(&self, rank: u32) -> ProcId {
         ProcId::new(rank / self.per_host(), 1 + rank % self.per_host())
     }
 
-    /// The rank in a process that is no agent.
+    /// The rank of a process that is not an agent.
     pub fn rank(&self, proc: ProcId) -> u32 {
         proc.host.0 * self.per_host() + proc.slot - 1
     }
 
-    /// Processes are numbered by their places: nobody takes the place of the dead.
+    /// The number of a process, which is derived from its slot because dead processes are not
+    /// replaced.
     pub fn life(&self, proc: ProcId) -> Life {
         proc.host.0 * self.slots() + proc.slot
     }
@@ -78,17 +79,17 @@ impl Shape {
         ProcId::new(life / self.slots(), life % self.slots())
     }
 
-    /// Places for processes.
+    /// Number of slots.
     pub fn lives(&self) -> u32 {
         self.hosts * self.slots()
     }
 
-    /// Whether there is a process at a place: the last host may have fewer than the others.
+    /// Whether a slot has a process: the last host may have fewer than the others.
     pub fn has(&self, proc: ProcId) -> bool {
         proc.slot == 0 || self.rank(proc) < self.actors
     }
 
-    /// One target for each rank.
+    /// Creates one target for each rank.
     pub fn targets(&self) -> Arc<[Target]> {
         (0..self.actors).map(|rank| Target { proc: self.proc(rank), rank }).collect()
     }

@@ -1,4 +1,4 @@
-//! One process of a large world: a real [`Node`], at most one actor, and a queue before its core.
+//! One process of a large world: a real [`Node`], at most one actor, and a queue of pending work.
 
 use super::fabric::WireId;
 use super::shape::Shape;
@@ -13,78 +13,78 @@ use mesh_wire::id::{HostId, JobId, PortId, ProcId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Where every actor of the world listens.
+/// The port of every actor of the world.
 pub const MESH: PortId = PortId(1 << 30);
-/// Messages that are taken out of a mailbox at once.
+/// The maximum number of messages taken from a mailbox at a time.
 const BATCH: usize = 16;
-/// Bytes that may wait for a process.
+/// Bytes that may be queued for a process.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// What came to a process and waits until it has time.
+/// A parcel that waits until the process is free.
 #[derive(Debug)]
 pub enum Job {
-    /// Another process has connected.
+    /// A connection from another process.
     Accept(WireId),
     /// A frame.
     Frame(WireId, Frame),
-    /// A connection is gone.
+    /// The end of a connection.
     Closed(WireId),
 }
 
-/// What a process wants from the world.
+/// A request of a process to the world.
 #[derive(Debug)]
 pub enum Want {
     /// Send a frame.
     Send(WireId, Frame),
-    /// Connect to a process after a while.
+    /// Connect to a process after a delay.
     Dial(ProcId, Duration),
     /// Close a connection.
     Close(WireId),
-    /// The program is to look at its answers.
+    /// Let the program check the replies on a port.
     Look(PortId),
-    /// The program is to tell everybody that a host has died.
+    /// Let the program notify all hosts that a host has died.
     HostDied(HostId),
 }
 
-/// What a process sees while it acts.
+/// The parts of the world that a process can access while it acts.
 pub struct Scene<'a> {
-    /// When it acts, after what it had to do before.
+    /// The time at which it acts, after its previous work.
     pub at: u64,
-    /// What running one endpoint takes.
+    /// The time to run one endpoint.
     pub endpoint_ns: u64,
-    /// What there is.
+    /// The parameters of the world.
     pub shape: &'a Shape,
-    /// Who checks.
+    /// The oracle, which checks the invariants.
     pub oracle: &'a mut Oracle,
-    /// When each message has reached its last actor so far, by tag.
+    /// The latest time at which each message has reached an actor, by tag.
     pub reached: &'a mut Vec<u64>,
-    /// What it wants.
+    /// The requests of the process to the world.
     pub wants: &'a mut Vec<Want>,
 }
 
 /// A process.
 #[derive(Debug)]
 pub struct Site {
-    /// Where it is.
+    /// The id of the process.
     pub proc: ProcId,
     life: Life,
-    /// Its state machine.
+    /// The state machine.
     pub node: Node,
     has_actor: bool,
-    /// Its connections, in the order of the numbers of their links.
+    /// The connections, in the order of their link numbers.
     pub wires: Vec<WireId>,
-    /// What waits until it has time.
+    /// Work that waits until the process is free.
     pub inbox: VecDeque<Job>,
-    /// When it has done all that it began.
+    /// The time at which the process has completed its current work.
     pub free_at: u64,
-    /// It will look at its inbox then.
+    /// Whether an event is scheduled that handles the inbox at that time.
     pub is_waking: bool,
-    /// When it asked to be told the time.
+    /// The time of the scheduled timer event.
     pub tick_at: Option<u64>,
 }
 
 impl Site {
-    /// A process that has just started.
+    /// Creates a process that has just started.
     pub fn new(shape: &Shape, proc: ProcId) -> Self {
         let node = Node::new(NodeConfig {
             me: proc,
@@ -106,7 +106,7 @@ impl Site {
         }
     }
 
-    /// Notes which connection a new link is.
+    /// Records the connection of a new link.
     pub fn has_link(&mut self, link: LinkId, wire: WireId) {
         self.wires.push(wire);
         assert_eq!(link.0 as usize, self.wires.len(), "links are numbered one by one");
@@ -116,13 +116,13 @@ impl Site {
         self.wires[link.0 as usize - 1]
     }
 
-    /// Gives back memory that is not needed now: most processes do nothing most of the time.
+    /// Releases memory that is not needed now: most processes are idle most of the time.
     pub fn trim(&mut self) {
         self.node.trim();
         self.inbox.shrink_to_fit();
     }
 
-    /// Does what its node wants to have done; runs its actor.
+    /// Carries out the effects of the node, and runs the actor.
     pub fn settle(&mut self, scene: &mut Scene<'_>) {
         while self.node.has_effects() {
             let effects: Vec<Effect> = self.node.effects().collect();
@@ -136,7 +136,8 @@ impl Site {
                     }
                     Effect::Connect { peer, after } => scene.wants.push(Want::Dial(peer, after)),
                     Effect::Close { link } => scene.wants.push(Want::Close(self.wire(link))),
-                    // Hosts of these worlds die by power cuts: their kernels acknowledge nothing.
+                    // Hosts of these worlds die of power failures, so their kernels acknowledge
+                    // nothing.
                     Effect::Probe(host) => self.node.probed(host, None),
                     _ => {}
                 }
@@ -144,7 +145,7 @@ impl Site {
         }
     }
 
-    /// Takes the messages of its actor, and answers each.
+    /// Takes the messages of the actor and replies to each.
     fn run_actor(&mut self, scene: &mut Scene<'_>) {
         let mut frames = Vec::new();
         while self.has_actor && self.node.take_messages(MESH, BATCH, &mut frames).is_ok() {
@@ -170,7 +171,7 @@ impl Site {
         }
     }
 
-    /// Does what others ask of this process, not of its actor.
+    /// Handles messages for the process rather than for its actor.
     fn obey(&mut self, scene: &mut Scene<'_>) {
         let mut frames = Vec::new();
         if self.node.take_messages(PortId::AGENT, usize::MAX, &mut frames).is_err() {
@@ -201,7 +202,7 @@ impl Site {
         }
     }
 
-    /// The actor fails; whoever calls it from now on hears that.
+    /// Fails the actor. Callers get a fault from now on. Returns false if there was no actor.
     pub fn fail_actor(&mut self, oracle: &mut Oracle) -> bool {
         if !std::mem::take(&mut self.has_actor) {
             return false;
@@ -213,7 +214,7 @@ impl Site {
     }
 }
 
-/// What the controller's program says to every actor.
+/// The payload of the controller's message to every actor.
 pub fn errand(tag: u64) -> Bytes {
     Errand { sender: 0, line: 0, serial: tag, tag, work: Work::Echo }.encode()
 }

@@ -1,4 +1,4 @@
-//! How runs went, for people.
+//! Summaries of runs for people.
 
 use super::links;
 use super::program::{Cast, Report, run};
@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// The fanouts that are compared.
 const FANOUTS: [u16; 5] = [4, 8, 16, 32, 128];
 
-/// Every fanout over all links: how long a cast takes, and what it moves.
+/// Prints a table that compares every fanout over all links: the latency and the traffic of a cast.
 pub fn compare(shape: Shape, print: impl Fn(&str)) {
     print("| fanout | links | depth | last actor | gathered | frames | KiB |");
     print("| --- | --- | --- | --- | --- | --- | --- |");
@@ -29,7 +29,7 @@ pub fn compare(shape: Shape, print: impl Fn(&str)) {
     }
 }
 
-/// Over how many hosts a cast passes on its way to the last one.
+/// The number of hops of a cast to the last host.
 fn depth(hosts: u32, fanout: u32) -> u32 {
     let (mut depth, mut level, mut covered) = (0, 1_u64, 1_u64);
     while covered < u64::from(hosts) {
@@ -40,7 +40,7 @@ fn depth(hosts: u32, fanout: u32) -> u32 {
     depth
 }
 
-/// One run, in a few lines.
+/// Describes one run in a few lines.
 pub fn describe(report: &Report) -> String {
     let Report { shape, memory, .. } = report;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A large world: its clock, its processes, and what befalls them.
+//! A large world: its clock, its processes, and their events.
 
 use super::fabric::{Fabric, Load, WireId};
 use super::shape::Shape;
@@ -17,33 +17,33 @@ use std::time::Duration;
 
 /// The process of the controller.
 const ROOT: Life = 0;
-/// How long a host works on without a sign of life of the controller.
+/// How long a host continues without a heartbeat of the controller.
 const LEASE: Duration = Duration::from_secs(10);
-/// How long a connection to a host without power is tried.
+/// How long a connection attempt to a host without power takes to time out.
 const CONNECT_TIMEOUT_NS: u64 = 3_000_000_000;
-/// How long after the death of a process its agent has reaped it, at most.
+/// The maximum delay between the death of a process and the notification of its agent.
 const REAP_NS_MAX: u64 = 500_000;
 
-/// What happens next.
+/// A scheduled event.
 #[derive(Debug)]
 enum Event {
-    /// The first bit of something arrives at an end of a wire.
+    /// The first bit of a parcel arrives at an end of a wire.
     Arrive(WireId, usize, Parcel),
-    /// All of it is there.
+    /// The parcel has arrived completely.
     Land(WireId, usize, Parcel),
-    /// A process has time for what waits.
+    /// A process is free to handle its inbox.
     Wake(Life),
-    /// A process begins to connect to another.
+    /// A process starts to connect to another.
     Dial(Life, ProcId),
-    /// The other side has answered, or it is clear that it will not.
+    /// The peer has accepted, or the connection attempt has failed.
     Dialled(Life, ProcId),
-    /// A process asked to be told the time.
+    /// A timer of a process is due.
     Tick(Life),
-    /// An agent hears of the death of a process.
+    /// An agent is notified of the death of a process.
     Reap(ProcId),
-    /// The controller tells the agents of the others which hosts are dead.
+    /// The controller notifies the agents of the other hosts that these hosts are dead.
     Tell(Vec<HostId>),
-    /// Something dies.
+    /// An actor, process or host dies.
     Die(Death),
 }
 
@@ -54,35 +54,35 @@ enum Parcel {
     Close,
 }
 
-/// What can die.
+/// A failure that can be injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
     /// The actor of a rank fails.
     Actor(u32),
     /// The process of a rank is killed.
     Proc(u32),
-    /// A host loses its power.
+    /// A host loses power.
     Host(u32),
 }
 
-/// Everything there is.
+/// The state of a simulation.
 #[derive(Debug)]
 pub struct World {
-    /// What it is made of.
+    /// The size and the parameters of the world.
     pub shape: Shape,
-    /// Who checks.
+    /// The oracle, which checks the invariants.
     pub oracle: Oracle,
-    /// What happened.
+    /// The trace of all events.
     pub trace: Trace,
-    /// How many things happened.
+    /// Number of events.
     pub events: u64,
-    /// When each message has reached its last actor, by tag.
+    /// The time at which each message reached its last actor, by tag.
     pub reached: Vec<u64>,
-    /// Answers that the program may look at, and since when.
+    /// Reply ports that the program should check, each with the earliest time for it.
     pub looks: Vec<(u64, PortId)>,
-    /// What has died.
+    /// The failures that have occurred.
     pub died: Vec<Death>,
-    /// When a process last connected to another.
+    /// The time at which a process last connected to another.
     pub last_link_ns: u64,
     now: u64,
     queue: Queue<Event>,
@@ -94,7 +94,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which every process has just started.
+    /// Creates a world in which every process has just started.
     pub fn new(shape: Shape) -> Self {
         let mut trace = Trace::new(false);
         trace.words(&[shape.seed, u64::from(shape.actors), u64::from(shape.hosts)]);
@@ -125,17 +125,17 @@ impl World {
         world
     }
 
-    /// The time.
+    /// The current virtual time, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// Whether a process is there and runs.
+    /// Whether a process exists and is alive.
     pub fn is_alive(&self, life: Life) -> bool {
         self.sites.get(life as usize).is_some_and(Option::is_some)
     }
 
-    /// Processes report to the agents of their hosts, and the controller connects to those.
+    /// Connects processes to the agents of their hosts, and the controller to those agents.
     pub fn boot(&mut self) {
         let shape = self.shape;
         let heartbeat = Duration::from_secs(u64::from(shape.heartbeat_s));
@@ -165,18 +165,18 @@ impl World {
         });
     }
 
-    /// The controller's program does something with its node.
+    /// Lets the controller's program use its node.
     pub fn program<T>(&mut self, act: impl FnOnce(&mut Node) -> T) -> T {
         let done = self.serve(ROOT, 0, |root, _| act(&mut root.node));
         done.expect("the controller lives as long as the world")
     }
 
-    /// Something will die.
+    /// Schedules a failure.
     pub fn doom(&mut self, at: u64, death: Death) {
         self.queue.add_ns(at, Event::Die(death));
     }
 
-    /// Lets time pass until nothing is left to happen before some time, or `is_done`.
+    /// Runs events until none is left before `until`, or until `is_done` returns true.
     pub fn run(&mut self, until: u64, is_done: impl Fn(&Self) -> bool) {
         while !is_done(self) && self.queue.next_at().is_some_and(|at| at.as_nanos() as u64 <= until)
         {
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Every process gives back memory that it does not need now.
+    /// Releases memory that the processes do not need now.
     pub fn trim(&mut self) {
         self.sites.iter_mut().flatten().for_each(|site| site.trim());
         self.queue.trim();
@@ -198,7 +198,7 @@ impl World {
         self.wants.shrink_to_fit();
     }
 
-    /// What links between hosts have carried since this was asked last.
+    /// Returns the load of links between hosts since the previous call.
     pub fn take_load(&mut self) -> Load {
         self.fabric.take_load()
     }
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Something is there for a process, which may have to finish something else first.
+    /// Delivers a parcel to a process, which may have to finish other work first.
     fn land(&mut self, wire: WireId, end: usize, parcel: Parcel) {
         let Some((life, _)) = self.fabric.at_end(wire, end) else { return };
         let Some(site) = self.sites[life as usize].as_mut() else { return };
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// A process takes in what has come.
+    /// Lets a process handle a job from its inbox.
     fn take(&mut self, life: Life, job: Job) {
         match job {
             Job::Accept(wire) => {
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// A process does something, and what follows from it is carried out.
+    /// Lets a process act, and carries out the resulting effects.
     fn serve<T>(
         &mut self,
         life: Life,
@@ -398,7 +398,7 @@ impl World {
         });
     }
 
-    /// The controller has heard that hosts are dead, and tells the agents of the others.
+    /// Notifies the agents of all other hosts that these hosts are dead.
     fn tell(&mut self, dead: &[HostId]) {
         let hosts = (1..self.shape.hosts).filter(|host| !self.dark.contains(host));
         let agent = |host| Target { proc: ProcId::new(host, 0), rank: host };
@@ -447,7 +447,7 @@ impl World {
         }
     }
 
-    /// A process ends. Its system closes its connections, unless that has lost its power too.
+    /// Kills a process. Its kernel closes its connections, unless the host has lost power, too.
     fn kill(&mut self, life: Life, closes: bool) -> bool {
         let Some(site) = self.sites[life as usize].take() else { return false };
         self.oracle.died(life, site.proc, Duration::from_nanos(self.now));

@@ -1,10 +1,10 @@
-//! What is checked when a world has come to rest.
+//! The checks of a quiescent world.
 
 use super::World;
 use crate::process::Process;
 
 impl World {
-    /// Checks what must be true when nothing moves any more.
+    /// Checks the invariants that hold when no event is pending.
     pub(super) fn check(&mut self) {
         if !self.oracle.violations().is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The key of one direction, and how the next one is made.
+//! The key of one direction, and key updates.
 
 use super::{RECORD_HEAD_LEN, TAG_LEN};
 use crate::error::TrustError;
@@ -13,10 +13,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Records under one key at most. AES-GCM is good for 2^24.5 full ones (RFC 8446, 5.5).
+/// The maximum number of records per key. AES-GCM is safe for 2^24.5 full ones (RFC 8446, 5.5).
 pub(super) const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
 
-/// A key, and how many records it has been used for.
+/// A key and the number of records it has been used for.
 pub(super) struct Protection {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -36,13 +36,13 @@ impl Protection {
         Ok(Self { key: LessSafeKey::new(key), iv, number })
     }
 
-    /// How many records the key has been used for.
+    /// The number of records that the key has been used for.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The nonce of the next record. Each number is used once: it never goes back, and a key that
-    /// has been used for too many records is refused.
+    /// Returns the nonce of the next record. Each number is used once: it never decreases, and a
+    /// key is refused when its numbers are exhausted.
     fn next_nonce(&mut self) -> Option<Nonce> {
         let mut nonce = self.iv;
         for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(self.number.to_be_bytes()) {
@@ -52,7 +52,7 @@ impl Protection {
         Some(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// Seals where it stands: `inner` becomes unreadable, and `tag` its proof.
+    /// Encrypts `inner` in place and writes the authentication tag to `tag`.
     pub(super) fn seal(
         &mut self,
         head: [u8; RECORD_HEAD_LEN],
@@ -65,7 +65,7 @@ impl Protection {
         Ok(())
     }
 
-    /// Opens where it stands; returns the length of what was inside.
+    /// Decrypts in place. Returns the length of the content.
     pub(super) fn open(
         &mut self,
         head: [u8; RECORD_HEAD_LEN],
@@ -83,16 +83,16 @@ impl fmt::Debug for Protection {
     }
 }
 
-/// Where rustls makes the next keys.
+/// The key schedule of rustls, which derives the next keys.
 pub(crate) enum Schedule {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
 }
 
-/// All that the two directions have in common. It is touched only when a key is replaced.
+/// The state that the two directions share. It is accessed only when a key is replaced.
 pub(super) struct Shared {
     schedule: Mutex<Schedule>,
-    /// The peer has asked us to replace our key.
+    /// Whether the peer has requested a new key from us.
     is_update_wanted: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What comes in.
+//! The receiving direction of a connection.
 
 use super::keys::{Protection, Shared};
 use super::{
@@ -11,36 +11,36 @@ use rustls::AlertDescription;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sealed bytes that are read ahead at most: several of the longest records.
+/// The maximum number of encrypted bytes that are read ahead: four records of maximum length.
 pub const RECEIVED_LEN_MAX: usize = 4 * RECORD_LEN_MAX;
 
-/// The most bytes behind the head of a record.
+/// The maximum number of bytes after the header of a record.
 const SEALED_LEN_MAX: usize = RECORD_LEN_MAX - RECORD_HEAD_LEN;
 
-/// Opens what comes in over a link.
+/// Decrypts the bytes that a connection receives.
 ///
-/// The owner reads from the socket into [`Opener::spare`], says how much with [`Opener::filled`]
-/// and takes what is whole with [`Opener::open`] until there is nothing more.
+/// The owner reads from the socket into [`Opener::spare`], reports the number of bytes with
+/// [`Opener::filled`], and calls [`Opener::open`] until it returns no more complete records.
 #[derive(Debug)]
 pub struct Opener {
     protection: Protection,
     shared: Arc<Shared>,
-    /// Taken once, when it is first needed.
+    /// Allocated once, when it is first needed.
     received: Vec<u8>,
     start: usize,
     end: usize,
     is_closed: bool,
 }
 
-/// One record.
+/// The result of processing one record.
 enum Record {
-    /// It is not whole.
+    /// The record is incomplete.
     Partial,
-    /// Plain bytes, and where they are.
+    /// Application data, at this range of the buffer.
     Data(Range<usize>),
-    /// It was for us.
+    /// A control message, which has been handled.
     Ours,
-    /// The last one.
+    /// The peer closed the connection; this is the last record.
     Close,
 }
 
@@ -50,7 +50,8 @@ impl Opener {
         Self { protection, shared, received, start: 0, end, is_closed: false }
     }
 
-    /// Where the next bytes of the socket belong; never empty after [`Opener::open`] gave nothing.
+    /// The buffer for the next bytes from the socket. It is never empty after [`Opener::open`]
+    /// returned `None`.
     pub fn spare(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -64,23 +65,23 @@ impl Opener {
         &mut self.received[self.end..]
     }
 
-    /// The socket has filled that many bytes of [`Opener::spare`].
+    /// Reports that `len` bytes of [`Opener::spare`] were filled.
     ///
     /// # Panics
-    /// When there was not so much room.
+    /// If the buffer has fewer bytes.
     pub fn filled(&mut self, len: usize) {
         self.end += len;
         assert!(self.end <= self.received.len(), "filled {len} bytes of fewer");
     }
 
-    /// The plain bytes of the next record, or nothing when it has not come whole.
+    /// Returns the plaintext of the next record, or `None` if no complete one has arrived.
     ///
-    /// They stay where they were received until the next call.
+    /// The plaintext stays in the receive buffer until the next call.
     ///
     /// # Errors
-    /// [`TrustError::Tampered`] or [`TrustError::Misbehaved`] when the bytes are no record of the
-    /// peer; [`TrustError::Refused`] when it ended the link with an alert, which for a client says
-    /// that the server did not accept it. The link is to be closed.
+    /// [`TrustError::Tampered`] or [`TrustError::Misbehaved`] if the bytes are not a record of the
+    /// peer; [`TrustError::Refused`] if it closed the connection with an alert, which for a client
+    /// means that the server did not accept it. Close the connection after an error.
     pub fn open(&mut self) -> Result<Option<&[u8]>, TrustError> {
         while !self.is_closed {
             match self.next_record()? {
@@ -95,7 +96,8 @@ impl Opener {
         Ok(None)
     }
 
-    /// Whether the peer has said that nothing more will come. A link that ends without it was cut.
+    /// Whether the peer announced the end of the connection. A connection that ends without this
+    /// announcement was cut.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -131,7 +133,7 @@ impl Opener {
         }
     }
 
-    /// The peer seals with its next key from here on.
+    /// Switches to the next key, with which the peer encrypts from here on.
     fn replace_key(&mut self, message: Range<usize>) -> Result<Record, TrustError> {
         match self.received[message] {
             [KEY_UPDATE, 0, 0, 1, is_wanted @ (0 | 1)] => {

@@ -1,4 +1,4 @@
-//! What goes out.
+//! The sending direction of a connection.
 
 use super::keys::{Protection, RECORDS_PER_KEY_MAX, Shared};
 use super::{
@@ -9,21 +9,22 @@ use crate::error::TrustError;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-/// The most sealed bytes that wait for the socket.
+/// The maximum number of encrypted bytes that wait for the socket.
 pub const PENDING_LEN_MAX: usize = 4 * (RECORD_HEAD_LEN + PLAIN_LEN_MAX + RECORD_TAIL_LEN);
 
-/// Room that is kept for an alert and a change of keys, so that they always fit.
+/// Space reserved for an alert and a key update, so that they always fit.
 const CONTROL_LEN: usize = 2 * (RECORD_HEAD_LEN + 8 + RECORD_TAIL_LEN);
 
-/// Seals what goes out over a link.
+/// Encrypts the bytes that a connection sends.
 ///
-/// The owner hands pieces of plain bytes to [`Sealer::write`], which takes as many as there is room
-/// for, sends what is in [`Sealer::pending`] and says how much of it went with [`Sealer::sent`].
+/// The owner passes pieces of plaintext to [`Sealer::write`], which accepts as many bytes as it has
+/// room for. The owner then writes [`Sealer::pending`] to the socket and reports the number of
+/// bytes sent with [`Sealer::sent`].
 #[derive(Debug)]
 pub struct Sealer {
     protection: Protection,
     shared: Arc<Shared>,
-    /// Taken once, when it is first needed.
+    /// Allocated once, when it is first needed.
     out: Vec<u8>,
     start: usize,
     is_closed: bool,
@@ -34,14 +35,13 @@ impl Sealer {
         Self { protection, shared, out: unsent.to_vec(), start: 0, is_closed: false }
     }
 
-    /// Seals as many bytes of the pieces, in order, as there is room for; returns how many.
+    /// Encrypts bytes of the pieces, in order, as far as there is room. Returns their number.
     ///
-    /// A record costs 22 bytes and a fixed time, so many small messages are best handed over
-    /// together.
+    /// Each record adds 22 bytes and a constant time, so pass many small messages in one call.
     ///
     /// # Errors
-    /// [`TrustError::Closed`] after [`Sealer::close`]; [`TrustError::Crypto`] when no more can be
-    /// sealed, ever: close the link.
+    /// [`TrustError::Closed`] after [`Sealer::close`]; [`TrustError::Crypto`] if encryption has
+    /// become impossible. Close the connection in this case.
     pub fn write(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, TrustError> {
         if self.is_closed {
             return Err(TrustError::Closed);
@@ -64,15 +64,15 @@ impl Sealer {
         Ok(taken)
     }
 
-    /// What the socket is to send.
+    /// The bytes to send to the peer.
     pub fn pending(&self) -> &[u8] {
         &self.out[self.start..]
     }
 
-    /// The socket has sent that many bytes of [`Sealer::pending`].
+    /// Reports that `len` bytes of [`Sealer::pending`] were sent.
     ///
     /// # Panics
-    /// When there were not that many.
+    /// If [`Sealer::pending`] has fewer bytes.
     pub fn sent(&mut self, len: usize) {
         assert!(len <= self.pending().len(), "sent {len} bytes of fewer");
         self.start += len;
@@ -82,10 +82,10 @@ impl Sealer {
         }
     }
 
-    /// Tells the peer that nothing more will come, behind what is pending.
+    /// Appends the announcement that the connection ends to the pending bytes.
     ///
     /// # Errors
-    /// [`TrustError::Crypto`] when no more can be sealed.
+    /// [`TrustError::Crypto`] if encryption has become impossible.
     pub fn close(&mut self) -> Result<(), TrustError> {
         if self.is_closed {
             return Ok(());
@@ -94,19 +94,20 @@ impl Sealer {
         self.seal(ALERT, 2, |out| out.extend_from_slice(&[1, CLOSE_NOTIFY]))
     }
 
-    /// Replaces our key now; else it is replaced before it has been used too often.
+    /// Replaces our key now. Without this call, it is replaced before it has been used too often.
     ///
     /// # Errors
-    /// [`TrustError::Crypto`] when there is no next key.
+    /// [`TrustError::Crypto`] if no next key can be derived.
     pub fn update_key(&mut self) -> Result<(), TrustError> {
         self.seal(HANDSHAKE, 5, |out| out.extend_from_slice(&[KEY_UPDATE, 0, 0, 1, 0]))?;
         self.protection = self.shared.next_sealing()?;
         Ok(())
     }
 
-    /// Replaces our key when it was used often, or when the peer has asked for it.
+    /// Replaces our key if it has been used for many records, or if the peer has requested it.
     ///
-    /// Not while too much waits: a peer that asks and does not read makes nothing grow.
+    /// Postponed while the buffer is full, so that a peer that requests keys without reading cannot
+    /// make it grow.
     fn update_key_if_due(&mut self) -> Result<(), TrustError> {
         let has_room = self.out.len() <= PENDING_LEN_MAX;
         let is_worn = self.protection.number() >= RECORDS_PER_KEY_MAX;
@@ -116,7 +117,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Moves what waits to the front, when that is worth it.
+    /// Moves pending bytes to the front of the buffer, if that frees at least half of it.
     fn make_room(&mut self) {
         if self.out.capacity() < PENDING_LEN_MAX + CONTROL_LEN {
             self.out.reserve_exact(PENDING_LEN_MAX + CONTROL_LEN - self.out.len());
@@ -127,7 +128,7 @@ impl Sealer {
         }
     }
 
-    /// Appends one record whose `len` plain bytes `fill` appends.
+    /// Appends one record; `fill` appends its `len` plaintext bytes.
     fn seal(
         &mut self,
         kind: u8,
@@ -148,14 +149,14 @@ impl Sealer {
     }
 }
 
-/// The pieces that are not taken yet.
+/// The pieces that have not been consumed yet.
 struct Pieces<'a> {
     pieces: &'a [IoSlice<'a>],
     offset: usize,
 }
 
 impl Pieces<'_> {
-    /// Appends the next `len` bytes, of which there are as many.
+    /// Appends the next `len` bytes, which the pieces must contain.
     fn gather(&mut self, mut len: usize, out: &mut Vec<u8>) {
         while len > 0 {
             let Some((first, rest)) = self.pieces.split_first() else { return };

@@ -1,4 +1,4 @@
-//! Two sides of a link in memory, and what they are made of.
+//! Two sides of an in-memory connection, and their credentials.
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use mesh_trust::handshake::HANDSHAKE_LEN_MAX;
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 /// The job of most tests.
 pub(crate) const JOB: JobId = JobId([7; 16]);
-/// When most tests take place.
+/// The time of most tests, in seconds since 1970.
 pub(crate) const NOW: u64 = 1_800_000_000;
-/// How long authorities live in tests.
+/// The lifetime of authorities in tests.
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-/// A clock that stands still.
+/// A clock that always returns the same time.
 #[derive(Debug)]
 pub(crate) struct Still(pub(crate) u64);
 
@@ -44,20 +44,20 @@ pub(crate) fn trust_at(identity: &Identity, accepts: &[Role], now: u64) -> Trust
     Trust::with_clock(identity, accepts, Arc::new(Still(now))).expect("the identity is valid")
 }
 
-/// A worker that accepts everyone, and a controller that connects to it.
+/// A worker that accepts every role, and a controller that connects to it.
 pub(crate) fn both(server: &Identity, client: &Identity) -> (Handshake, Handshake) {
     let server = trust_at(server, &Role::ALL, NOW).accept();
     let client = trust_at(client, &[Role::Worker], NOW).connect().expect("it can speak");
     (server, client)
 }
 
-/// What came of a handshake, on both sides.
+/// The result of a handshake on both sides.
 pub(crate) struct Met {
     pub(crate) server: Result<SecureStream, TrustError>,
     pub(crate) client: Result<SecureStream, TrustError>,
 }
 
-/// Lets both sides talk, at most `piece_len` bytes at a time, until neither has more to say.
+/// Transfers bytes in both directions, at most `piece_len` at a time, until none are pending.
 pub(crate) fn meet(mut server: Handshake, mut client: Handshake, piece_len: usize) -> Met {
     let (mut server_end, mut client_end) = (None, None);
     let mut passed_len = 0;
@@ -72,7 +72,8 @@ pub(crate) fn meet(mut server: Handshake, mut client: Handshake, piece_len: usiz
     }
     let server = server_end.map_or_else(|| server.finish(), Err);
     let mut client = client_end.map_or_else(|| client.finish(), Err);
-    // A client that is done hears of its refusal with the first bytes of the link.
+    // A client whose handshake is done learns of its refusal with the first bytes of the
+    // connection.
     if let (Err(_), Ok(stream)) = (&server, &mut client)
         && let Err(refusal) = stream.opener.open()
     {
@@ -98,7 +99,7 @@ fn carry(
     len
 }
 
-/// A link between a worker and a controller, the worker's side first.
+/// A connection between a worker and a controller, the worker's side first.
 pub(crate) fn linked() -> (SecureStream, SecureStream) {
     let authority = authority(JOB);
     let worker = identity(&authority, Role::Worker);
@@ -108,7 +109,7 @@ pub(crate) fn linked() -> (SecureStream, SecureStream) {
     (met.server.expect("the client is a member"), met.client.expect("the server is a member"))
 }
 
-/// Sends all pieces, in bites of the socket, and returns what came out.
+/// Sends all pieces, as far as the buffers allow at a time, and returns the received bytes.
 pub(crate) fn send(from: &mut SecureStream, to: &mut SecureStream, pieces: &[&[u8]]) -> Vec<u8> {
     let whole = pieces.concat();
     let mut came = Vec::new();
@@ -121,7 +122,7 @@ pub(crate) fn send(from: &mut SecureStream, to: &mut SecureStream, pieces: &[&[u
     came
 }
 
-/// Moves what one side has sealed, and opens it.
+/// Transfers the encrypted bytes of one side to the other and decrypts them.
 pub(crate) fn pass(from: &mut SecureStream, to: &mut SecureStream) -> Result<Vec<u8>, TrustError> {
     let mut came = Vec::new();
     loop {
@@ -140,7 +141,7 @@ pub(crate) fn pass(from: &mut SecureStream, to: &mut SecureStream) -> Result<Vec
     }
 }
 
-/// Runs a handshake; when the server refuses, returns why, and what it tells the client.
+/// Runs a handshake. If the server refuses the client, returns the reason and the alert it sends.
 pub(crate) fn drive(
     mut server: Handshake,
     mut client: ClientConnection,

@@ -1,13 +1,14 @@
-//! One direction of a layer: indices to displacements and back.
+//! One axis of a layer, which maps indices to displacements and back.
 
 use std::sync::Arc;
 
-/// `size` displacements, the first of which is always 0.
+/// A sequence of `size` displacements; the first is always 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Axis {
-    /// Displacements `stride` apart; a single one has stride 0, so that equal axes look equal.
+    /// Displacements at multiples of `stride`; a single one has stride 0, so that equal axes
+    /// compare equal.
     Even { size: usize, stride: i64 },
-    /// Displacements that follow no rule: somebody listed them.
+    /// Displacements without a constant stride, listed individually.
     Listed(Arc<Listed>),
 }
 
@@ -15,20 +16,20 @@ pub(super) enum Axis {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Listed {
     values: Vec<i64>,
-    /// Positions in `values`, by value: what the inverse searches.
+    /// Positions in `values`, sorted by value, for the inverse mapping.
     ascending: Vec<u32>,
-    /// The smallest distance of two values; 0 when one is there twice.
+    /// The minimum distance of two values; 0 if a value occurs twice.
     gap: i64,
 }
 
 impl Axis {
-    /// An axis of at least one displacement.
+    /// Creates an axis with at least one displacement.
     pub(super) fn even(size: usize, stride: i64) -> Self {
         assert!(size > 0, "an axis has at least one index");
         Self::Even { size, stride: if size == 1 { 0 } else { stride } }
     }
 
-    /// The first of `values`, and an axis of their distances to it.
+    /// Returns the first of `values`, and an axis of their distances from it.
     pub(super) fn listed(mut values: Vec<i64>) -> (i64, Self) {
         let first = *values.first().expect("an axis has at least one index");
         for value in &mut values {
@@ -52,7 +53,7 @@ impl Axis {
         }
     }
 
-    /// The displacement at `index`, which must be below the size.
+    /// The displacement at `index`, which must be less than the size.
     pub(super) fn at(&self, index: usize) -> i64 {
         match self {
             Self::Even { stride, .. } => index as i64 * stride,
@@ -60,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// The stride, where there is one.
+    /// The stride, if it is constant.
     pub(super) fn stride(&self) -> Option<i64> {
         match self {
             Self::Even { stride, .. } => Some(*stride),
@@ -68,7 +69,7 @@ impl Axis {
         }
     }
 
-    /// The listed displacements, where they follow no rule.
+    /// The displacements, if they have no constant stride.
     pub(super) fn list(&self) -> Option<&[i64]> {
         match self {
             Self::Even { .. } => None,
@@ -76,7 +77,7 @@ impl Axis {
         }
     }
 
-    /// The lowest and the highest displacement; nothing when they do not fit.
+    /// The lowest and the highest displacement; `None` if they overflow.
     pub(super) fn bounds(&self) -> Option<(i64, i64)> {
         let last = match self {
             Self::Even { size, stride } => i64::try_from(*size - 1).ok()?.checked_mul(*stride)?,
@@ -85,7 +86,7 @@ impl Axis {
         Some((last.min(0), last.max(0)))
     }
 
-    /// The smallest distance of two displacements; 0 when there is only one.
+    /// The minimum distance of two displacements; 0 if the axis has only one.
     pub(super) fn gap(&self) -> i64 {
         match self {
             Self::Even { stride, .. } => stride.abs(),
@@ -93,8 +94,8 @@ impl Axis {
         }
     }
 
-    /// The index whose displacement is the highest one at most `height` above the lowest, and
-    /// how high above it that is.
+    /// Finds the highest displacement that is at most `height` above the lowest. Returns its index
+    /// and its distance from the lowest.
     pub(super) fn below(&self, height: i64) -> (usize, i64) {
         match self {
             Self::Even { size: 1, .. } => (0, 0),
@@ -109,7 +110,7 @@ impl Axis {
                 let above = list
                     .ascending
                     .partition_point(|&at| list.values[at as usize] - lowest <= height);
-                // The lowest is never above a height that is not negative.
+                // At least the lowest displacement qualifies, because `height` is not negative.
                 let at = list.ascending[above.max(1) - 1] as usize;
                 (at, list.values[at] - lowest)
             }

@@ -1,110 +1,110 @@
-//! Why a region cannot be made.
+//! Errors of operations on regions.
 
 use super::{DIMS_MAX, LABEL_LEN_MAX, LIST_LEN_MAX, RANK_END};
 use thiserror::Error;
 
-/// Why a region cannot be made.
+/// The reason why a region cannot be created.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// The region has no dimension of this name.
     #[error("no dimension {dim:?}: {}", hint(known))]
     UnknownDim {
-        /// The name asked for.
+        /// The requested name.
         dim: String,
-        /// The dimensions that there are.
+        /// The existing dimensions.
         known: Vec<String>,
     },
-    /// The dimension is shorter.
+    /// The index is outside the dimension.
     #[error(
         "index {index} is out of range for dimension {dim:?} of size {size}: \
          use -{size} to {}", size - 1
     )]
     OutOfRange {
-        /// The dimension indexed.
+        /// The indexed dimension.
         dim: String,
-        /// The index asked for.
+        /// The requested index.
         index: i64,
-        /// Its size.
+        /// The size of the dimension.
         size: usize,
     },
-    /// A slice or a list selects nothing; a region has at least one member.
+    /// A slice or list selects no index, but a region has at least one member.
     #[error("the selection of dimension {dim:?} (size {size}) is empty: select at least one index")]
     Empty {
-        /// The dimension selected from.
+        /// The dimension of the selection.
         dim: String,
-        /// Its size.
+        /// The size of the dimension.
         size: usize,
     },
-    /// A list names a member twice.
+    /// A list contains an index twice.
     #[error("index {index} of dimension {dim:?} is listed twice: list each index once")]
     Repeated {
-        /// The dimension selected from.
+        /// The dimension of the selection.
         dim: String,
         /// The index.
         index: i64,
     },
-    /// A slice with step 0.
+    /// A slice has step 0.
     #[error("the slice of dimension {dim:?} has step 0: use a step that moves")]
     ZeroStep {
-        /// The dimension selected from.
+        /// The dimension of the selection.
         dim: String,
     },
-    /// The sizes asked for do not multiply to the size of the dimension.
+    /// The product of the requested sizes is not the size of the dimension.
     #[error("cannot split dimension {dim:?} of size {size} into {parts}: {hint}")]
     Split {
-        /// The dimension to be split.
+        /// The dimension to split.
         dim: String,
-        /// Its size.
+        /// The size of the dimension.
         size: usize,
-        /// What it should become.
+        /// The requested parts.
         parts: String,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
-    /// Labels are missing, too long or not unique; or they do not match the sizes.
+    /// A label is missing, too long or not unique.
     #[error("dimension {label:?} {problem}")]
     Label {
-        /// The name refused.
+        /// The refused label.
         label: String,
-        /// Why, and what to do.
+        /// The reason and the remedy.
         problem: &'static str,
     },
     /// The numbers of labels, sizes and strides differ.
     #[error("{labels} labels for {sizes} sizes: give one size (and stride) for each label")]
     Lengths {
-        /// How many labels there are.
+        /// The number of labels.
         labels: usize,
-        /// How many sizes or strides.
+        /// The number of sizes or strides.
         sizes: usize,
     },
-    /// More dimensions than a region may have.
+    /// The region would exceed the maximum number of dimensions.
     #[error("{0} dimensions are over the limit of {DIMS_MAX}: flatten first")]
     TooManyDims(usize),
-    /// A dimension without members.
+    /// A dimension has size 0.
     #[error("dimension {0:?} has size 0: give each dimension at least one member")]
     ZeroSize(String),
-    /// Ranks would not fit.
+    /// Ranks would be out of range.
     #[error("ranks would leave 0..{RANK_END}: use smaller sizes, strides or offset")]
     TooLarge,
-    /// Two members would be one rank, or could not be told apart without a search.
+    /// Two members would have the same rank, or could not be distinguished without a search.
     #[error("strides overlap: each must be longer than all shorter ones with their sizes together")]
     Overlap,
-    /// Nested too deep to describe and too long to enumerate.
+    /// The region has too many layers to be described and too many members to be listed.
     #[error(
         "the region is reshaped too often to be described, and too large to be listed \
          ({0} members, limit {LIST_LEN_MAX}): slice it before reshaping it again"
     )]
     TooDeep(usize),
-    /// A list longer than a region may carry.
+    /// A list exceeds the maximum number of listed ranks.
     #[error("a list of {0} ranks is over the limit of {LIST_LEN_MAX}: use a slice")]
     ListTooLong(usize),
-    /// Bytes that no region encodes to.
+    /// Bytes that are not an encoded region.
     #[error("not a region: {0}")]
     Malformed(&'static str),
 }
 
-/// Why a label was refused; one place for the texts.
+/// The reasons why a label is refused.
 pub(super) const LABEL_EMPTY: &str = "has no name: name it";
 pub(super) const LABEL_TWICE: &str = "is named twice: rename one";
 pub(super) const LABEL_LONG: &str = "has a longer name than the limit allows: shorten it";

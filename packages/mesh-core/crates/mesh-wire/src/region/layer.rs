@@ -1,23 +1,23 @@
-//! A map from row-major indices to numbers, the sum of one displacement for each axis.
+//! A mapping from row-major indices to numbers, each the sum of one displacement per axis.
 
 use super::axis::Axis;
 use super::{DIMS_MAX, LEN_MAX, RegionError};
 
 /// Maps the indices `0..len` to distinct numbers that are not negative.
 ///
-/// Axes are nested: the gap of each is longer than all axes with smaller gaps together. That is
-/// what lets [`Layer::index_of`] find an index without a search. Row-major layouts are nested, and
-/// slicing or splitting an axis keeps them so.
+/// Axes are nested: the gap of each is larger than the extents of all axes with smaller gaps
+/// together. Because of this, [`Layer::index_of`] computes an index without a search. Row-major
+/// layouts are nested, and remain so when an axis is sliced or split.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Layer {
     /// The number at index 0.
     pub(super) offset: i64,
-    /// The outermost first; never more than [`DIMS_MAX`].
+    /// The axes, outermost first; at most [`DIMS_MAX`].
     pub(super) axes: Vec<Axis>,
 }
 
 impl Layer {
-    /// Maps each index to itself.
+    /// Creates a layer that maps each index to itself.
     pub(super) fn identity(sizes: &[usize]) -> Self {
         let mut stride = 1;
         let mut axes: Vec<Axis> = sizes
@@ -33,8 +33,8 @@ impl Layer {
         Self { offset: 0, axes }
     }
 
-    /// Checks all that the other functions take for granted: numbers stay in `0..end`, no
-    /// arithmetic can overflow, axes are nested.
+    /// Validates the preconditions of the other functions: numbers are in `0..end`, no arithmetic
+    /// can overflow, and axes are nested.
     pub(super) fn check(&self, end: i64) -> Result<(), RegionError> {
         if self.axes.len() > DIMS_MAX {
             return Err(RegionError::TooManyDims(self.axes.len()));
@@ -64,7 +64,7 @@ impl Layer {
         self.axes.iter().map(Axis::size).product()
     }
 
-    /// The number at `index`, which must be below the length.
+    /// The number at `index`, which must be less than the length.
     pub(super) fn at(&self, mut index: usize) -> i64 {
         let mut number = self.offset;
         for axis in self.axes.iter().rev() {
@@ -74,7 +74,7 @@ impl Layer {
         number
     }
 
-    /// The index whose number this is.
+    /// The index that maps to this number.
     pub(super) fn index_of(&self, number: i64) -> Option<usize> {
         let mut height = number - self.offset;
         let mut weights = [0; DIMS_MAX];
@@ -87,7 +87,7 @@ impl Layer {
         if height < 0 {
             return None;
         }
-        // Nested axes leave one way only: the widest takes all that it can.
+        // For nested axes the solution is unique: each axis, widest first, takes as much as it can.
         let mut index = 0;
         for (_, at) in self.by_gap() {
             let (position, taken) = self.axes[at].below(height);
@@ -97,8 +97,8 @@ impl Layer {
         (height == 0).then_some(index)
     }
 
-    /// The same map over fewer axes: single indices dropped, neighbours joined where the outer
-    /// one continues the inner one.
+    /// Returns the same mapping with fewer axes: axes of size 1 are removed, and adjacent axes are
+    /// merged if the outer one continues the inner one.
     pub(super) fn merged(&self) -> Self {
         let mut axes: Vec<Axis> = Vec::with_capacity(self.axes.len());
         for axis in self.axes.iter().filter(|axis| axis.size() > 1) {
@@ -116,7 +116,8 @@ impl Layer {
         Self { offset: self.offset, axes }
     }
 
-    /// `self` after `below` as one layer, where each axis of `self` keeps to one axis of `below`.
+    /// Composes `self` with `below` into one layer, if each axis of `self` stays within one axis of
+    /// `below`.
     ///
     /// `below` must be [`merged`](Layer::merged), and `self` must map into its indices.
     pub(super) fn over(&self, below: &Self) -> Option<Self> {
@@ -146,8 +147,9 @@ impl Layer {
         Some(Self { offset, axes })
     }
 
-    /// The axes of `self` over `below` when one at most moves and has no need of a rule: it is a
-    /// list already, or two points, which always make a line.
+    /// Composes the axes of `self` with `below` by enumeration. This applies if at most one axis
+    /// has several indices and needs no stride: it is already a list, or has two indices, which are
+    /// always evenly spaced.
     fn walked(&self, below: &Self) -> Option<Vec<Axis>> {
         let mut moving = (0..self.axes.len()).filter(|&at| self.axes[at].size() > 1);
         let mut axes = self.axes.clone();
@@ -162,7 +164,7 @@ impl Layer {
         Some(axes)
     }
 
-    /// The only axis of `self` that can move when an index moves along `walk`.
+    /// The only axis of `self` that can change when an index moves along `walk`.
     fn axis_of(&self, walk: &Axis, weights: &[usize; DIMS_MAX]) -> Option<usize> {
         let step = walk.list().map_or(walk.gap(), |list| {
             list.iter().map(|value| value.abs()).filter(|&value| value > 0).min().unwrap_or(0)
@@ -176,7 +178,7 @@ impl Layer {
         is_multiple.then_some(at)
     }
 
-    /// What one step of each axis adds to the index.
+    /// The amount that one step of each axis adds to the index.
     fn weights(&self) -> [usize; DIMS_MAX] {
         let mut weights = [0; DIMS_MAX];
         let mut weight = 1;
@@ -187,7 +189,7 @@ impl Layer {
         weights
     }
 
-    /// Axes that move, the widest gap first.
+    /// Axes of size greater than 1, widest gap first.
     fn by_gap(&self) -> impl DoubleEndedIterator<Item = (i64, usize)> + use<> {
         let mut gaps = [(0, 0); DIMS_MAX];
         for (at, axis) in self.axes.iter().enumerate() {
@@ -199,7 +201,7 @@ impl Layer {
     }
 }
 
-/// How far the axes above move along one axis below, in its own indices.
+/// The extent of the upper axes along one lower axis, in indices of the lower axis.
 #[derive(Clone, Copy, Default)]
 struct Use {
     low: i64,
@@ -215,7 +217,8 @@ impl Use {
         self.count += 1;
     }
 
-    /// Whether moving from `start` stays on `axis`; a list can be walked by one axis only.
+    /// Whether the moves from `start` stay within `axis`. Only one upper axis may move along a
+    /// list.
     fn is_within(&self, start: usize, axis: &Axis) -> bool {
         let start = start as i64;
         start + self.low >= 0
@@ -233,7 +236,7 @@ fn through(walk: &Axis, axis: &Axis, start: usize, weight: i64) -> Axis {
     Axis::listed((0..walk.size()).map(|at| axis.at(index(at))).collect()).1
 }
 
-/// The bounds of an axis of a checked layer.
+/// The bounds of an axis of a validated layer.
 fn bounds(axis: &Axis) -> (i64, i64) {
     axis.bounds().expect("a checked layer does not overflow")
 }

@@ -1,4 +1,4 @@
-//! Regions from regions: select, split, flatten, rename.
+//! Operations that derive regions: select, split, flatten and rename.
 
 use super::axis::Axis;
 use super::layer::Layer;
@@ -6,18 +6,18 @@ use super::{LAYERS_MAX, LIST_LEN_MAX, Region, RegionError, Selector, check_label
 use std::sync::Arc;
 
 impl Region {
-    /// Keeps a part of one dimension.
+    /// Selects a part of one dimension.
     ///
     /// # Errors
-    /// [`RegionError`] when there is no such dimension or index, or nothing would be left.
+    /// [`RegionError`] if the dimension or an index does not exist, or if the selection is empty.
     pub fn select(&self, dim: &str, selector: &Selector) -> Result<Self, RegionError> {
         self.slice([(dim, selector)])
     }
 
-    /// Keeps a part of several dimensions.
+    /// Selects a part of several dimensions.
     ///
     /// # Errors
-    /// As [`Region::select`].
+    /// See [`Region::select`].
     pub fn slice<'a>(
         &self,
         selectors: impl IntoIterator<Item = (&'a str, &'a Selector)>,
@@ -31,17 +31,19 @@ impl Region {
         Ok(region)
     }
 
-    /// The member at `index` alone, a region without dimensions; nothing beyond the length.
+    /// The region that contains only the member at `index`, without dimensions; `None` if `index`
+    /// is out of range.
     pub fn member(&self, index: usize) -> Option<Self> {
         let offset = i64::from(self.rank_at(index)?);
         Some(Self { labels: Vec::new(), layers: vec![Layer { offset, axes: Vec::new() }] })
     }
 
-    /// Replaces a dimension by several, the outermost first, in its place; one size may be left
-    /// out.
+    /// Replaces a dimension with several, outermost first, at the same position. One size may be
+    /// omitted.
     ///
     /// # Errors
-    /// [`RegionError`] when the sizes do not multiply to that of the dimension, or labels repeat.
+    /// [`RegionError`] if the product of the sizes is not the size of the dimension, or if a label
+    /// is invalid or used twice.
     pub fn split(&self, dim: &str, parts: &[(&str, Option<usize>)]) -> Result<Self, RegionError> {
         let at = self.place(dim)?;
         let sizes = self.part_sizes(at, parts)?;
@@ -67,10 +69,10 @@ impl Region {
         Ok(region)
     }
 
-    /// All dimensions as one.
+    /// Merges all dimensions into one.
     ///
     /// # Errors
-    /// [`RegionError`] when the label breaks a limit.
+    /// [`RegionError`] if the label exceeds a limit.
     pub fn flatten(&self, label: &str) -> Result<Self, RegionError> {
         let labels = vec![Arc::from(label)];
         check_labels(&labels)?;
@@ -89,10 +91,11 @@ impl Region {
         Ok(region)
     }
 
-    /// Gives dimensions new names, all at once, so that names can be swapped.
+    /// Renames dimensions simultaneously, so that labels can be swapped.
     ///
     /// # Errors
-    /// [`RegionError`] when there is no such dimension, or labels repeat or break a limit.
+    /// [`RegionError`] if a dimension does not exist, or if labels are not unique or exceed a
+    /// limit.
     pub fn rename<'a>(
         &self,
         names: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -155,9 +158,9 @@ impl Region {
         Ok(())
     }
 
-    /// Keeps `count` indices of a dimension, `step` apart; all are in range.
+    /// Selects `count` indices of a dimension at distances of `step`; all are in range.
     fn keep_range(&mut self, at: usize, first: usize, count: usize, step: i64) {
-        // A single index does not move, and a step beyond the end may be any number.
+        // For a single index the step is irrelevant, and it could be any number.
         let step = if count == 1 { 0 } else { step };
         let layer = &mut self.layers[0];
         if let Axis::Even { stride, .. } = layer.axes[at] {
@@ -168,7 +171,7 @@ impl Region {
         }
     }
 
-    /// Keeps these indices of a dimension; they are distinct and in range.
+    /// Selects these indices of a dimension, which are distinct and in range.
     fn keep(&mut self, at: usize, indices: impl Iterator<Item = usize>) {
         let layer = &mut self.layers[0];
         let axis = &layer.axes[at];
@@ -177,7 +180,7 @@ impl Region {
         layer.axes[at] = kept;
     }
 
-    /// An index counted from the front.
+    /// Converts an index to one that counts from the front.
     fn resolve(&self, at: usize, index: i64) -> Result<usize, RegionError> {
         let size = self.top().axes[at].size();
         let from_front = if index < 0 { index.saturating_add(size as i64) } else { index };
@@ -187,7 +190,7 @@ impl Region {
         }
     }
 
-    /// Puts new dimensions with as many members on top.
+    /// Adds a layer with new dimensions and the same number of members at the top.
     fn cover(&mut self, sizes: &[usize]) -> Result<(), RegionError> {
         let len = self.len();
         let top = Layer::identity(sizes);
@@ -204,7 +207,7 @@ impl Region {
         Ok(())
     }
 
-    /// Makes one layer of the two upper ones as long as that can be described.
+    /// Merges the two upper layers as long as the result can be described.
     pub(super) fn join_layers(&mut self) {
         while let [top, below, ..] = self.layers.as_slice()
             && let Some(joined) = top.over(below)
@@ -213,7 +216,7 @@ impl Region {
         }
     }
 
-    /// How many ranks are listed, over all layers.
+    /// The number of listed ranks, over all layers.
     pub(super) fn listed_len(&self) -> usize {
         self.layers
             .iter()
@@ -256,7 +259,7 @@ impl Region {
     }
 }
 
-/// The first index of a Python slice and how many there are; nothing when there are none.
+/// The first index of a Python slice and the number of its indices; `None` if it is empty.
 fn walk(size: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> Option<(usize, usize)> {
     let size = size as i128;
     let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };

@@ -1,4 +1,4 @@
-//! Regions as bytes; `docs/protocol/region.md` is the norm.
+//! The encoding of regions; `docs/protocol/region.md` is normative.
 
 use super::axis::Axis;
 use super::layer::Layer;
@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 use std::sync::Arc;
 
 impl Region {
-    /// Appends the region to `out`.
+    /// Appends the encoded region to `out`.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u8(self.labels.len() as u8);
         out.put_u8(self.layers.len() as u8);
@@ -24,11 +24,11 @@ impl Region {
         }
     }
 
-    /// The region that these bytes are, all of them.
+    /// Decodes a region that consists of all these bytes.
     ///
     /// # Errors
-    /// [`RegionError`] when they are none. Memory is taken only for what the bytes hold, and
-    /// whatever is returned can be used without overflow.
+    /// [`RegionError`] if the bytes are not a region. Memory use is proportional to the length of
+    /// the bytes, and operations on the result cannot overflow.
     pub fn decode(bytes: &[u8]) -> Result<Self, RegionError> {
         let mut reader = Reader { rest: bytes, listed: 0 };
         let dim_count = usize::from(reader.byte()?);
@@ -67,7 +67,7 @@ fn put_axis(out: &mut BytesMut, axis: &Axis) {
     }
 }
 
-/// Seven bits a byte, the lowest first; the upper bit says that more follow.
+/// Writes seven bits per byte, lowest first; the upper bit is set if another byte follows.
 fn put_number(out: &mut BytesMut, mut number: u64) {
     while number >= 0x80 {
         out.put_u8(number as u8 | 0x80);
@@ -76,14 +76,14 @@ fn put_number(out: &mut BytesMut, mut number: u64) {
     out.put_u8(number as u8);
 }
 
-/// Signs go to the lowest bit, so that small numbers of either sign are short.
+/// Moves the sign to the lowest bit, so that small numbers of either sign are short.
 fn put_signed(out: &mut BytesMut, number: i64) {
     put_number(out, ((number << 1) ^ (number >> 63)) as u64);
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
-    /// Listed displacements so far.
+    /// The number of listed displacements so far.
     listed: usize,
 }
 

@@ -1,8 +1,9 @@
-//! Random cases that are the same ones on each run.
+//! Random cases that are identical in each run.
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// At least `cases` cases from one seed. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` ask for others.
+/// At least `cases` cases from a fixed seed. `PROPTEST_CASES` raises the number of cases, and
+/// `PROPTEST_RNG_SEED` selects another seed.
 pub(crate) fn config(cases: u32) -> Config {
     let asked = Config::default();
     let seed = match asked.rng_seed {
