@@ -111,10 +111,10 @@ fn a_record_that_is_missing_ends_the_link() {
 #[test]
 fn a_record_that_nobody_sealed_ends_the_link() {
     for forged in [
-        &[21, 3, 3, 0, 2, 1, 0][..],      // an alert without encryption, which anyone could send
-        &[20, 3, 3, 0, 1, 1],             // a change of ciphers, long after the handshake
+        &[21, 3, 3, 0, 2, 1, 0][..], // an alert without encryption, which anyone could send
+        &[20, 3, 3, 0, 1, 1],        // a change of ciphers, long after the handshake
         &[23, 3, 3, 0, 5, 1, 2, 3, 4, 5], // too short to be encrypted
-        &[23, 3, 3, 0xff, 0xff],          // longer than the maximum length of a record
+        &[23, 3, 3, 0xff, 0xff],     // longer than the maximum length of a record
         &[22, 3, 3, 0, 5, 24, 0, 0, 1, 0], // a key update
     ] {
         let (_, mut controller) = linked();
