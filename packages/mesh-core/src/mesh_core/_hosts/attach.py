@@ -86,8 +86,8 @@ def attach_to_workers(
             it serves now or later, and leave it available to others; for example to inspect the
             hosts of a running job. Each worker then listens on one more port.
         worker_ids: The ids of the only acceptable worker processes, from an earlier
-            `HostMesh.worker_ids`. Each worker is then asked once: a worker that is not running or
-            serves another program is lost immediately.
+            `HostMesh.worker_ids`. Each worker then gets a single request: a worker that is not
+            running or serves another program is lost immediately.
 
     Returns:
         A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.

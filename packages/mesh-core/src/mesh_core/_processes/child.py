@@ -43,7 +43,7 @@ def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[i
 
     Args:
         birth: The process to become.
-        world: The surroundings whose environment is already in place.
+        world: The execution environment, whose variables are already set.
         cradle: The links and pids that the process inherits from its template.
         log: The descriptor to write output to.
         fds: All descriptors of this batch of forks, including `log`; they are closed.

@@ -25,7 +25,7 @@ _status = 0
 
 
 def main(entry: bytes) -> int:
-    """Run a process of a mesh until it is told to exit, and return its exit status.
+    """Run a process of a mesh until it is stopped, and return its exit status.
 
     Args:
         entry: The packed description of the process from the agent of the host.

@@ -15,7 +15,7 @@ WorldKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The surroundings of a process: those of the controller at the time of the spawn."""
+    """Execution environment of a process, copied from the controller at the time of the spawn."""
 
     env: Mapping[str, str]
     path: tuple[str, ...]
@@ -24,7 +24,7 @@ class World:
 
     @property
     def key(self) -> WorldKey:
-        """The part of the surroundings that a module may have seen while it was imported."""
+        """The part of the environment that a module may have seen while it was imported."""
         env = frozenset((k, v) for k, v in self.env.items() if k not in _VOLATILE_VARIABLES)
         return (env, self.path, self.cwd, self.argv0)
 

@@ -3,8 +3,8 @@
 The imports of its processes take most of the time in which a program starts. A template that has
 imported packages leaves a fork of itself with the worker. This retained template (a *seed* in
 names) holds installed modules and nothing else of the program. The supervisor of a later job is
-forked from it if that job's processes need these modules in the same surroundings. Any further
-modules are imported as usual.
+forked from it if that job's processes need these modules in the same execution environment. Any
+further modules are imported as usual.
 
 A retained template is a leaf of the process tree of a job that ends. The supervisor of that job
 does not kill it. From then on it is bound to the worker alone and exits when the other end of its
@@ -47,7 +47,7 @@ def grow(
 
     Args:
         seedling: This end of the template's socket.
-        world: The surroundings that the modules saw while they were imported.
+        world: The execution environment during the imports.
         modules: The imported modules.
         sources: The imported files and their versions.
     """

@@ -209,8 +209,8 @@ class _Template:
     def _try(self, module: str) -> str:
         """Import a module in a fork.
 
-        Returns "safe" in the fork, which becomes the template, or the reason against it in the
-        parent.
+        The result is "safe" in the fork, which becomes the template, or the reason against the
+        module in the parent.
         """
         _stdio.flush()
         read, write = os.pipe()

@@ -80,7 +80,7 @@ class Place:
 
     @property
     def session_load(self) -> tuple[int, int]:
-        """The sort key for new sessions: the number of sessions first, then that of calls."""
+        """The sort key for new sessions: the number of sessions, then the number of calls."""
         return self.sessions + self.other_sessions, self.load
 
     def is_usable(self) -> bool:
@@ -104,7 +104,7 @@ class Place:
 
 
 class ReplicaFuture(CallFuture[R], Generic[R]):
-    """The reply of one replica: that of its first actor, after all actors have replied.
+    """The reply of one replica: the reply of its first actor, once all actors have replied.
 
     An outstanding call counts as load of its replica.
     """

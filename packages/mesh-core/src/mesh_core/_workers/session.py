@@ -73,7 +73,7 @@ def leave(status: int = 0, *, is_at_once: bool = False) -> None:
 
 
 def withdraw(worker: Inheritance) -> None:
-    """End the session although its owner may need it, because the worker was told to end.
+    """End the session although its owner may need it, because the worker is ending.
 
     The owner of the job can stop its processes here until the grace period has passed.
     """
