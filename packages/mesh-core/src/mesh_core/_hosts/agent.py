@@ -40,7 +40,7 @@ __all__ = ["HostAgent", "StartOrder"]
 # The time beyond the grace periods that a process grants its own parts.
 _END_S = 2.0
 _FLUSH_S = 2.0
-# The number of consecutive reports of silence after which a process is killed. A single report may
+# The number of reports of silence after which a connected process is killed. A single report may
 # concern a process that has just started.
 _SILENT_MAX = 2
 
@@ -563,7 +563,7 @@ def _log_name(table: ProcTable, rank: int) -> str:
     if not table.region.labels:
         return table.name
     point = _point(table, rank)
-    # `_log_printer.split_name` parses this format.
+    # `mesh_core._logging.printer.split_name` parses this format.
     places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
     return f"{table.name}{{{places}}}"
 

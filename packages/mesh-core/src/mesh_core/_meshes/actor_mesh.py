@@ -185,8 +185,8 @@ class ActorMesh(PlacedMesh, Generic[A]):
 
         Raises:
             HostDied: Its host is dead, and no standby worker is left.
-            SpawnError: It was spawned by a previous program, with arguments above the size limit of
-                the journal.
+            SpawnError: It was spawned by a previous program, with more data than the journal stores
+                (1 MiB).
             IndexError: The rank does not exist.
             ValueError: The mesh is a slice, or has another owner.
         """

@@ -514,8 +514,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
 
         Raises:
             HostDied: Its host is dead, and no standby worker is left.
-            SpawnError: Some of its actors were spawned by a previous program, with arguments above
-                the size limit of the journal.
+            SpawnError: Some of its actors were spawned by a previous program, with more data than
+                the journal stores (1 MiB).
             IndexError: The rank does not exist.
             RuntimeError: The process is alive.
             ValueError: The mesh has another owner.
