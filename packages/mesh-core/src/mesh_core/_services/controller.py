@@ -280,7 +280,7 @@ class ServiceKeeper(Actor):
     def _lose_hosts(self, hosts: HostMesh) -> None:
         """Give up every replica that is at least partly on a dead host.
 
-        This counts as a single loss.
+        The limit of replacements counts this as a single loss; the status counts each replica.
         """
         if len(self._groups) > 1:
             self._groups = [group for group in self._groups if group is not hosts]
