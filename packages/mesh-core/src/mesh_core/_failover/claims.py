@@ -1,4 +1,4 @@
-"""Asking workers for a job that they hold."""
+"""Requests of a successor to the workers that keep a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Claim", "Taken"]
 
-# Between two attempts: the lease of the program before may not be over.
+# The pause between two attempts: the lease of the previous program may not have expired.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
 
@@ -30,10 +30,10 @@ class Taken:
     """A worker that serves the successor.
 
     Attributes:
-        address: As the program knows it.
-        gateway: Where the worker listens through which it was reached; None for none.
-        route: How it was reached.
-        grant: What the worker has said.
+        address: The address that the program uses for it.
+        gateway: The address of the worker that forwards connections to it; None for none.
+        route: The route to the worker.
+        grant: The grant of the worker.
     """
 
     __slots__ = ("address", "gateway", "grant", "route")
@@ -48,16 +48,17 @@ class Taken:
 
 
 class Claim:
-    """One attempt to take a job over.
+    """One attempt to take over a job.
 
-    The first worker decides who succeeds when two try at the same time, for both ask it first; what
-    it grants is good for the others.
+    If two programs try at the same time, both query the same worker first, and that worker decides.
+    Its grant is valid for the other workers.
 
     Args:
-        keys: Proof of being a controller of the job.
-        lease_s: After how long without a sign of life the workers hold again.
-        gateway: Where a worker listens through which all are reached; None where each is reached
-            as the program before did.
+        keys: The keys of a controller of the job.
+        lease_s: Seconds without a sign of life after which the workers start another orphan grace
+            period.
+        gateway: The address of a worker that forwards connections to all others; None to reach each
+            worker as the previous program did.
     """
 
     def __init__(self, keys: Keys, lease_s: float, gateway: Address | None = None) -> None:
@@ -69,10 +70,10 @@ class Claim:
         self._lease_s = lease_s
 
     def take_first(self, addresses: Sequence[Address], limit_s: float) -> Taken:
-        """Takes the first worker that holds a job, and waits while the program before it lives.
+        """Take over the first worker that keeps a job, waiting while its previous program is alive.
 
         Raises:
-            TakeOverError: There is none, or another program has the job.
+            TakeOverError: No worker keeps a job, or another program has it.
         """
         until = time.monotonic() + limit_s
         while True:
@@ -84,7 +85,7 @@ class Claim:
                     return answer
                 whys.append(answer.why)
                 if not answer.is_final:
-                    # The others would be of two minds if they were asked by several.
+                    # Requests to the other workers now could split them between several successors.
                     break
             if time.monotonic() >= until:
                 raise TakeOverError(f"no worker could be taken over: {'; '.join(whys)}")
@@ -93,18 +94,19 @@ class Claim:
     def take_others(
         self, gateways: Mapping[Address, Address | None], limit_s: float, silence_s: float
     ) -> tuple[list[Taken], list[str]]:
-        """Takes the other workers of the job, all at the same time.
+        """Take over the other workers of the job concurrently.
 
         Args:
-            gateways: Where they are, each with how the program before reached it.
-            limit_s: How long those are asked that do not want to yet.
-            silence_s: How long those are asked that say nothing.
+            gateways: The addresses of the workers, each with the gateway that the previous program
+                used.
+            limit_s: Seconds to retry a worker that refuses temporarily.
+            silence_s: Seconds to retry a worker that does not reply.
 
         Returns:
-            Those that could be had, and why the others could not.
+            The workers that were taken over, and the reasons why the others were not.
 
         Raises:
-            TakeOverError: Another successor, which lives, has one of them.
+            TakeOverError: Another live successor has one of them.
         """
         taken: list[Taken] = []
         whys: list[str] = []
@@ -136,13 +138,13 @@ class Claim:
         for thread in threads:
             thread.join()
         if rivals:
-            # Each of two that cannot reach each other's first workers would take what it can have:
-            # a job has one program, or none.
+            # Two successors that cannot reach each other's first workers would each take the
+            # workers that they reach. A job must have one program or none.
             raise TakeOverError(f"another successor was first: {'; '.join(rivals)}")
         return taken, whys
 
     def gateway_to(self, address: Address, noted: Address | None = None) -> Address | None:
-        """Gives through which worker another is reached, where the program before used `noted`."""
+        """Return the gateway to a worker that the previous program reached through `noted`."""
         gateway = noted if self._gateway is None else self._gateway
         return None if gateway == address else gateway
 
@@ -169,7 +171,7 @@ class Claim:
 
 
 class _Silence(Refusal):
-    """Nobody has answered."""
+    """The worker did not reply."""
 
     __slots__ = ()
 

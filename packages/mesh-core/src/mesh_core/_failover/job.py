@@ -1,4 +1,4 @@
-"""A job as its successor gets it: handles of all that the program before it owned, by name."""
+"""The job as its successor gets it: handles of everything the previous program owned, by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ M = TypeVar("M")
 
 
 class Named(Mapping[str, M], Generic[M]):
-    """Meshes by the names that they were spawned under, in that order."""
+    """Meshes by the names under which they were spawned, in spawn order."""
 
     def __init__(self, pairs: Sequence[tuple[str, M]], why_not: Mapping[str, Exception]) -> None:
         self._meshes: dict[str, list[M]] = {}
@@ -32,10 +32,10 @@ class Named(Mapping[str, M], Generic[M]):
         self._why_not = why_not
 
     def __getitem__(self, name: str) -> M:
-        """Gives the mesh of a name.
+        """Return the mesh with a name.
 
         Raises:
-            KeyError: There is none of that name, or there are several.
+            KeyError: No mesh has that name, or several have it.
             MeshError: The class of the actors could not be loaded here.
         """
         problem = self._why_not.get(name)
@@ -53,7 +53,7 @@ class Named(Mapping[str, M], Generic[M]):
         raise KeyError(f"no mesh is named {name!r}: the job has {known}")
 
     def all_of(self, name: str) -> tuple[M, ...]:
-        """Gives all meshes of a name, oldest first."""
+        """Return all meshes with a name, oldest first."""
         return tuple(self._meshes.get(name, ()))
 
     def __iter__(self) -> Iterator[str]:
@@ -67,16 +67,16 @@ class Named(Mapping[str, M], Generic[M]):
 
 
 class Job:
-    """A job that this program has taken over, and now owns.
+    """A job that this program has taken over and now owns.
 
     Attributes:
-        hosts: The workers; where they were attached in several calls, those of the first.
-        host_meshes: The workers, one mesh for each time that some were attached.
+        hosts: The workers; if they were attached in several calls, those of the first call.
+        host_meshes: The workers, with one mesh for each call that attached some.
         procs: The meshes of processes on them, by name.
         actors: The meshes of actors, by name.
-        failures: What has failed and was not mended when the job was taken over: each counts as
-            told.
-        generation: Grows with each program that runs the job.
+        failures: The failures that were not repaired at the time of the takeover; each counts as
+            reported.
+        generation: Increases with each program that runs the job.
     """
 
     def __init__(
@@ -97,18 +97,18 @@ class Job:
         self._why_not = why_not
 
     def actor(self, name: str, cls: type[A]) -> A:
-        """Gives the actors of a name, typed as their class, so that checkers know its endpoints.
+        """Return the actors with a name, typed as their class, so that checkers know its endpoints.
 
         Args:
-            name: The name that they were spawned under.
-            cls: Their class, as this program has it.
+            name: The name under which they were spawned.
+            cls: Their class in this program.
 
         Raises:
-            KeyError: There is no mesh of that name, or there are several.
-            TypeError: They are of another class.
+            KeyError: No mesh has that name, or several have it.
+            TypeError: The actors have another class.
         """
         if name in self._why_not:
-            # Whoever gives a class knows it better than what could not be loaded.
+            # A class from the caller takes precedence over one that could not be loaded.
             (mesh,) = (one._as_class(cls) for one in self.actors.all_of(name))
         else:
             mesh = self.actors[name]
@@ -125,6 +125,6 @@ class Job:
 
 
 def _is_same(found: type, wanted: type) -> bool:
-    """Says whether a class is the wanted one, or a copy of it that came by value, or derived."""
+    """Return whether a class is the wanted one, a copy pickled by value, or a subclass of it."""
     wanted_name = (wanted.__module__, wanted.__qualname__)
     return any((one.__module__, one.__qualname__) == wanted_name for one in found.__mro__)

@@ -1,7 +1,7 @@
-"""The journal of what the program owns, kept by the agents of its hosts.
+"""The journal of everything that the program owns, stored by the agents of its hosts.
 
-Small notes follow the spawns on their way, and nobody waits for them. So any host that survives the
-program knows what there is, and a successor needs no store outside the job.
+Small entries are sent after each spawn, and no call waits for them. Any host that survives the
+program therefore knows the content of the job, and a successor needs no external store.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["Journal"]
 
 
-# Spares have numbers below those of all hosts.
+# Standby workers have numbers below those of all hosts.
 _FIRST_SPARE = -(1 << 64)
 
 
 class Journal:
-    """What the program owns, as it is noted elsewhere.
+    """The journal of this program, which its hosts replicate.
 
     Args:
-        runtime: The program's.
-        entries: What was noted before, by number: what a successor has read.
-        keepers: The hosts that have those notes.
+        runtime: The runtime of the program.
+        entries: The entries that a successor has read, by number.
+        keepers: The hosts that store those entries.
     """
 
     def __init__(
@@ -57,30 +57,30 @@ class Journal:
         self._keepers: set[int] = set(keepers)
 
     def note_hosts(self, entry: HostsEntry) -> None:
-        """Notes workers that were attached."""
-        # Meshes have numbers above 0, made by their owners.
+        """Record workers that were attached."""
+        # Meshes have numbers above 0, assigned by their owners.
         self._note(-(entry.hosts[0] << 32), encode_entry(entry))
 
     def note(self, mesh: ProcMesh | ActorMesh[Any], policy: RestartPolicy) -> None:
-        """Notes a mesh that was spawned."""
+        """Record a mesh that was spawned."""
         self._note(mesh._uid, encode_entry(MeshEntry(mesh, policy, self._runtime)))
 
     def note_spare(self, spare: Spare) -> None:
-        """Notes a worker that is kept aside from now on."""
+        """Record a new standby worker."""
         self._note(_number_of(spare), encode_entry(SpareEntry(spare)))
 
     def drop_spare(self, spare: Spare) -> None:
-        """Notes that a worker is kept aside no more."""
+        """Remove a standby worker."""
         self.drop(_number_of(spare))
 
     def drop(self, number: int) -> None:
-        """Notes that a mesh is no more, or whatever else was noted."""
+        """Remove the entry with a number, if any."""
         with self._lock:
             if self._entries.pop(number, None) is not None:
                 self._tell(self._keepers, {number: None})
 
     def joined(self, place: Place) -> None:
-        """A host keeps the journal from now on, and is noted in it."""
+        """Record a host, and send it the whole journal, which it stores from now on."""
         entry = PlaceEntry(place)
         with self._lock:
             self._entries[-place.host] = encode_entry(entry)
@@ -89,7 +89,7 @@ class Journal:
             self._tell([place.host], self._entries)
 
     def left(self, host: int) -> None:
-        """A host keeps it no more."""
+        """Stop sending the journal to a host."""
         with self._lock:
             self._keepers.discard(host)
 

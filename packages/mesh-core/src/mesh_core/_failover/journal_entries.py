@@ -1,4 +1,4 @@
-"""What the agents of the hosts note of each thing that the program owns, for its successor."""
+"""Journal entries, which the agents of hosts store for a successor of the program."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
     "encode_entry",
 ]
 
-# What spawned a mesh is noted up to this size; beyond it, its ranks cannot be spawned again by a
-# successor.
+# The order that spawned a mesh is stored up to this size. A successor cannot respawn ranks of a
+# mesh with a larger order.
 _ORDER_BYTES_MAX = 1 << 20
 
 
@@ -50,7 +50,7 @@ class HostsEntry:
         self.region: Region = region
 
     def mesh(self) -> HostMesh:
-        """Makes the handle."""
+        """Return the handle of the hosts."""
         return HostMesh(self.hosts, self.region, None)
 
 
@@ -59,10 +59,11 @@ class PlaceEntry:
 
     Attributes:
         host: Its number.
-        address: Where the worker listens that is in the place.
-        gateway: Where the one listens through which the program reaches it; None for none.
-        epoch: How many machines were in the place before.
-        hold_s: How long it waits for a successor.
+        address: The address of its current worker.
+        gateway: The address of the worker that forwards the program's connections to it; None for
+            none.
+        epoch: The number of machines that served as this host before.
+        hold_s: Its orphan grace period in seconds.
     """
 
     __slots__ = ("address", "epoch", "gateway", "hold_s", "host")
@@ -76,13 +77,14 @@ class PlaceEntry:
 
 
 class SpareEntry:
-    """A worker that is kept aside.
+    """A standby worker.
 
     Attributes:
-        number: Of the spares of the job.
-        address: Where it listens.
-        gateway: Where the one listens through which the program reaches it; None for none.
-        hold_s: How long it waits for a successor.
+        number: Its number among the standby workers of the job.
+        address: Its address.
+        gateway: The address of the worker that forwards the program's connections to it; None for
+            none.
+        hold_s: Its orphan grace period in seconds.
     """
 
     __slots__ = ("address", "gateway", "hold_s", "number")
@@ -98,13 +100,15 @@ class MeshEntry:
     """A mesh of processes, or of actors in them.
 
     Attributes:
-        name: As it was spawned.
+        name: The name under which it was spawned.
         table: The processes.
-        policy: What is done about failures.
+        policy: The restart policy.
         actors: Port, region, owner and window of actors; None for processes.
-        cls: The class of the actors, pickled, so that whoever has not got it can read the rest.
-        order: What spawned the actors: pickled order, large parts, window; None when it is large.
-        start: What started the processes.
+        cls: The pickled class of the actors, separate so that a program without the class can read
+            the rest.
+        order: The order that spawned the actors: pickled order, large buffers, window; None if it
+            exceeds the size limit.
+        start: The order that started the processes.
     """
 
     __slots__ = ("actors", "cls", "name", "order", "policy", "start", "table")
@@ -125,7 +129,7 @@ class MeshEntry:
             self.order = _small(runtime.spawn_orders.get(mesh._uid))
 
     def mesh(self) -> tuple[ProcMesh | ActorMesh[Any], Exception | None]:
-        """Makes the handle, and says why its class could not be loaded, if so."""
+        """Return the handle, and the exception if its class could not be loaded."""
         if self.actors is None:
             return ProcMesh(self.table, self.table.region), None
         cls: type[Actor] = Actor
@@ -148,11 +152,11 @@ def _small(order: Any) -> tuple[bytes, list[bytes], int] | None:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Gives the bytes that `decode_entry` reads; agents keep them unread."""
+    """Return the bytes that `decode_entry` parses; agents store them without decoding."""
     return encode_value(entry, 1 << 60)[0]
 
 
 def decode_entry(body: bytes) -> Entry:
-    """Reads what `encode_entry` gave."""
+    """Parse the result of `encode_entry`."""
     entry: Entry = decode(body)
     return entry

@@ -1,4 +1,4 @@
-"""From the first worker that a successor was granted to the whole job."""
+"""Takeover of a whole job, starting at the first worker that was granted to the successor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HEARTBEATS = 3
 
 
 class Succession:
-    """From the first worker to the whole job."""
+    """Takes over a whole job, starting at its first worker."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Succession:
         self._config = effective()
 
     def run(self) -> Job:
-        """Takes the other workers, and then what the journal says that there is."""
+        """Take over the other workers, and then everything in the journal."""
         self._join(self._first)
         notes = self._read_journal()
         entries = {number: decode_entry(body) for number, body in notes.items()}
@@ -72,7 +72,7 @@ class Succession:
             if not isinstance(entry, MeshEntry):
                 continue
             if _is_local(entry):
-                # It has died with the program.
+                # The mesh died with the program.
                 del notes[number]
                 continue
             mesh, problem = entry.mesh()
@@ -119,7 +119,7 @@ class Succession:
         return notes
 
     def _take_others(self, entries: Sequence[PlaceEntry]) -> None:
-        """Takes the rest of the workers; those that cannot be had are dead."""
+        """Take over the remaining workers; workers that cannot be taken over are dead."""
         noted = {entry.host: entry for entry in entries}
         gateways: dict[Address, Address | None] = dict.fromkeys(self._addresses)
         for entry in entries:
@@ -153,7 +153,7 @@ class Succession:
     def _take_stock(
         self, procs: Sequence[ProcMesh], actors: Sequence[ActorMesh[Any]]
     ) -> list[SupervisionError]:
-        """Tells all processes who owns them now; gives what has failed and is not mended."""
+        """Notify all processes of their new owner, and return failures that are not repaired."""
         meshes: list[ProcMesh | ActorMesh[Any]] = [*procs, *actors]
         places = {mesh._proc_of(rank) for mesh in meshes for rank in range(len(mesh))}
         if not places:
@@ -179,7 +179,7 @@ class Succession:
     def _given(
         self, body: bytes, hit: Sequence[tuple[ProcMesh | ActorMesh[Any], int]]
     ) -> list[SupervisionError]:
-        """Takes a failure off the list: whoever takes over is given it."""
+        """Mark a failure as observed, because the caller of the takeover gets it."""
         detail = FailureDetail.decode(body)
         ownership = self._runtime.ownership
         is_mended = any(ownership.brings_back(mesh) for mesh, _ in hit)
@@ -201,5 +201,5 @@ def _gateway(entry: PlaceEntry | SpareEntry) -> Address | None:
 
 
 def _is_local(entry: MeshEntry) -> bool:
-    """Says whether a mesh was on the machine of the program, under no worker."""
+    """Return whether a mesh ran on the program's machine without a worker."""
     return entry.table.hosts[0][0] == 0

@@ -17,7 +17,7 @@ __all__ = ["TakeOverError", "take_over"]
 
 
 class TakeOverError(MeshError):
-    """A job could not be taken over: the message says why, and what to do."""
+    """A job could not be taken over; the message contains the reason and the remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -26,37 +26,39 @@ class TakeOverError(MeshError):
 def take_over(
     workers: Sequence[str], *, credentials: Credentials, gateway: str | None = None
 ) -> Job:
-    """Takes over a job whose program is lost, from the workers that hold it for a successor.
+    """Take over a job whose program is lost, from the workers that keep it for a successor.
 
-    Their processes and actors are as they were, but that the calls of the program before were
-    cancelled. This program owns them now: it is told of their failures, restarts what has a policy,
-    prints their logs, stops them when it ends. The program before, should it come back, can do
-    nothing any more. What ran in its own process, or on its own machine without a worker, is gone.
+    The processes and actors of the job are unchanged, except that calls from the previous program
+    were cancelled. This program now owns them: it is notified of their failures, applies their
+    restart policies, prints their logs and stops them when it ends. The previous program, should it
+    return, has no access to them any more. Everything in its own process, or on its own machine
+    without a worker, is gone.
 
-    A worker holds a job when its lease (`host_lease_s`) is over; until then it is asked again, for
-    `attach_timeout_s`.
+    A worker keeps a job only after the lease (`host_lease_s`) of the previous program has expired.
+    Until then the request is repeated, for `attach_timeout_s`.
 
     Args:
-        workers: Where some workers of the job listen, one at least that lives; the others are
-            found through it. Successors that may come at the same time must give them in the same
-            order.
-        credentials: Of the job, with the role `controller`.
-        gateway: Where a worker listens that passes on what is sent to the others, when this program
-            cannot reach them itself. Left out, workers that are found through others are reached as
-            the program before did.
+        workers: The addresses of some workers of the job, of which at least one must be alive; the
+            other workers are found through it. Successors that may run concurrently must pass them
+            in the same order.
+        credentials: The credentials of the job, with the role `controller`.
+        gateway: The address of a worker that forwards connections to the others, if this program
+            cannot reach them itself. By default, workers that are found through others are reached
+            as the previous program did.
 
     Returns:
-        The job, with handles of what it consists of.
+        The job, with handles of its meshes.
 
     Raises:
-        TakeOverError: No worker holds a job, its program lives, or another successor was first.
-        RuntimeError: This program runs a job already.
-        ValueError: An address is malformed, or there is none.
+        TakeOverError: No worker keeps a job, its program is alive, or another successor was first.
+        RuntimeError: This program already runs a job.
+        ValueError: An address is malformed, or `workers` is empty.
         CredentialsError: The credentials have expired.
     """
     if isinstance(workers, str):
         raise ValueError(f"workers is one string, {workers!r}: give a list of addresses")
-    # Not at the top, here and below: most programs never do this, and importing is to be light.
+    # Imported here and below because most programs never take over, and importing Mesh must be
+    # cheap.
     from mesh_core._hosts.address import Address
 
     addresses = [Address.parse_reachable(worker) for worker in workers]
@@ -86,7 +88,7 @@ def take_over(
         set_credentials(runtime, credentials._keys)
         return Succession(runtime, claim, first, addresses, credentials._keys).run()
     except BaseException:
-        # The workers hold the job again when the lease that we had is over.
+        # The workers keep the job again when the lease of this program has expired.
         runtime.places.forget()
         shut_down(0.0, is_failed=True)
         raise

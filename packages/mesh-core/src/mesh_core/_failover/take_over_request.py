@@ -1,4 +1,4 @@
-"""What a successor asks of a worker that holds a job, and what it is told. Never a pickle: JSON."""
+"""The request of a successor to a worker that keeps a job, and the reply; JSON, never pickles."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _WHY_LEN_MAX = 2000
 
 
 class TakeOverOrder:
-    """A wish to run the job that a worker holds.
+    """A request to run the job that a worker keeps.
 
     Attributes:
-        claim: Names this attempt: asked twice, a worker says the same twice.
-        owner: Who asks, for people.
-        job: The job, 16 bytes; None for the first worker that is asked, which says what it holds.
-        generation: What the first worker has granted; 0 when this is the first.
-        lease_s: After how long without a sign of life of the successor the worker holds again.
+        claim: The id of this attempt; a worker replies to a repeated request in the same way.
+        owner: The requester, as text for people.
+        job: The job, 16 bytes; None for the first worker, which replies with the job that it keeps.
+        generation: The generation that the first worker has granted; 0 in the first request.
+        lease_s: Seconds without a sign of life of the successor after which the worker starts
+            another orphan grace period.
     """
 
     __slots__ = ("claim", "generation", "job", "lease_s", "owner")
@@ -41,7 +42,7 @@ class TakeOverOrder:
         self.lease_s: float = lease_s
 
     def encode(self) -> bytes:
-        """Gives the bytes that `decode` reads."""
+        """Return the bytes that `decode` parses."""
         facts = {
             _KEY: _VERSION,
             "claim": self.claim,
@@ -54,7 +55,7 @@ class TakeOverOrder:
 
     @staticmethod
     def decode(body: bytes) -> TakeOverOrder | None:
-        """Reads what `encode` gave; None when it is another request, or none at all."""
+        """Parse the result of `encode`; return None for any other request or content."""
         try:
             fields = OrderFields(body)
             fields.whole(_KEY, _VERSION, _VERSION)
@@ -70,15 +71,15 @@ class TakeOverOrder:
 
 
 class Grant:
-    """What a successor needs to be the controller for one worker.
+    """The data that a successor needs to be the controller of one worker.
 
     Attributes:
         job: The job, 16 bytes.
-        token: Proof of belonging to it, 32 bytes.
+        token: The secret of the job, 32 bytes.
         host: The number of the worker's host in the job.
-        host_name: What its machine calls itself.
-        epoch: How many machines were in the place of the host before.
-        generation: The successor's.
+        host_name: The host name of its machine.
+        epoch: The number of machines that served as this host before.
+        generation: The generation of the successor.
     """
 
     __slots__ = ("epoch", "generation", "host", "host_name", "job", "token")
@@ -94,16 +95,16 @@ class Grant:
         self.generation: int = generation
 
     def encode(self) -> str:
-        """Gives the text that `decode` reads."""
+        """Return the text that `decode` parses."""
         facts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps({**facts, "job": self.job.hex(), "token": self.token.hex()})
 
     @staticmethod
     def decode(text: bytes) -> Grant:
-        """Reads what `encode` gave.
+        """Parse the result of `encode`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The text is not a valid grant.
         """
         try:
             fields = OrderFields(text)
@@ -120,12 +121,12 @@ class Grant:
 
 
 class Refusal:
-    """Why a worker does not take a successor.
+    """The reason why a worker does not accept a successor.
 
     Attributes:
-        why: For people.
-        is_final: Asking again will not help.
-        is_rival: Another successor has the worker, and lives.
+        why: The reason, as text for people.
+        is_final: Whether a retry would be refused, too.
+        is_rival: Whether another live successor has the worker.
     """
 
     __slots__ = ("is_final", "is_rival", "why")
@@ -136,12 +137,12 @@ class Refusal:
         self.is_rival: bool = is_rival
 
     def encode(self) -> str:
-        """Gives the text that `decode` reads."""
+        """Return the text that `decode` parses."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @staticmethod
     def decode(text: bytes) -> Refusal:
-        """Reads what `encode` gave; plain text is a refusal for good."""
+        """Parse the result of `encode`; plain text is a final refusal."""
         try:
             fields = OrderFields(text)
             return Refusal(

@@ -1,4 +1,4 @@
-"""Where a worker listens, as people write it: `tcp://host:port`."""
+"""Addresses of workers, written as `tcp://host:port`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Address:
     """A host and a port.
 
     Attributes:
-        host: A name, an IPv4 or IPv6 address, or `*` for all that the machine has.
-        port: 0 lets the system choose one.
+        host: A name, an IPv4 or IPv6 address, or `*` for all addresses of the machine.
+        port: The port; 0 lets the system select one.
     """
 
     __slots__ = ("host", "port")
@@ -28,10 +28,10 @@ class Address:
 
     @staticmethod
     def parse(text: str) -> Address:
-        """Reads `tcp://host:port`; scheme and port may be left out, IPv6 stands in brackets.
+        """Parse `tcp://host:port`; scheme and port are optional, and IPv6 addresses need brackets.
 
         Raises:
-            ValueError: It is no such address.
+            ValueError: The text is not an address.
         """
         scheme, found, rest = text.rpartition("://")
         if found and scheme not in ("tcp", "tls"):
@@ -62,10 +62,10 @@ class Address:
 
     @staticmethod
     def parse_reachable(text: str) -> Address:
-        """As `parse`, for an address that is called, not listened on.
+        """Parse an address to connect to rather than to listen on.
 
         Raises:
-            ValueError: It is no such address, or nobody can be called there.
+            ValueError: The text is not an address, or a client cannot connect to it.
         """
         address = Address.parse(text)
         if address.host == "*":
@@ -76,12 +76,12 @@ class Address:
 
     @property
     def name(self) -> str:
-        """As `host:port`, for who resolves it."""
+        """The address as `host:port`, for resolvers."""
         return _joined(self.host, self.port)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         if self.host == "localhost":
             return True
         try:
@@ -90,10 +90,10 @@ class Address:
             return False
 
     def resolve(self) -> list[str]:
-        """Gives all addresses that the host has, each as `address:port`.
+        """Return all resolved addresses of the host, each as `address:port`.
 
         Raises:
-            OSError: The name is not known.
+            OSError: The name cannot be resolved.
         """
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
@@ -104,10 +104,10 @@ class Address:
         return list(dict.fromkeys(joined))
 
     def listen(self) -> socket.socket:
-        """Listens there; on IPv4 and IPv6 where it stands for all addresses.
+        """Listen on the address; `*` listens on IPv4 and IPv6.
 
         Raises:
-            OSError: The address is taken, or is none of this machine.
+            OSError: The address is in use, or does not belong to this machine.
         """
         try:
             return self._listen()
@@ -131,7 +131,7 @@ class Address:
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         family, *_, sockaddr = found[0]
         if not self.is_loopback and ipaddress.ip_address(sockaddr[0]).is_loopback:
-            # As /etc/hosts of many machines has it for their own name.
+            # On many machines, /etc/hosts maps their own name to such an address.
             text = f"stands for {sockaddr[0]} here, where nobody else reaches it"
             raise OSError(errno.EADDRNOTAVAIL, text)
         return socket.create_server(sockaddr[:2], family=family, backlog=4096)

@@ -1,4 +1,4 @@
-"""The processes of one host, for the job: slots, owners, deaths."""
+"""The agent of a host, which manages its processes for the job: slots, owners, deaths."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["HostAgent", "StartOrder"]
 
-# Beyond the graces that a process gives its own parts.
+# The time beyond the grace periods that a process grants its own parts.
 _END_S = 2.0
 _FLUSH_S = 2.0
-# How often in a row of looks a process may be found silent: once it may just have come up.
+# The number of reports of silence after which a connected process is killed. A single report may
+# concern a process that has just started.
 _SILENT_MAX = 2
 
 
@@ -48,13 +49,14 @@ class StartOrder:
     """Processes to start on one host.
 
     Attributes:
-        table: The mesh that they are.
-        bootstrap: What each runs first, pickled; empty for nothing.
-        commands: What to execute for each, where it is not the template.
-        binds: Processors and memory of each.
-        config: What was configured where the mesh was spawned.
+        table: The mesh of the processes.
+        bootstrap: The pickled function that each process runs first; empty for none.
+        commands: The command of each process, if not forked from the template.
+        binds: Processors and memory nodes of each process.
+        config: The configuration of the process that spawned the mesh.
         preload: Modules that the processes will need.
-        early_events: How many events of messages each keeps until somebody subscribes there.
+        early_events: The maximum number of message events that each process buffers until it has a
+            subscriber.
     """
 
     __slots__ = (
@@ -87,7 +89,7 @@ class StartOrder:
 
 
 class _Slot:
-    """One place for a process."""
+    """A position for one process."""
 
     __slots__ = (
         "incarnation",
@@ -106,22 +108,22 @@ class _Slot:
         self.incarnation = incarnation
         self.is_alive = True
         self.is_stopping = False
-        # How often somebody has waited for it in vain since it was up.
+        # The number of waits for it that timed out since it was connected.
         self.silent_count = 0
-        # Why we have ended it although nobody had told it to stop.
+        # Why this agent killed it without a request to stop.
         self.why_ended: str | None = None
-        # How long its process has been without a connection to the agent, after it had one.
+        # Seconds without a connection to its process, after it has had one.
         self.unreachable_s = 0.0
 
     @property
     def unresponsive_timeout_s(self) -> float:
-        """How long its process may be silent before it is killed."""
+        """Seconds that its process may be silent before it is killed."""
         limit_s: float = self.order.config["unresponsive_timeout_s"]
         return limit_s
 
 
 class HostAgent:
-    """Looks after the processes of this host."""
+    """Manages the processes of this host."""
 
     def __init__(
         self,
@@ -134,17 +136,18 @@ class HostAgent:
         self._runtime = runtime
         self._slots: dict[int, _Slot] = {}
         self._next_slot = first_slot
-        # Of every slot here: none has one of a machine that was in our place before.
+        # The first incarnation of every slot here. It is higher than any incarnation on a previous
+        # machine of this host.
         self._first_life = runtime.identity.incarnation
         self._is_closing = False
         self._tell_start = on_start
         self._changed = threading.Condition()
-        # How many stops are under way that nobody has been told the end of.
+        # The number of stops in progress whose requesters have not got a reply.
         self._stops = 0
         self._directory = JobDir(runtime.identity.directory)
         config = effective()
         self._printer = LogPrinter(config.log_group_window_s)
-        # Where the program that wants to see what is printed here is on another host.
+        # Forwards the output if the program runs on another host.
         self._remote_log = RemoteLog(lambda lines: runtime.ask_agent(0, "log_lines", lines))
         self._host = LocalHost(
             runtime.identity.directory,
@@ -163,7 +166,7 @@ class HostAgent:
         return self._next_slot
 
     def reserve(self, count: int) -> int:
-        """Sets slots in a row aside."""
+        """Reserve consecutive slots."""
         with self._changed:
             first = self._next_slot
             self._next_slot += count
@@ -174,7 +177,7 @@ class HostAgent:
         mark_credentials(self._runtime)
 
     def start(self, order: StartOrder) -> None:
-        """Starts the processes of a mesh that are on this host."""
+        """Start the processes of a mesh that run on this host."""
         self._directory.make(self._open_directory)
         me = self._runtime.identity.host
         ranks = [
@@ -183,7 +186,8 @@ class HostAgent:
         specs = []
         with self._changed:
             if order.table.owner[0] >> 32 != me:
-                # No link of ours breaks when the owner dies: its host has to tell.
+                # This host has no connection that breaks when the owner dies, so the owner's host
+                # must report it.
                 self._runtime.engine.watch(order.table.owner[0])
             for rank in ranks:
                 slot = _Slot(order, rank, self._first_life)
@@ -231,15 +235,15 @@ class HostAgent:
         )
 
     def living(self) -> list[int]:
-        """Gives the slots whose processes live."""
+        """Return the slots whose processes are alive."""
         with self._changed:
             return [number for number, slot in self._slots.items() if slot.is_alive]
 
     def wait_until_empty(self, limit_s: float) -> bool:
-        """Waits until no process lives and no stop is unanswered; returns whether that is so.
+        """Wait until no process is alive and all stops are answered; return whether this happened.
 
         Args:
-            limit_s: The longest wait.
+            limit_s: The maximum time to wait, in seconds.
         """
         with self._changed:
             return self._changed.wait_for(
@@ -247,15 +251,15 @@ class HostAgent:
             )
 
     def replace(self, number: int, order: StartOrder | None) -> int | None:
-        """Starts a process in a slot whose process has died; None when it lives.
+        """Start a process in a slot whose process has died; return None if it is alive.
 
         Args:
             number: The slot.
-            order: What its mesh was started with, should it have died with another machine that
-                was in the place of this one.
+            order: The order that started its mesh, for a process that died with a previous machine
+                of this host.
 
         Raises:
-            RuntimeError: There never was one.
+            RuntimeError: The slot never had a process.
         """
         self._directory.make(self._open_directory)
         with self._changed:
@@ -278,7 +282,7 @@ class HostAgent:
         return slot.incarnation
 
     def _lost_slot(self, number: int, order: StartOrder | None) -> _Slot:
-        """Makes a slot as it was on the machine that was here before: its process is dead."""
+        """Restore the slot of a process that died with the previous machine of this host."""
         proc = proc_id(self._runtime.identity.host, number)
         rank = None if order is None else order.table.rank_of(proc)
         if order is None or rank is None:
@@ -292,7 +296,7 @@ class HostAgent:
     def stop(
         self, message: Message | None, numbers: list[int], grace_s: float, is_drained: bool
     ) -> None:
-        """Stops processes in good order, and answers when they are gone."""
+        """Stop processes in an orderly way, and reply when they are gone."""
         with self._changed:
             self._stops += 1
             alive = [n for n in numbers if n in self._slots and self._slots[n].is_alive]
@@ -318,7 +322,7 @@ class HostAgent:
                 self._changed.notify_all()
 
     def _end_all(self, asked: dict[int, int], grace_s: float) -> None:
-        """Kills what gives no sign of life in time, or does not end although it bounds itself."""
+        """Kill processes that do not reply in time, or that do not exit within their own limits."""
         until = time.monotonic() + grace_s
         limit_s = grace_s + effective().cleanup_timeout_s + _END_S
         wait = self._runtime.engine.wait
@@ -343,13 +347,13 @@ class HostAgent:
         return any(self._slots[number].is_alive for number in numbers)
 
     def signal(self, slot: int, number: int) -> None:
-        """Sends a signal to a process, if it lives; has sent it when this returns."""
+        """Send a signal to a process, if it is alive, before this returns."""
         pid = self._host.pid(slot)
         if pid is not None:
             _kernel.kill_quietly(pid, number)
 
     def end_silent(self, number: int, why: str) -> None:
-        """Kills a process that somebody waits for in vain again and again since it was up."""
+        """Kill a process for which waits have repeatedly timed out since it was connected."""
         proc = proc_id(self._runtime.identity.host, number)
         with self._changed:
             slot = self._slots.get(number)
@@ -362,7 +366,7 @@ class HostAgent:
         self._host.kill(number)
 
     def _look(self, passed_s: float) -> None:
-        """Kills processes that exist but have had no connection to this one for too long."""
+        """Kill live processes that have had no connection to this one for too long."""
         with self._changed:
             slots = [pair for pair in self._slots.items() if pair[1].is_alive]
         engine = self._runtime.engine
@@ -377,7 +381,8 @@ class HostAgent:
     def _check_reachable(self, number: int, slot: _Slot) -> None:
         limit_s = slot.unresponsive_timeout_s
         pid = self._host.pid(number)
-        # One that is stopped is the warden's, one that a debugger stops is left alone.
+        # The supervisor handles processes stopped by a signal; those stopped by a debugger are left
+        # alone.
         if slot.unreachable_s < limit_s or pid is None or _kernel.state_of(pid) in ("T", "t"):
             return
         if slot.why_ended is None:
@@ -385,7 +390,7 @@ class HostAgent:
             self._host.kill(number)
 
     def condition(self, number: int) -> tuple[str, str]:
-        """Returns which process is in a slot, and what keeps it from answering if that is known."""
+        """Describe the process in a slot, and the reason why it does not reply, if known."""
         host = self._runtime.identity.host_name
         if number == 0:
             return f"host {host}", self._waits_for()
@@ -415,7 +420,7 @@ class HostAgent:
         return f"; its warden (pid {pid}) has been stopped by a signal for {stopped_s:.0f} s"
 
     def _waits_for(self) -> str:
-        """Returns which processes of this host are to end and have not."""
+        """Describe the processes of this host that should exit and have not."""
         with self._changed:
             ending = [n for n, slot in self._slots.items() if slot.is_alive and slot.is_stopping]
         if not ending:
@@ -425,8 +430,8 @@ class HostAgent:
         return f"waits for the end of {len(ending)} processes: {who} {what}{more}"
 
     def owner_died(self, proc: int) -> None:
-        """Ends the processes that an actor of a dead process owned; they clean up."""
-        # What the program owned may wait for its successor.
+        """Stop the processes that an actor of a dead process owned; they clean up."""
+        # Processes that the program owned may wait for its successor.
         kept = (0, 0) if self._runtime.identity.outlives_root else None
         with self._changed:
             numbers = [
@@ -439,7 +444,7 @@ class HostAgent:
             self.stop(None, numbers, effective().stop_grace_s, False)
 
     def close(self, grace_s: float) -> None:
-        """Ends every process and waits for it."""
+        """Stop every process and wait for its exit."""
         self._is_closing = True
         with self._changed:
             for slot in self._slots.values():
@@ -450,7 +455,7 @@ class HostAgent:
         self._printer.flush()
 
     def pid(self, number: int) -> int | None:
-        """Gives the process id in a slot."""
+        """Return the process id in a slot."""
         return self._host.pid(number)
 
     def _note_start(self, number: int) -> None:
@@ -484,7 +489,7 @@ class HostAgent:
             self._remote_log.put(line)
 
     def show(self, line: LogLine) -> None:
-        """Prints a line of a process."""
+        """Print a line of a process."""
         config = effective()
         if config.log_prefix:
             self._printer(line)
@@ -537,12 +542,12 @@ class HostAgent:
             detail = FailureDetail(failure_id, PROC_DIED, fields, None, table.owner[0])
         self._runtime.engine.proc_died(proc, report.incarnation, detail.encode())
         if not self._is_closing:
-            # Off this thread, which has other deaths to report.
+            # A separate thread, because this one has to report other exits.
             threading.Thread(target=self.owner_died, args=(proc,), daemon=True).start()
 
 
 def _reason(report: ExitReport) -> str | None:
-    """Says why a process is gone, where neither a status nor a signal does."""
+    """Return why a process is gone if neither its status nor its signal explains it."""
     if report.why is not None and report.exit_code is not None:
         return f"it could not start: {report.why}"
     if report.why is not None and report.signal is not None:
@@ -554,7 +559,7 @@ def _log_name(table: ProcTable, rank: int) -> str:
     if not table.region.labels:
         return table.name
     point = _point(table, rank)
-    # `_log_printer.split_name` reads this.
+    # `mesh_core._logging.printer.split_name` parses this format.
     places = ", ".join(f"{label}: {at}/{point.size(label)}" for label, at in point.items())
     return f"{table.name}{{{places}}}"
 

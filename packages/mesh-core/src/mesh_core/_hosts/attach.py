@@ -1,4 +1,4 @@
-"""Taking workers into the job as hosts."""
+"""Adding workers to the job as hosts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ask_until_taken", "attach", "attach_to_workers", "joined", "obituary"]
 
-# Between two attempts: a worker that has just ended a job is free a moment later.
+# The pause between two attempts: a worker that has just ended a job is available soon after.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
 
 
 def attach(gateway: str) -> None:
-    """Has this program reach the workers that it attaches to from now on through one of them.
+    """Set the gateway for all workers to which this program attaches from now on.
 
-    It is for a program that cannot reach the others itself, such as one outside the network of a
-    cluster. The same as `gateway` of each `attach_to_workers`.
+    A gateway is for a program that cannot reach the other workers itself, for example from outside
+    the network of a cluster. The call has the same effect as `gateway` in each `attach_to_workers`.
 
     Args:
-        gateway: Where that worker listens, such as `tcp://login.example.org:26600`.
+        gateway: The address of the worker that forwards connections, such as
+            `tcp://login.example.org:26600`.
 
     Raises:
         ValueError: The address is malformed.
@@ -59,43 +60,46 @@ def attach_to_workers(
     beside: bool = False,
     worker_ids: Sequence[str] = (),
 ) -> HostMesh:
-    """Takes workers into the job as its hosts; returns before they have answered.
+    """Add workers to the job as its hosts, and return before they have replied.
 
-    A worker that is not there yet, or still ends another job, is asked again for
-    `attach_timeout_s`. Whoever waits for a host that could not be had gets `HostDied`, which says
-    why.
+    If a worker is not running yet, or is still ending another job, the request is repeated for
+    `attach_timeout_s`. If a host cannot be attached, calls that wait for it raise `HostDied` with
+    the reason.
 
     Args:
-        workers: Where the workers listen, such as `tcp://node7:26600`; one host for each.
-        credentials: Of the job, when the workers are not on this machine. One set for a program.
-            If left out, the program uses those that all programs of its user share: see
+        workers: The addresses of the workers, such as `tcp://node7:26600`; each becomes one host.
+        credentials: The credentials of the job; required for workers on other machines. A program
+            has only one set. Default: the credentials that all programs of the user share, see
             `Credentials.local`.
-        name: The name of the dimension, `hosts` when left out.
-        gateway: Where a worker listens that passes on what is sent to the others, which this
-            program cannot reach itself; names of theirs are looked up there. It reads nothing of
-            what it passes on, and may be one of `workers` or not.
-        ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
-        spares: How many of the workers, the last ones, are kept aside to take the places of hosts
-            that die.
-        hold_s: When this program is lost, hold its processes there for as many seconds, for a
-            successor that comes with `take_over`. Needs credentials. 0 ends them at once.
-        beside: Whether the workers serve this program beside whatever they serve, now or later,
-            and stay free for others: to look into hosts where a job runs. Each worker then
-            listens at one more port.
-        worker_ids: Take these very workers and none that have come in their places, by what
-            `HostMesh.worker_ids` has said of them before. Each is asked once: one that is not
-            there, or serves somebody else, is lost at once.
+        name: The name of the dimension. Default: `hosts`.
+        gateway: The address of a worker that forwards connections to the others, which this program
+            cannot reach itself. It resolves their names, cannot read the forwarded data, and may be
+            one of `workers` or not.
+        ca: Accepted for programs written for Monarch, in which case it must be
+            `trust_all_connections`.
+        spares: The number of workers, counted from the end, that are reserved as standby workers to
+            replace hosts that die.
+        hold_s: The orphan grace period in seconds: how long the workers keep the processes of this
+            program, after it is lost, for a successor that calls `take_over`. Requires credentials.
+            With 0 the processes end immediately.
+        beside: Whether to open an additional session on each worker, separate from the program that
+            it serves now or later, and leave it available to others; for example to inspect the
+            hosts of a running job. Each worker then listens on one more port.
+        worker_ids: The ids of the only acceptable worker processes, from an earlier
+            `HostMesh.worker_ids`. Each worker then gets a single request: a worker that is not
+            running or serves another program is lost immediately.
 
     Returns:
         A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
 
     Raises:
-        ValueError: An address is malformed or given twice, there is none, one is on another machine
-            or to be held and there are no credentials, what is beside others is to be kept, or
-            `worker_ids` has not one for each worker, none of them a spare.
-        CredentialsError: The credentials have expired, or those of the user cannot be had.
+        ValueError: `workers` is empty, `spares` leaves no host, an address is malformed or occurs
+            twice, credentials are missing for another machine or for `hold_s`, `beside` is combined
+            with `spares` or `hold_s`, or `worker_ids` is combined with `spares` or has another
+            length than `workers`.
+        CredentialsError: The credentials have expired, or those of the user are not available.
     """
-    # Not at the top, here and below: most programs never attach, and importing Mesh is to be light.
+    # Imported here and below because most programs never attach, and importing Mesh must be cheap.
     from mesh_core._failover.journal_entries import HostsEntry
     from mesh_core._hosts.address import Address
     from mesh_core._meshes.mesh import HostMesh
@@ -165,7 +169,7 @@ def attach_to_workers(
 
 
 def _attach(current: Runtime, place: Place) -> None:
-    """Takes one worker in; who waits for it hears why where that cannot be."""
+    """Attach one worker; if this fails, calls that wait for the host get the reason."""
     try:
         limit_s = 0.0 if place.worker_id else place.config.attach_timeout_s
         why = ask_until_taken(current, place, limit_s)
@@ -176,8 +180,8 @@ def _attach(current: Runtime, place: Place) -> None:
 
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
-    """Asks until the worker serves us or the time is over; says why it does not."""
-    # Not at the top: most programs never attach, and importing Mesh is to be light.
+    """Repeat the request until the worker accepts or the time is over; return why it did not."""
+    # Imported here because most programs never attach, and importing Mesh must be cheap.
     from mesh_core._hosts.attach_request import Welcome
 
     until = time.monotonic() + limit_s
@@ -202,7 +206,7 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
 
 
 def _refusal(place: Place, error: PermissionError) -> str:
-    """Describes why the program and the process at the worker's address do not trust each other."""
+    """Describe why the program and the process at the worker's address do not trust each other."""
     if not place.keys.is_local:
         return f"{place.address} cannot be reached: {error}"
     return (
@@ -214,7 +218,7 @@ def _refusal(place: Place, error: PermissionError) -> str:
 
 
 def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool]]:
-    """Asks once: how the worker is reached, whether it serves us, what it says, and for good."""
+    """Send one request; return the route, whether it was accepted, the text, and if it is final."""
     from mesh_core._hosts.address import Address
     from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachOrder
 
@@ -246,7 +250,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
 
 
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
-    """A worker serves the job: listens for it, and tells it and the others of each other."""
+    """Add a worker that serves the job: monitor its host, and exchange routes with other hosts."""
     config = place.config
     silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
     unresponsive = obituary(current, host_name, _why_unresponsive(config.unresponsive_timeout_s))
@@ -272,6 +276,6 @@ def _why_unresponsive(timeout_s: float) -> str:
 
 
 def obituary(current: Runtime, host_name: str, why: str) -> bytes:
-    """Says what those are told who wait for something on a host that is lost."""
+    """Return the encoded failure for callers that wait for something on a lost host."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()

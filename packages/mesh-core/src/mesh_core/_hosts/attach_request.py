@@ -1,4 +1,4 @@
-"""What a client asks of a worker when it wants it to serve its job. Never a pickle: JSON."""
+"""The request of a client that a worker serve its job; encoded as JSON, never as a pickle."""
 
 from __future__ import annotations
 
@@ -31,27 +31,30 @@ __all__ = [
 ]
 
 VERSION = 1
-# Serve the job; keep free for it; be free for others again; have it served beside whatever is.
+# Serve the job; reserve the worker for it; release the worker; open an additional session for it.
 SERVE, HOLD, RELEASE, BESIDE = _VERBS = ("serve", "hold", "release", "beside")
 
 
 class AttachOrder:
-    """A job, and which of its hosts the worker is to be.
+    """A job, and the host as which the worker should serve it.
 
     Attributes:
         job: The job, 16 bytes.
-        token: Proof of belonging to it, 32 bytes.
+        token: The secret of the job, 32 bytes.
         host: The number of the host in the job.
-        owner: Who asks, for people.
-        lease_s: After how long without a sign of life of the client the worker leaves the job.
-        generation: How many programs have run the job before this one, at least.
-        hold_s: How long the worker holds the job for a successor of the client; 0 not at all.
-        config: What is configured in the client.
-        epoch: How many machines were in the place of the host before.
-        verb: What is wanted: to `serve` the job, to `hold` the worker free for it, to `release` it,
-            or to be told the port at which it is served `beside` others.
-        path: Where the client finds modules; what of it exists on the worker is used there too.
-        worker_id: The id of the only worker that may say yes; empty for whichever is there.
+        owner: The requester, as text for people.
+        lease_s: The lease: seconds without a sign of life of the client after which the worker
+            leaves the job.
+        generation: The minimum number of programs that have run the job before this one.
+        hold_s: The orphan grace period: seconds for which the worker keeps the job for a successor
+            of the client; 0 disables it.
+        config: The configuration of the client.
+        epoch: The number of machines that were tried as this host before.
+        verb: The operation: `serve` the job, `hold` (reserve) the worker for it, `release` it, or
+            return the port of an additional session (`beside`).
+        path: The module search path of the client. The worker also uses the entries that exist on
+            its machine.
+        worker_id: The id of the only worker that may accept; empty for any worker.
     """
 
     __slots__ = (
@@ -110,7 +113,7 @@ class AttachOrder:
         hold_s: float = 0.0,
         worker_id: str = "",
     ) -> AttachOrder:
-        """Makes the request of this program."""
+        """Create the request of this program."""
         return AttachOrder(
             job,
             token,
@@ -127,7 +130,7 @@ class AttachOrder:
         )
 
     def encode(self) -> bytes:
-        """Gives the bytes that `decode` reads."""
+        """Return the bytes that `decode` parses."""
         facts = {
             "version": VERSION,
             "job": self.job.hex(),
@@ -147,10 +150,10 @@ class AttachOrder:
 
     @staticmethod
     def decode(body: bytes) -> AttachOrder:
-        """Reads what `encode` gave.
+        """Parse the result of `encode`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The body is not a valid request.
         """
         try:
             fields = OrderFields(body)
@@ -191,11 +194,11 @@ class AttachOrder:
 
 
 class Welcome:
-    """What a worker says that serves the job.
+    """The reply of a worker that serves the job.
 
     Attributes:
-        host_name: What its machine calls itself.
-        worker_id: What tells this worker from all others, before and after it.
+        host_name: The host name of its machine.
+        worker_id: The id of this worker, unique among all workers before and after it.
     """
 
     __slots__ = ("host_name", "worker_id")
@@ -205,18 +208,18 @@ class Welcome:
         self.worker_id: str = worker_id
 
     def encode(self) -> str:
-        """Gives the text that `decode` reads."""
+        """Return the text that `decode` parses."""
         return f"{self.host_name}\n{self.worker_id}"
 
     @staticmethod
     def decode(text: bytes) -> Welcome:
-        """Reads what `encode` gave, whatever it is."""
+        """Parse the result of `encode`; any text is accepted."""
         host_name, _, worker_id = text.decode(errors="replace").partition("\n")
         return Welcome(host_name, worker_id)
 
 
 def this_program() -> str:
-    """Names this process for the people at other machines."""
+    """Return a name of this process for people on other machines."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -1,8 +1,8 @@
-"""The hosts that a program has attached, as places: which machine is in each, and which before.
+"""Table of the attached hosts of a program, with the current and previous machines of each.
 
-A host is a place in the job as a rank is one on a host: when its machine dies, another one takes
-the place, as the next epoch of the same host. Only the program keeps this table, so that all
-others hear of deaths and replacements in the same order.
+A host is a position in the job in the same way as a rank is a position on a host: when its machine
+dies, another one replaces it, as the next epoch of the same host. Only the program keeps this
+table. All other processes are therefore notified of deaths and replacements in the same order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "Places"]
 
-# How many leases long a machine that was taken for dead is told so: by itself it leaves after one.
+# The number of leases for which a machine that was declared dead is notified. It leaves by itself
+# after one lease.
 _FENCE_LEASES = 2
 
 
@@ -37,23 +38,22 @@ class Place:
 
     Attributes:
         host: Its number in the job.
-        address: Where the worker listens that is in the place, or was.
-        gateway: Where the worker listens through which that one is reached; None for none.
-        keys: What both sides prove themselves with.
-        config: What was configured when it was attached.
-        epoch: How many machines were tried in the place before this one.
-        joined_epoch: The same of the one that was the last to join.
-        route: How the host is reached, as it was found; None before it has joined, and behind its
-            death.
-        obituary: Why it is dead; None while it is not.
-        has_left: It was dismissed in good order.
-        host_name: What the machine that was last in the place calls itself.
-        hold_s: How long the host waits for a successor of the program.
-        is_beside: The worker serves the job beside whatever else it serves.
-        worker_id: Which worker is in the place; before it has joined the only one that may come,
-            empty for any.
-        unwanted: Of one that was dismissed before it had joined: whether it is shut down then,
-            or only left.
+        address: The address of the current or last worker.
+        gateway: The address of the worker that forwards connections to it; None for none.
+        keys: The keys with which both sides authenticate.
+        config: The configuration at the time of the attachment.
+        epoch: The number of machines that were tried before the current one.
+        joined_epoch: The epoch of the machine that was the last to join.
+        route: The route to the host; None before it has joined and after its death.
+        obituary: The encoded failure if it is dead; None otherwise.
+        has_left: Whether it was dismissed normally.
+        host_name: The host name of the machine that joined last.
+        hold_s: The orphan grace period of the host in seconds.
+        is_beside: Whether the job has an additional session on the worker.
+        worker_id: The id of the current worker. Before it has joined, the id of the only worker
+            that may join; empty for any.
+        unwanted: If the host was dismissed before it had joined: whether it is then shut down
+            (True) or only detached (False).
     """
 
     __slots__ = (
@@ -102,12 +102,12 @@ class Place:
         self.obituary: bytes | None = None
         self.has_left: bool = False
         self.host_name: str = str(address)
-        # One replacement at a time.
+        # Allows one replacement at a time.
         self.replacing: threading.Lock = threading.Lock()
 
     @property
     def route_keys(self) -> Keys | None:
-        """The keys for connections to this host alone; None for those of the program."""
+        """The keys for connections to this host only; None for the keys of the program."""
         return self.keys if self.keys.is_local else None
 
 
@@ -130,7 +130,7 @@ class Places:
         *,
         is_beside: bool = False,
     ) -> tuple[Place, ...]:
-        """Makes places, with numbers that no host of the job has had."""
+        """Add hosts, with numbers that no host of the job has had."""
         with self._changed:
             first = max(self._places, default=0) + 1
             places = [
@@ -141,39 +141,39 @@ class Places:
         return tuple(places)
 
     def restore(self, place: Place) -> None:
-        """Makes a place that the program before had."""
+        """Add a host of the previous program."""
         with self._changed:
             self._places[place.host] = place
 
     def of(self, host: int) -> Place:
-        """Gives the place of a number."""
+        """Return the host with a number."""
         return self._places[host]
 
     def worker_id(self, host: int) -> str:
-        """Says which worker is in a place; nothing where none is, or the program itself."""
+        """Return the id of a host's worker; empty if none has joined, or for the program's host."""
         with self._changed:
             place = self._places.get(host)
             return "" if place is None or place.route is None else place.worker_id
 
     def name_of(self, host: int) -> str:
-        """Returns what the machine of a host calls itself, or where it is, or its number."""
+        """Return the name of a host's machine, its address before it joins, or else its number."""
         with self._changed:
             place = self._places.get(host)
         return str(host) if place is None else place.host_name
 
     def forget(self) -> None:
-        """Lets go of all hosts, which are told nothing."""
+        """Remove all hosts without notifying them."""
         with self._changed:
             self._places.clear()
 
     def joined(self, place: Place, route: Route) -> None:
-        """A machine has taken a place: its host and those that are there learn of each other."""
+        """Record that a machine has joined as a host, and exchange routes with the living hosts."""
         with self._changed:
             others = [other for other in self._living() if other is not place]
             dead = [(other.host, other.obituary) for other in self._dead() if other is not place]
             epochs = [(other.host, other.epoch) for other in others if other.epoch]
             known = {other.host: other.route for other in others if other.route is not None}
-            # Still there where the agent has not been told yet that the machine before is dead.
+            # Still set if the agent has not yet been notified that the previous machine is dead.
             former = None if place.has_left else place.route
             place.route = route
             place.joined_epoch = place.epoch
@@ -196,7 +196,7 @@ class Places:
             self._runtime.dismiss(place.host, is_shutdown=place.unwanted)
 
     def unwant(self, hosts: Iterable[int], *, is_shutdown: bool) -> None:
-        """Has machines leave as soon as they have joined, should they be on the way."""
+        """Dismiss machines that have not joined yet as soon as they join."""
         with self._changed:
             for host in hosts:
                 place = self._places.get(host)
@@ -204,11 +204,11 @@ class Places:
                     place.unwanted = is_shutdown
 
     def died(self, host: int, epoch: int, obituary: bytes) -> None:
-        """A machine is dead: all others hear it, and itself, should it not be."""
+        """Record that a machine is dead, notify all other hosts, and fence the machine."""
         with self._changed:
             place = self._places.get(host)
             if place is None or place.obituary is not None or epoch < place.joined_epoch:
-                # It is told late: another machine is in the place already.
+                # This notification is late: another machine has already replaced the dead one.
                 return
             others = [other.host for other in self._living() if other is not place]
             route, place.route = place.route, None
@@ -219,21 +219,21 @@ class Places:
         if route is not None and not place.has_left:
             self._start_fence(place, epoch + 1, route)
         with self._changed:
-            # Not before: a replacement is told of behind the death.
+            # Set last, so that a replacement is announced after the death.
             place.obituary = obituary
             self._changed.notify_all()
 
     def living(self) -> list[int]:
-        """Gives the hosts that have joined and are neither dead nor dismissed.
+        """Return the hosts that have joined and are neither dead nor dismissed.
 
-        Those that are reached through another come first.
+        Hosts behind a gateway come first.
         """
         with self._changed:
             places = sorted(self._living(), key=lambda place: place.gateway is None)
         return [place.host for place in places]
 
     def leaving(self, host: int) -> bool:
-        """Notes that a host is told to leave; says whether it has to be."""
+        """Record that a host is being dismissed; return whether it needs to be."""
         with self._changed:
             place = self._places.get(host)
             if place is None or place.has_left or place.route is None:
@@ -242,11 +242,11 @@ class Places:
             return True
 
     def withdrew(self, host: int, epoch: int | None = None) -> Place | None:
-        """Notes that a machine goes by itself, so it is not fenced; None when it was not in.
+        """Record that a machine leaves by itself and needs no fencing; None if it had not joined.
 
         Args:
             host: The number of the host.
-            epoch: Which machine; the one that is in the place when left out.
+            epoch: The epoch of the machine. Default: the current one.
         """
         with self._changed:
             place = self._places.get(host)
@@ -258,20 +258,20 @@ class Places:
             return place
 
     def replace(self, host: int, worker: str | None, *, may_return: bool, is_urgent: bool) -> None:
-        """Puts another machine into the place of a dead one; returns when it has joined.
+        """Replace the machine of a dead host; return when the new one has joined.
 
         Args:
             host: The number of the host.
-            worker: Where the worker of the machine listens; a spare when left out.
-            may_return: Without a spare, ask the worker that was there before.
-            is_urgent: It may live again by now, which is as good.
+            worker: The address of the worker on the new machine. Default: a standby worker.
+            may_return: Whether to use the previous worker if no standby worker is left.
+            is_urgent: Whether to return without an error if the host is alive again.
 
         Raises:
-            HostDied: No machine could be had; or it is the host of the program.
-            RuntimeError: The host lives, or was shut down.
+            HostDied: No machine is available.
+            RuntimeError: The host is alive, was shut down, or is the host of the program.
             ValueError: The address is malformed.
         """
-        # Not at the top: most programs never attach, and importing Mesh is to be light.
+        # Imported here because most programs never attach, and importing Mesh must be cheap.
         from mesh_core._hosts.address import Address
 
         place = self._places.get(host)
@@ -287,7 +287,7 @@ class Places:
             reasons = []
             while machine := self._next_machine(place, given, may_return):
                 address, gateway, is_spare = machine
-                # A spare has just said that it is there.
+                # A standby worker has just confirmed that it is running.
                 limit_s = place.config.host_lease_s if is_spare else place.config.attach_timeout_s
                 why = self._put(place, address, gateway, limit_s)
                 if why is None:
@@ -299,7 +299,7 @@ class Places:
         raise HostDied(host=str(place.address), reason=f"it could not be replaced ({why})")
 
     def _await_death(self, place: Place) -> None:
-        """Waits until all that is to be done about the death of a host is done."""
+        """Wait until the death of a host is fully handled."""
         if place.has_left:
             raise RuntimeError(f"host {place.address} was shut down: attach it again")
         if self._is_living(place):
@@ -316,7 +316,7 @@ class Places:
     def _next_machine(
         self, place: Place, given: Address | None, may_return: bool
     ) -> tuple[Address, Address | None, bool] | None:
-        """Gives whose turn it is, through which worker it is reached, and whether it is a spare."""
+        """Return the next worker to try, its gateway, and whether it is a standby worker."""
         if given is not None:
             return given, None if given == place.gateway else place.gateway, False
         spare = self.spares.take()
@@ -327,7 +327,7 @@ class Places:
     def _put(
         self, place: Place, address: Address, gateway: Address | None, limit_s: float
     ) -> str | None:
-        """Has a worker take a place; gives the reason why it does not."""
+        """Let a worker serve as a host; return the reason if it does not."""
         from mesh_core._hosts.attach import ask_until_taken
 
         if place.epoch == EPOCH_MAX:
@@ -335,7 +335,8 @@ class Places:
         before = place.address, place.gateway
         place.address, place.gateway = address, gateway
         place.worker_id = ""
-        # Also of an attempt that fails: the worker may have heard it, and only its answer is lost.
+        # Failed attempts count too: the worker may have received the request, and only its reply
+        # was lost.
         place.epoch += 1
         why = ask_until_taken(self._runtime, place, limit_s)
         if why is not None:
@@ -351,7 +352,7 @@ class Places:
         ).start()
 
     def _fence(self, place: Place, epoch: int, route: Route) -> None:
-        """Tells a machine that was taken for dead so, as soon as it can be reached again."""
+        """Notify a machine that was declared dead, as soon as it can be reached again."""
         pause_s = place.config.heartbeat_s
         until = time.monotonic() + max(_FENCE_LEASES * place.config.host_lease_s, pause_s)
         while not self._runtime.is_over and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Where processes are in their job, for those who look after all of them."""
+"""Locations of processes in their job, for code that manages all processes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["Station", "host_agents", "host_numbers", "is_stopped", "leaving_host
 
 
 class Station(NamedTuple):
-    """The place of a process in its job."""
+    """The location of a process in its job."""
 
     host: int
     """The number of the host in the job."""
     host_name: str
-    """What the machine calls itself."""
+    """The host name of the machine."""
     slot: int
-    """The place on the host; 0 looks after it."""
+    """The slot on the host; slot 0 is its agent."""
     incarnation: int
-    """How many processes had the place before."""
+    """The number of processes that used the slot before."""
     mesh: int
-    """The number of the process mesh in the job; 0 for what looks after a host."""
+    """The number of the process mesh in the job; 0 for the agent of a host."""
     mesh_name: str
-    """The name that the process mesh was spawned under."""
+    """The name under which the process mesh was spawned."""
     rank: int
     """The rank in that mesh."""
 
 
 def station() -> Station:
-    """Says where this process is in its job; starts Mesh in a program that has not used it yet."""
+    """Return the location of this process; starts Mesh in a program that has not used it yet."""
     identity = runtime().identity
     table = identity.table
     return Station(
@@ -51,36 +51,36 @@ def station() -> Station:
 
 
 def host_numbers(mesh: HostMesh | ProcMesh) -> tuple[int, ...]:
-    """Gives the numbers in the job of the hosts of a mesh, in the order of `flatten`.
+    """Return the host numbers of a mesh in the job, in the order of `flatten`.
 
-    For processes, those of `host_mesh`: as that they stand for the whole mesh that was spawned.
+    For processes, these are the numbers of `host_mesh`, which belongs to the whole mesh as spawned.
     """
     hosts: Any = getattr(mesh, "host_mesh", mesh)
     return tuple(hosts._hosts[at] for at in hosts._region)
 
 
 def host_agents(hosts: HostMesh) -> ProcMesh:
-    """Gives the processes that look after hosts; that of the program's own host is the program.
+    """Return the agents of hosts as a mesh; the agent of the program's own host is the program.
 
-    What is spawned there must be small, never wait long, and run nothing of the user's.
+    Anything spawned there must be small, must never wait long, and must not run user code.
     """
     return hosts._agents()
 
 
 def is_stopped(procs: ProcMesh) -> bool:
-    """Says whether processes were stopped here, in the process that spawned them.
+    """Return whether processes were stopped here, in the process that spawned them.
 
-    They are no more then, or end at this moment, and nothing brings them back.
+    Stopped processes are gone or about to exit, and are not restarted.
     """
     current = procs._runtime
     return procs._uid in current.stopped_meshes or current.is_over
 
 
 def leaving_hosts() -> dict[int, float]:
-    """Returns the hosts whose workers were told to end, by number, and the seconds left to each.
+    """Return the hosts whose workers are shutting down, by number, with the seconds left.
 
-    What runs on such a host is stopped after that time. In a process other than the program it is
-    empty.
+    Everything that still runs on such a host is stopped after that time. The result is empty in any
+    process other than the program.
     """
     now = time.monotonic()
     return {host: max(0.0, until - now) for host, until in runtime().leaving_hosts.items()}

@@ -1,4 +1,4 @@
-"""What hosts are asked for: slots, processes, another machine in the place of a dead one."""
+"""Requests to hosts: slots, processes, and the replacement of a dead machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ask_host", "ask_hosts", "replace_host", "revive_all", "start_again"]
 
 
 def ask_host(host: int, method: str, *args: Any) -> Any:
-    """Asks the agent of a host and waits: short questions only.
+    """Call the agent of a host and wait for its reply; only for short requests.
 
     Raises:
         HostDied: The host is dead.
@@ -30,17 +30,17 @@ def ask_host(host: int, method: str, *args: Any) -> Any:
 
 
 def ask_hosts(hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
-    """Asks the agents of some hosts the same, all at once, and waits for all.
+    """Send the same request to the agents of several hosts concurrently, and wait for all replies.
 
     Raises:
-        HostDied: One is dead.
-        Exception: What one has raised; the first of them, where there are more.
+        HostDied: One of the hosts is dead.
+        Exception: An agent raised it; with several, the first in the order of `hosts`.
     """
     current = runtime()
     waits: list[Callable[[], Any]] = []
     for host in hosts:
         if host == current.identity.host and current.host_agent is not None:
-            # We are that agent. Its own thread would do the same.
+            # This process is that agent, whose own thread would do the same.
             waits.append(partial(getattr(current.agent, "do_" + method), None, *args))
         else:
             waits.append(_asked(host << 32, method, *args).get)
@@ -57,12 +57,12 @@ def ask_hosts(hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
 
 
 def start_again(mesh: ProcMesh, index: int) -> bool:
-    """Starts a process in the place of a dead one; says whether it had died.
+    """Start a process in the slot of a dead one; return whether the old one had died.
 
-    Where its host has died too, a spare takes the place of that first.
+    If its host has died too, a standby worker replaces the host first.
 
     Raises:
-        HostDied: The host is dead, and no spare could be had.
+        HostDied: The host is dead, and no standby worker is available.
     """
     current = mesh._runtime
     proc = mesh._proc_of(index)
@@ -73,7 +73,7 @@ def start_again(mesh: ProcMesh, index: int) -> bool:
             incarnation = ask_host(host, "replace", slot, order)
             break
         except HostDied:
-            # The spare may die too; this raises when none is left.
+            # The standby worker may die too; this call raises when none is left.
             replace_host(host, None, may_return=False, is_urgent=True)
     if incarnation is None:
         return False
@@ -84,17 +84,17 @@ def start_again(mesh: ProcMesh, index: int) -> bool:
 
 
 def replace_host(host: int, worker: str | None, *, may_return: bool, is_urgent: bool) -> None:
-    """Has the program put another machine into the place of a dead one.
+    """Let the program replace the machine of a dead host.
 
     Args:
         host: The number of the host.
-        worker: Where the worker of the machine listens; a spare when left out.
-        may_return: Without a spare, take the worker that was there before.
-        is_urgent: It may live again by now, which is as good.
+        worker: The address of the worker on the new machine. Default: a standby worker.
+        may_return: Whether the previous worker may be used if no standby worker is left.
+        is_urgent: Whether to return without an error if the host is alive again.
 
     Raises:
-        HostDied: No machine could be had.
-        RuntimeError: The host lives.
+        HostDied: No machine is available.
+        RuntimeError: The host is alive.
         ValueError: The address is malformed.
     """
     current = runtime()
@@ -105,7 +105,7 @@ def replace_host(host: int, worker: str | None, *, may_return: bool, is_urgent: 
 
 
 def revive_all(host: int) -> None:
-    """Starts all again that whoever runs had on a host."""
+    """Start everything again that the caller had on a host."""
     from mesh_core._meshes.mesh import ProcMesh
 
     current = runtime()

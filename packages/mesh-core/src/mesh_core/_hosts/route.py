@@ -1,4 +1,4 @@
-"""How hosts of a job reach each other."""
+"""Routes between the hosts of a job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Route", "ways"]
 
 
 class Route:
-    """How the program reaches a host, and with that how others do.
+    """The route of the program to a host, from which the routes of other hosts are derived.
 
     Attributes:
-        addresses: Where the host listens, each as `name:port`.
-        gateway: Where the worker listens that passes on what is sent there; empty for none.
+        addresses: The addresses on which the host listens, each as `name:port`.
+        gateway: The addresses of the worker that forwards connections to it; empty for none.
         is_here: Whether it listens for this machine only.
     """
 
@@ -31,33 +31,37 @@ class Route:
 
     @staticmethod
     def to_worker(address: Address, gateway: Address | None) -> Route:
-        """Gives how a worker is reached.
+        """Return the route to a worker.
 
         Raises:
-            OSError: Its name is not known.
+            OSError: Its name cannot be resolved.
         """
         if gateway is not None:
             return Route([address.name], [gateway.name])
         found = address.resolve()
-        # Where others do not reach it at the address that we do, its name may mean another there.
+        # Other hosts may not reach it at the address that this process uses, and its name may
+        # resolve differently there.
         names = found if address.name in found else [*found, address.name]
         return Route(names, is_here=address.is_loopback)
 
     def towards(self, other: Route) -> tuple[list[str], list[str]] | None:
-        """Gives where the host of this route finds that of another, with the gateway to it.
+        """Return the addresses and the gateway with which this route's host reaches another one.
 
-        None when it cannot: then the other one has to open the link.
+        None if it cannot reach it; the other host then has to open the connection.
         """
         if other.is_here and not self.is_here:
             return None
-        # Those behind one gateway are neighbours, of each other and of the gateway.
+        # Hosts behind one gateway can reach each other and the gateway directly.
         is_near = other.gateway == self.gateway or not set(other.gateway).isdisjoint(self.addresses)
         gateway = [] if is_near else other.gateway
         return other.addresses, gateway
 
 
 def ways(route: Route, others: Mapping[int, Route]) -> dict[int, tuple[list[str], list[str], bool]]:
-    """Gives how a host reaches others, and whether they cannot reach it, so that it must call."""
+    """Return the routes from a host to others, and whether it must connect to them.
+
+    It must connect to a host that cannot reach it.
+    """
     found = {}
     for other, there in others.items():
         way = route.towards(there)

@@ -1,8 +1,9 @@
-"""Workers that are kept aside, to take the places of hosts that die.
+"""Standby workers, which a job reserves to replace hosts that die.
 
-A spare serves nothing. Its worker is only told, again and again, that the job wants it; so it
-serves nobody else meanwhile, and is free again when the program is gone. Where the job is held for
-a successor, so is the spare.
+A standby worker (a *spare* in names) serves nothing. The program renews the reservation of its
+worker periodically. Until the reservation expires, the worker serves no other program; after the
+program is gone, it becomes available. If the job has an orphan grace period, the reservation
+includes it.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Spare", "Spares"]
 
-# How often in a lease a worker is told that it is wanted.
+# The number of renewals of a reservation per lease.
 _PER_LEASE = 3
 _RELEASE_LIMIT_S = 1.0
 
 
 class Spare:
-    """One worker.
+    """One standby worker.
 
     Attributes:
-        address: Where it listens.
-        gateway: Where the worker listens through which it is reached; None for none.
-        keys: What both sides prove themselves with.
-        config: What was configured when it was attached.
-        is_held: It has said that it keeps itself free; None before it was asked.
-        is_over: It is no spare any more.
-        hold_s: How long it waits for a successor of the program.
-        number: Of the spares of the job.
+        address: The address of the worker.
+        gateway: The address of the worker that forwards connections to it; None for none.
+        keys: The keys with which both sides authenticate.
+        config: The configuration at the time of the attachment.
+        is_held: Whether it has confirmed the reservation; None before the first request.
+        is_over: Set when it is no longer a standby worker.
+        hold_s: The orphan grace period in seconds, which extends the reservation.
+        number: Its number among the standby workers of the job.
     """
 
     __slots__ = (
@@ -71,7 +72,7 @@ class Spare:
 
 
 class Spares:
-    """All spares of a job."""
+    """All standby workers of a job."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -91,7 +92,7 @@ class Spares:
         hold_s: float = 0.0,
         number: int | None = None,
     ) -> None:
-        """Keeps a worker aside from now on; the program before did it under a number."""
+        """Reserve a worker from now on; `number` is the one that a previous program used for it."""
         with self._changed:
             known = self._count if number is None else number
             spare = Spare(address, gateway, keys, config, hold_s, known)
@@ -104,7 +105,7 @@ class Spares:
         ).start()
 
     def take(self) -> Spare | None:
-        """Gives a worker that is no spare any more; None when none is left that can be had."""
+        """Remove a reserved worker from the standby workers and return it; None if none is left."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -123,7 +124,7 @@ class Spares:
         return spare
 
     def release(self) -> None:
-        """Lets all of them go."""
+        """Release all of them."""
         with self._changed:
             spares, self._spares = self._spares, []
             self._changed.notify_all()
@@ -149,7 +150,7 @@ class Spares:
         self._ask(spare, "release", _RELEASE_LIMIT_S)
 
     def _ask(self, spare: Spare, verb: str, limit_s: float) -> bool:
-        # Not at the top: most programs never attach, and importing Mesh is to be light.
+        # Imported here because most programs never attach, and importing Mesh must be cheap.
         from mesh_core._hosts.attach_request import AttachOrder
 
         identity = self._runtime.identity
@@ -162,6 +163,6 @@ class Spares:
                 route.addresses, spare.keys, order.encode(), limit_s, route.gateway
             )
         except OSError:
-            # It is not there, for now.
+            # The worker is not reachable at the moment.
             return False
         return is_held

@@ -1,7 +1,7 @@
-"""Where a layer above is asked to have tensors on processes: found by its entry point.
+"""Interface to the package that implements tensors, which is found by its entry point.
 
-This package knows nothing of tensors. Which distribution does is found in the group
-`mesh_core.tensors`, once, when a program first asks for it.
+This package does not depend on tensors. The distribution that implements them is looked up once, in
+the entry point group `mesh_core.tensors`, when a program first needs it.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ GROUP = "mesh_core.tensors"
 
 
 class TensorLayer(Protocol):
-    """What an entry point of the group gives when it is loaded."""
+    """The object that an entry point of the group provides."""
 
     def activate(self, procs: ProcMesh, region: Region) -> AbstractContextManager[Any]:
-        """Gives a context in which new tensors are made on processes.
+        """Return a context in which new tensors are created on processes.
 
         Args:
-            procs: All processes that were spawned together; equal each time.
-            region: Which of them, and what the dimensions are called.
+            procs: All processes that were spawned together; equal for each call.
+            region: The selected processes and their dimension names.
         """
 
     def call(self, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls actors with arguments that only the layer can send, or keeps what they return.
+        """Call actors with arguments that only the layer can send, or keep their results remotely.
 
         Raises:
-            TypeError: The layer cannot send them either.
+            TypeError: The layer cannot send the arguments either.
         """
 
     def serve(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
-        """Gives what serves such a call in the process of an actor.
+        """Return the function that serves such a call in the process of an actor.
 
         Args:
             function: The method; its first argument is the actor.
-            is_async: Whether calling it gives a coroutine, as calling the result must then.
+            is_async: Whether calling it returns a coroutine. The result must then do the same.
 
         Returns:
-            What is called in its place, with what the layer has sent as the last argument.
+            The function to call instead, with the message of the layer as the last argument.
         """
 
 
 class NeedsLayer(TypeError):
-    """Raised by the pickling of what has no meaning elsewhere, but which the layer can send."""
+    """Pickling found an object that has no meaning elsewhere but that the layer can send."""
 
 
 class LayerCall:
-    """A call that a layer carries out.
+    """A call that a layer executes.
 
     Attributes:
-        name: What is called.
-        verb: How: `call`, `call_one`, `stream` or `broadcast`; `choose` for one that was picked;
-            `rref` to keep the results.
-        procs: All processes that those of the actors were spawned with.
-        region: Which of them have the actors.
+        name: The name of the endpoint.
+        verb: The kind of call: `call`, `call_one`, `stream` or `broadcast`; `choose` for one
+            selected actor; `rref` to keep the results remotely.
+        procs: All processes that were spawned together with those of the actors.
+        region: The processes that have the actors.
         port: The port of the actors, for `mesh_core.spi.local_actor`.
-        propagate: What the endpoint says of its results.
-        has_timeout: Whether it may be given up without anybody's asking for it.
-        send: Sends what the processes need to know, as the only argument; answers as the verb does,
-            for `rref` as `call` does.
+        propagate: The endpoint's declaration of its results.
+        has_timeout: Whether the call may be abandoned without a request by the caller.
+        send: Sends the message for the processes, as the only argument. It returns what the verb
+            returns, and for `rref` what `call` returns.
     """
 
     __slots__ = ("has_timeout", "name", "port", "procs", "propagate", "region", "send", "verb")
@@ -97,12 +97,12 @@ class LayerCall:
 
 @cache
 def tensor_layer() -> TensorLayer:
-    """Gives the layer that knows of tensors.
+    """Return the layer that implements tensors.
 
     Raises:
-        RuntimeError: None is installed, or several are.
+        RuntimeError: No such layer is installed, or several are.
     """
-    # Looking through all that is installed takes milliseconds, and few programs ask.
+    # The search through all installed distributions takes milliseconds, and few programs need it.
     from importlib.metadata import entry_points
 
     found = list(entry_points(group=GROUP))

@@ -1,4 +1,4 @@
-"""Actors as an array with named dimensions: what `ProcMesh.spawn` gives."""
+"""Actors as an array with named dimensions, as returned by `ProcMesh.spawn`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         )
 
     def _as_class(self, cls: type[Any]) -> ActorMesh[Any]:
-        """Gives the same actors as instances of a class: the one that their processes have."""
+        """Return the same actors as instances of the class that their processes have."""
         return ActorMesh(
             self._port,
             self._name,
@@ -108,13 +108,13 @@ class ActorMesh(PlacedMesh, Generic[A]):
         found = member_of(self.__dict__["_cls"], name)
         handle = endpoint_of(self, name, found)
         if isinstance(found, EndpointProperty):
-            # The next look-up finds it without coming here.
+            # The next look-up finds the attribute without calling `__getattr__`.
             self.__dict__[name] = handle
         return handle
 
     @property
     def initialized(self) -> Future[Literal[True]]:
-        """Done when `__init__` has ended everywhere; raises what it raised."""
+        """Done when `__init__` has returned everywhere; raises the exception that it raised."""
         if self._stopped:
             raise MeshStopped(mesh_name=self._name)
         reply = self._runtime.engine.call(
@@ -123,13 +123,13 @@ class ActorMesh(PlacedMesh, Generic[A]):
         return ReadyFuture(reply, self, "__init__", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
-        """Stops the actors once they have served what is queued; each cleans up.
+        """Stop the actors after they have served the queued messages; each one cleans up.
 
-        Stopping twice is the same as once. The future raises what a `__cleanup__` raised, and the
-        failure of an actor that failed on the way.
+        Stopping a mesh twice has the same effect as stopping it once. The future raises any
+        exception of a `__cleanup__`, and the failure of an actor that fails during the stop.
 
         Raises:
-            ValueError: The mesh is a slice, or is owned by somebody else.
+            ValueError: The mesh is a slice, or has another owner.
         """
         current = self._runtime
         if current.is_over:
@@ -138,7 +138,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         return self._begin_stop(None)
 
     def _begin_stop(self, reason: str | None) -> Future[None]:
-        """Stops the mesh for whoever may; callers are told the reason, where there is one."""
+        """Stop the mesh without an ownership check; callers get the reason, if given."""
         current = self._runtime
         if self._port in current.stopped_meshes:
             return current.stopped_meshes[self._port]
@@ -171,7 +171,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         self._runtime.ownership.stopped(self._port)
 
     def _end(self, *, is_owner_failed: bool) -> BaseException | None:
-        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        """Stop the mesh because its owner ends; wait, and return the problem, if any."""
         current = self._runtime
         future = current.stopped_meshes.get(self._port)
         if future is None:
@@ -181,14 +181,14 @@ class ActorMesh(PlacedMesh, Generic[A]):
         return future.outcome()
 
     def replace(self, rank: int | Point) -> None:
-        """Starts a failed actor again; where its process has died, a new process with all it had.
+        """Start a failed actor again, or its process with all its actors if the process has died.
 
         Raises:
-            HostDied: Its host is dead, and there is no spare to take its place.
-            SpawnError: It was spawned by a program before this one, with more than the journal
-                takes.
-            IndexError: There is no such rank.
-            ValueError: The mesh is a slice, or is owned by somebody else.
+            HostDied: Its host is dead, and no standby worker is left.
+            SpawnError: It was spawned by a previous program, with more data than the journal stores
+                (1 MiB).
+            IndexError: The rank does not exist.
+            ValueError: The mesh is a slice, or has another owner.
         """
         check_owned(self, self._is_slice, self._owner_address, "replace a rank of")
         index = index_in(self, rank)
@@ -197,12 +197,12 @@ class ActorMesh(PlacedMesh, Generic[A]):
         procs = self._procs()
         check_owned(procs, False, self._table.owner, "replace a rank of")
         if not procs._replace_lost(at):
-            # Its process lives: only the actor is to be started anew.
+            # Its process is alive, so only the actor is started again.
             self._respawn(index)
             self._runtime.ownership.restart_done(self._port, index, True)
 
     def _revive(self, index: int) -> Future[Any]:
-        """Brings a rank back, in a new process where the old one has died."""
+        """Start a rank again, in a new process if the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
         is_new = start_again(self._procs(), at)
@@ -212,13 +212,13 @@ class ActorMesh(PlacedMesh, Generic[A]):
         return future
 
     def _procs(self) -> ProcMesh:
-        """All the processes of the mesh that this one was spawned on a part of."""
+        """Return the whole process mesh on which this mesh was spawned."""
         from mesh_core._meshes.mesh import ProcMesh
 
         return ProcMesh(self._table, self._table.region)
 
     def _respawn(self, index: int) -> Future[Any]:
-        """Spawns the actor again; what is left of it is stopped first."""
+        """Spawn the actor again; the rest of the previous one is stopped first."""
         order = self._runtime.spawn_orders.get(self._port)
         if order is None:
             raise SpawnError(
@@ -274,7 +274,7 @@ def _restore_actor_mesh(
 
 
 def check_class(cls: type) -> None:
-    """Raises ValueError unless a class can be spawned."""
+    """Raise ValueError unless a class can be spawned."""
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise ValueError(f"{cls!r} is not a subclass of Actor: derive the class from Actor")
     taken = [name for name in endpoints_of(cls) if hasattr(ActorMesh, name)]

@@ -1,8 +1,8 @@
 """Hosts, processes and actors as arrays with named dimensions.
 
-A mesh is a table of processes and a region of it. Slicing makes another region over the same table,
-so every slice is as good as the whole: it can be called, split, flattened, sent in a message. Only
-the whole, as it was spawned, can be stopped, and only by who spawned it.
+A mesh is a table of processes and a region of that table. Slicing creates another region over the
+same table, so a slice supports what the whole mesh supports: it can be called, split, flattened and
+sent in a message. Only a whole mesh, as it was spawned, can be stopped, and only by its owner.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ __all__ = ["HostMesh", "ProcMesh", "this_host", "this_proc"]
 
 A = TypeVar("A", bound=Actor)
 P = ParamSpec("P")
-# The host that the program itself runs on.
+# The host of the program itself.
 _PROGRAM_HOST = (0,)
 
 
 class HostMesh(ContextMesh):
-    """Machines. `this_host()` is the one where the caller runs."""
+    """Machines. `this_host()` is the one on which the caller runs."""
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class HostMesh(ContextMesh):
         self._hosts = hosts
         self._region = region
         self._command = command
-        # The host of the program is in every job of the program, so its handle is in none.
+        # The host of the program belongs to every job of the program, so its handle is bound to no
+        # job.
         is_anywhere = hosts == _PROGRAM_HOST
         self._job = None if is_anywhere else job or runtime().identity.job
 
@@ -85,10 +86,10 @@ class HostMesh(ContextMesh):
         return not is_running() or runtime().identity.job != self._job
 
     def _require_job(self) -> None:
-        """Check that the job of these hosts has not ended; another one may have their numbers.
+        """Check that the job of these hosts has not ended; another job may reuse their numbers.
 
         Raises:
-            ForeignHandle: It has ended.
+            ForeignHandle: The job has ended.
         """
         if self._job is not None:
             runtime_of_job(self._job, "host mesh")
@@ -101,19 +102,19 @@ class HostMesh(ContextMesh):
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: BootstrapCommand | Callable[[Point], BootstrapCommand] | None = None,
     ) -> ProcMesh:
-        """Starts processes on every host; returns before they run.
+        """Start processes on every host and return before they run.
 
         Args:
-            per_host: Dimensions to add, with their sizes; one process for each host when empty.
-            bootstrap: Runs once in each process before any actor; plain or `async`.
-            name: Shown in logs and errors.
+            per_host: Dimensions to add, with their sizes. Default: one process per host.
+            bootstrap: A plain or `async` function that runs once in each process before any actor.
+            name: The name for logs and errors.
             proc_bind: Processors and memory nodes for each process of a host.
-            bootstrap_command: What to execute instead of a fork of the warm template; may be a
-                function of the place in the mesh.
+            bootstrap_command: The command to execute instead of a fork of the warm template, or a
+                function that returns it for a position in the mesh.
 
         Raises:
-            ValueError: A size is not a positive number, a name is taken, or `proc_bind` has not one
-                entry for each process of a host.
+            ValueError: A size is not a positive integer, a dimension name is taken, or the length
+                of `proc_bind` is not the number of processes per host.
             RuntimeError: Mesh is shut down.
             ForeignHandle: The hosts belong to a job of this program that has ended.
         """
@@ -169,9 +170,9 @@ class HostMesh(ContextMesh):
         return tuple(placed), answers[-1][1] if answers else ""
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Gives the same hosts, whose processes will use another interpreter.
+        """Return the same hosts with another interpreter for their processes.
 
-        So will the processes that actors in them spawn on their `this_host()`.
+        Processes that actors in them spawn on their `this_host()` use that interpreter, too.
         """
         from mesh_core._processes.command import default_bootstrap_cmd
 
@@ -181,7 +182,7 @@ class HostMesh(ContextMesh):
 
     @property
     def initialized(self) -> Future[Literal[True]]:
-        """Done when every host can be reached; raises `HostDied` for one that cannot."""
+        """Done when every host can be reached; raises `HostDied` for a host that cannot."""
         self._require_job()
         agents = self._agents()
         reply = runtime().call_agents(agents._targets(), "ready")
@@ -189,10 +190,10 @@ class HostMesh(ContextMesh):
 
     @property
     def worker_ids(self) -> tuple[str, ...]:
-        """Which worker serves each host, as `attach_to_workers` takes it; asked in the program.
+        """The id of the worker that serves each host, for `attach_to_workers(worker_ids=)`.
 
-        A worker that comes in the place of another has another id. Empty for the host of the
-        program, and for those that have not joined.
+        Available in the program. The id changes when another worker replaces the first one. It is
+        empty for the host of the program and for hosts that have not joined.
         """
         if self._is_over or not is_running():
             return ("",) * len(self)
@@ -200,7 +201,7 @@ class HostMesh(ContextMesh):
         return tuple(places.worker_id(self._hosts[rank]) for rank in self._region)
 
     def _agents(self) -> ProcMesh:
-        """The processes that look after these hosts: who failures are told of by rank."""
+        """Return the agents of these hosts as a mesh, by whose ranks failures are reported."""
         hosts = tuple((self._hosts[at], 0) for at in self._region)
         region = Region.row_major(self._region.labels, self._region.sizes)
         owner = owner_here()
@@ -209,28 +210,27 @@ class HostMesh(ContextMesh):
 
     @property
     def host_epoch(self) -> int:
-        """A number that grows whenever the machine of one of the hosts is replaced."""
+        """A number that increases whenever the machine of one of the hosts is replaced."""
         return epoch_of(self._hosts[rank] for rank in self._region)
 
     def replace(self, rank: int | Point, worker: str | None = None) -> None:
-        """Puts another machine into the place of a dead one, with all that the caller had there.
+        """Replace a dead machine by another one, with everything that the caller had on it.
 
-        Returns when the machine has joined. The caller's processes are started there again, with
-        their actors. Handles of hosts, processes and actors stay valid wherever they are: messages
-        that are sent from now on reach the new ones, and nothing of the old machine is let in any
-        more.
+        Returns when the machine has joined. The caller's processes and their actors are started
+        there again. All handles of hosts, processes and actors stay valid: messages sent from now
+        on reach the new machine, and no message from the old machine is accepted any more.
 
         Args:
-            rank: Which host.
-            worker: Where the worker of the other machine listens. Without it a spare is taken, and
-                when there is none, the worker that was there before, should it be back.
+            rank: The host to replace.
+            worker: The address of the worker on the other machine. Default: a standby worker or, if
+                none is left, the previous worker if it is back.
 
         Raises:
-            IndexError: There is no such rank.
-            RuntimeError: The host lives, or was shut down, or is the one of the program.
-            ValueError: The address is malformed, or on another machine and there are no
-                credentials.
-            HostDied: No worker could be had; it says why.
+            IndexError: The rank does not exist.
+            RuntimeError: The host is alive, was shut down, or is the host of the program.
+            ValueError: The address is malformed, or refers to another machine and no credentials
+                are set.
+            HostDied: No worker is available; the message contains the reason.
             ForeignHandle: The hosts belong to a job of this program that has ended.
         """
         self._require_job()
@@ -239,7 +239,7 @@ class HostMesh(ContextMesh):
         revive_all(host)
 
     def stop(self) -> Future[None]:
-        """Stops every process that the caller has started on these hosts."""
+        """Stop every process that the caller has started on these hosts."""
         if self._is_over:
             return ENDED
         owner = owner_here()[1]
@@ -252,19 +252,19 @@ class HostMesh(ContextMesh):
         return EndFuture([mesh.stop() for mesh in reversed(meshes)], runtime().ownership)
 
     def shutdown(self) -> Future[None]:
-        """Stops every process on these hosts, and has the workers among them leave the job.
+        """Stop every process on these hosts and release their workers from the job.
 
-        The local host is there again on the next use. A worker that serves until it is shut down
-        ends; another one waits for the next job.
+        The local host is available again on its next use. A worker that runs until it is shut down
+        exits; any other worker waits for the next job.
         """
         if self._is_over:
             return ENDED
         return EndFuture([self.stop()], runtime().ownership, self._dismiss)
 
     def detach(self) -> Future[None]:
-        """Stops every process of the caller on these hosts, and leaves the workers among them.
+        """Stop every process of the caller on these hosts and release their workers.
 
-        They wait for the next job, also those that serve until they are shut down.
+        The workers wait for the next job, including those that run until they are shut down.
         """
         if self._is_over:
             return ENDED
@@ -306,10 +306,11 @@ def _restore_host_mesh(
 
 
 class ProcMesh(PlacedMesh, ContextMesh):
-    """Processes on hosts. Actors are spawned on them."""
+    """Processes on hosts, on which actors are spawned."""
 
     def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
-        # A handle belongs to the job that it was got in, also when the program begins another.
+        # A handle belongs to the job in which it was created, even if the program starts another
+        # job.
         self._runtime = runtime() if current is None else current
         self._table = table
         self._region = region
@@ -323,7 +324,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
     def _name(self) -> str:
         return self._table.name
 
-    # Errors name a process by its mesh and rank.
+    # Errors identify a process by its mesh and rank.
     _class_name = None
 
     def _targets(self) -> Targets:
@@ -363,24 +364,25 @@ class ProcMesh(PlacedMesh, ContextMesh):
         mailbox_len_max: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Starts one actor in each process; returns before they run.
+        """Start one actor in each process and return before they run.
 
-        What is given back is a mesh: an `ActorMesh`, typed as the class so that checkers know its
+        The result is an `ActorMesh`. Its static type is the class, so that type checkers know the
         endpoints.
 
         Args:
-            name: Shown in logs and errors; need not be unique.
-            cls: The actor's class.
-            *args: Arguments of its `__init__`, pickled now.
-            restart: What to do when an actor fails or its process dies: `permanent`, `transient`,
-                `temporary`, or a `RestartPolicy`. Without it the failure is reported.
-            mailbox_len_max: How many messages of one sender an actor may have waiting.
-            **kwargs: Arguments of its `__init__` by keyword.
+            name: The name for logs and errors; need not be unique.
+            cls: The class of the actors.
+            *args: Arguments of its `__init__`; pickled immediately.
+            restart: The policy if an actor fails or its process dies: `permanent`, `transient`,
+                `temporary`, or a `RestartPolicy`. Default: the failure is reported.
+            mailbox_len_max: The maximum number of messages of one sender that wait in an actor's
+                mailbox.
+            **kwargs: Keyword arguments of its `__init__`.
 
         Raises:
-            ValueError: The class is no `Actor`, or an endpoint has the name of something that a
-                mesh has.
-            TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+            ValueError: `cls` is not an `Actor`, an endpoint has the name of an attribute of every
+                mesh, or `mailbox_len_max` is less than 1.
+            TypeError: The arguments do not match `__init__`, or cannot be pickled.
             MeshStopped: The processes were stopped.
         """
         from mesh_core._actors.cell import SpawnOrder
@@ -427,9 +429,9 @@ class ProcMesh(PlacedMesh, ContextMesh):
 
     @property
     def initialized(self) -> Future[Literal[True]]:
-        """Done when every process runs and `bootstrap` has ended there.
+        """Done when every process runs and `bootstrap` has returned there.
 
-        Raises what `bootstrap` raised, or `ProcDied`.
+        Raises the exception of `bootstrap`, or `ProcDied`.
         """
         if self._runtime.is_over:
             raise MeshStopped(mesh_name=self._name)
@@ -437,13 +439,14 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return ReadyFuture(reply, self, "bootstrap", value=True)
 
     def stop(self, reason: str = "stopped by its owner") -> Future[None]:
-        """Stops all actors, which finish what is queued and clean up, and then the processes.
+        """Stop the actors, which serve queued messages and clean up, and then the processes.
 
-        Stopping twice is the same as once. The future raises what a `__cleanup__` of the owner's
-        actors raised, and the failure of one that failed on the way.
+        Stopping a mesh twice has the same effect as stopping it once. The future raises any
+        exception of a `__cleanup__` of the owner's actors, and the failure of an actor that fails
+        during the stop.
 
         Raises:
-            ValueError: The mesh is a slice, or is owned by somebody else.
+            ValueError: The mesh is a slice, or has another owner.
         """
         current = self._runtime
         if current.is_over:
@@ -452,7 +455,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return self._begin_stop(None)
 
     def _begin_stop(self, reason: str | None) -> Future[None]:
-        """Stops the mesh for whoever may; callers are told the reason, where there is one."""
+        """Stop the mesh without an ownership check; callers get the reason, if given."""
         current = self._runtime
         if self._uid in current.stopped_meshes:
             return current.stopped_meshes[self._uid]
@@ -463,7 +466,8 @@ class ProcMesh(PlacedMesh, ContextMesh):
             if isinstance(mesh, ActorMesh) and mesh._table == self._table:
                 current.ownership.stopping(mesh._uid)
                 if mesh._uid not in current.stopped_meshes:
-                    # They end with their processes, but only they can say how.
+                    # They end with their processes, but only they can report the result of their
+                    # cleanup.
                     stop = mesh._stop_actors(grace_s, True, is_forced=True, reason=reason)
                     actors.append(stop)
                 mesh._mark_stopped(reason)
@@ -491,10 +495,10 @@ class ProcMesh(PlacedMesh, ContextMesh):
         ownership.stopped(self._uid)
 
     def _end(self, *, is_owner_failed: bool) -> BaseException | None:
-        """Stops the mesh because its owner ends; waits for it, and gives what went wrong."""
+        """Stop the mesh because its owner ends; wait, and return the problem, if any."""
         ownership = self._runtime.ownership
         ownership.stopping(self._uid)
-        # Already under way where the program has asked for it just before.
+        # The program may have requested the stop just before.
         future = self._runtime.stopped_meshes.get(self._uid)
         if future is None:
             grace_s = ownership.grace_s()
@@ -503,18 +507,18 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return future.outcome()
 
     def replace(self, rank: int | Point) -> None:
-        """Starts a new process in the place of a dead one, with the actors that it had.
+        """Start a new process in the slot of a dead one, with the actors that it had.
 
-        Handles of the mesh stay valid wherever they are; messages that are sent from now on reach
-        the new process. Where the host has died, a spare takes its place first.
+        All handles of the mesh stay valid: messages sent from now on reach the new process. If the
+        host has died, a standby worker replaces it first.
 
         Raises:
-            HostDied: Its host is dead, and there is no spare.
-            SpawnError: Actors of it were spawned by a program before this one, with more than the
-                journal takes.
-            IndexError: There is no such rank.
-            RuntimeError: The process lives.
-            ValueError: The mesh is owned by somebody else.
+            HostDied: Its host is dead, and no standby worker is left.
+            SpawnError: Some of its actors were spawned by a previous program, with more data than
+                the journal stores (1 MiB).
+            IndexError: The rank does not exist.
+            RuntimeError: The process is alive.
+            ValueError: The mesh has another owner.
         """
         check_owned(self, False, self._table.owner, "replace a rank of")
         index = index_in(self, rank)
@@ -524,7 +528,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
             )
 
     def _replace_lost(self, index: int) -> bool:
-        """Replaces a rank, if its process has died; says whether it had."""
+        """Replace a rank if its process has died; return whether it had."""
         if not start_again(self, index):
             return False
         proc = self._proc_of(index)
@@ -536,7 +540,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
                     try:
                         mesh._respawn(lost)
                     except SpawnError as error:
-                        # The others come back all the same.
+                        # Continue with the remaining actors.
                         problem = error
                     else:
                         ownership.restart_done(mesh._uid, lost, True)
@@ -547,14 +551,14 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return True
 
     def _revive(self, index: int) -> Future[Any]:
-        """Brings a rank back; the future is done when it runs."""
+        """Start a rank again; the future is done when it runs."""
         start_again(self, index)
         targets = Targets([(self._proc_of(index), index)])
         return AgentFuture(self._runtime.call_agents(targets, "ready"), self, "bootstrap")
 
     @property
     def host_mesh(self) -> HostMesh:
-        """The hosts that the processes are on."""
+        """The hosts of these processes."""
         hosts = tuple(host for host, _ in self._table.hosts)
         command = self._table.command
         if len(hosts) == 1:
@@ -562,10 +566,10 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return HostMesh(hosts, Region.row_major(["hosts"], [len(hosts)]), command)
 
     def activate(self) -> AbstractContextManager[Any]:
-        """Has tensors that are made within `with` made on these processes, one on each.
+        """Create tensors inside a `with` block on these processes, one on each.
 
         Raises:
-            RuntimeError: No package that knows of tensors is installed.
+            RuntimeError: No package that implements tensors is installed.
         """
         return tensor_layer().activate(self._with_region(self._whole), self._region)
 
@@ -575,10 +579,10 @@ class ProcMesh(PlacedMesh, ContextMesh):
         aggregate_window_sec: int | None = None,
         level: int = 20,
     ) -> None:
-        """Says what of the processes' logs is printed here.
+        """Set which logs of the processes are printed here.
 
         Raises:
-            RuntimeError: A window is given, but nothing is streamed.
+            RuntimeError: A window is given without `stream_to_client`.
             ValueError: The level is not from 0 to 255.
         """
         if aggregate_window_sec is not None and not stream_to_client:
@@ -615,10 +619,10 @@ def _restore_proc_mesh(job: bytes, table: ProcTable, region: Region) -> ProcMesh
 
 
 def this_host() -> HostMesh:
-    """Gives the host of the caller, as a mesh of one without dimensions.
+    """Return the host of the caller, as a mesh of one without dimensions.
 
-    In a process that was spawned on hosts with another Python executable, its processes use that
-    executable too.
+    In a process that was spawned on hosts with another Python executable, processes of the returned
+    mesh use that executable, too.
     """
     identity = runtime().identity
     command = None if identity.table is None else identity.table.command
@@ -626,7 +630,7 @@ def this_host() -> HostMesh:
 
 
 def this_proc() -> ProcMesh:
-    """Gives the process of the caller, as a mesh of one without dimensions."""
+    """Return the process of the caller, as a mesh of one without dimensions."""
     identity = runtime().identity
     if identity.table is None:
         return ProcMesh(_root_table(), Region.row_major([], []))
@@ -656,5 +660,5 @@ def _commands(
 
 
 def encode_callable(function: Callable[[], Any]) -> bytes:
-    """Pickles a function to be run in another process."""
+    """Pickle a function to run in another process."""
     return encode_value(function, 1 << 60)[0]

@@ -1,4 +1,4 @@
-"""Where a mesh is in the mesh that was spawned, and whose it is."""
+"""The position of a mesh in the mesh as it was spawned, and its owner."""
 
 from __future__ import annotations
 
@@ -27,43 +27,43 @@ __all__ = [
     "ranks_on",
 ]
 
-# Agents are asked seldom and answer at once: nobody is held back.
+# Agents are called rarely and reply immediately, so the window never blocks a sender.
 AGENT_WINDOW = 1 << 31
-# Stands for the end of every mesh that has ended: many may in one program.
+# Shared by all meshes that have ended, which may be many in one program.
 ENDED: EndFuture = EndFuture([], None)
 
 
 def owner_here() -> tuple[int, int]:
-    """Gives the process and port of whoever runs: an actor, or the program."""
+    """Return the process and port of the caller: an actor, or the program."""
     current = serving()
     return (runtime().me, 0 if current is None else current.cell.port)
 
 
 def epoch_of(hosts: Iterable[int]) -> int:
-    """Gives a number that grows whenever a machine takes the place of one of some hosts."""
+    """Return a number that increases whenever the machine of one of the hosts is replaced."""
     engine = runtime().engine
     return sum(engine.host_epoch(host) for host in set(hosts))
 
 
 def ranks_on(table: ProcTable, region: Region, proc: int) -> list[int]:
-    """Gives the ranks of a region that are in a process: one or none."""
+    """Return the ranks of a region that are in a process: one or none."""
     rank = table.rank_of(proc)
     index = None if rank is None else region.index_of(rank)
     return [] if index is None else [index]
 
 
 def place_in(region: Region, whole: Region, index: int) -> tuple[int, dict[str, int]]:
-    """Gives rank and coordinates, in the mesh as it was spawned, of a rank of one of its slices."""
+    """Return rank and coordinates, in the mesh as it was spawned, of a rank of a slice."""
     rank = whole.index_of(region.rank_at(index))
     assert rank is not None
     return rank, dict(Point(rank, Extent(whole.labels, whole.sizes)))
 
 
 def index_in(mesh: Any, rank: int | Point) -> int:
-    """Gives a rank that may be counted from the end, or be a point, as a number from 0 up.
+    """Return a rank that may be negative or a point as a non-negative number.
 
     Raises:
-        IndexError: There is no such rank.
+        IndexError: The rank does not exist.
     """
     index = rank.rank if isinstance(rank, Point) else rank
     if not -len(mesh) <= index < len(mesh):
@@ -72,7 +72,7 @@ def index_in(mesh: Any, rank: int | Point) -> int:
 
 
 def check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "stop") -> None:
-    """Raises ValueError unless the mesh is whole and whoever runs has spawned it."""
+    """Raise ValueError unless the mesh is whole and the caller has spawned it."""
     if is_slice:
         raise ValueError(f"{mesh!r} is a slice: {what} the whole mesh that was spawned")
     current = serving()

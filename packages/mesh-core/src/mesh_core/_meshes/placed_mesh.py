@@ -1,4 +1,4 @@
-"""What meshes of processes and meshes of actors share: members that each have a process."""
+"""Common parts of process meshes and actor meshes, whose members each have a process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["ContextMesh", "PlacedMesh"]
 
 
 class ContextMesh(MemberMesh):
-    """A mesh that a `with` or `async with` statement ends, and then waits for the end."""
+    """A mesh that the end of a `with` or `async with` statement stops, and waits for."""
 
     def _end_context(self) -> Future[None]:
-        """Begins the end."""
+        """Start to stop the mesh."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -60,10 +60,10 @@ class PlacedMesh(MemberMesh):
     """A region of a table of processes.
 
     Attributes:
-        _table: The processes that there are.
-        _region: The members: which of those, in which order, under which dimensions.
+        _table: The processes.
+        _region: The members: a selection of the processes, with their order and dimensions.
         _whole: The region as it was spawned, of which `_region` may be a slice.
-        _uid: The number of the mesh in its job: the same for all its slices.
+        _uid: The number of the mesh in its job, shared by all its slices.
     """
 
     _table: ProcTable
@@ -77,11 +77,11 @@ class PlacedMesh(MemberMesh):
 
     @property
     def host_epoch(self) -> int:
-        """A number that grows whenever the machine of one of the members is replaced."""
+        """A number that increases whenever the machine of one of the members is replaced."""
         return epoch_of(self._proc_of(index) >> 32 for index in range(len(self)))
 
     def _place(self, index: int) -> tuple[int, dict[str, int]]:
-        """Gives rank and coordinates of a member in the mesh as it was spawned."""
+        """Return rank and coordinates of a member in the mesh as it was spawned."""
         return place_in(self._region, self._whole, index)
 
     def _proc_of(self, index: int) -> int:
@@ -105,7 +105,7 @@ class PlacedMesh(MemberMesh):
 
 
 def _note_failure(error: BaseException, ended: Future[None]) -> None:
-    """Adds what went wrong with a stop to the exception that has led to it."""
+    """Add the failure of a stop as a note to the exception that caused the stop."""
     failure = ended.exception()
     if failure is not None:
         error.add_note(f"and its processes did not stop in good order: {failure}")

@@ -1,4 +1,4 @@
-"""Where the processes of a mesh are."""
+"""The location of the processes of a mesh."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["ProcTable"]
 
 
 class ProcTable:
-    """The processes of one mesh as it was spawned: slots in a row on each of its hosts.
+    """The processes of one mesh as it was spawned: consecutive slots on each of its hosts.
 
-    A rank keeps its slot for life, so a table never changes: a process that replaces a dead one is
-    found in the same place.
+    A rank keeps its slot permanently, so a table never changes: a process that replaces a dead one
+    has the same address.
 
     Attributes:
         uid: The number of the mesh in its job.
-        name: The name it was spawned under.
-        hosts: The hosts in the order of their ranks, each with its first slot.
-        per_host: How many processes each host has.
+        name: The name under which it was spawned.
+        hosts: The hosts in rank order, each with its first slot.
+        per_host: The number of processes on each host.
         region: All ranks, with their dimensions.
-        owner: The actor that owns the mesh: process and port.
+        owner: The actor that owns the mesh, as process and port.
         host_name: The name of the first host.
-        command: The command of the hosts that the processes were spawned on, which starts what they
-            spawn on the same hosts; None for the template.
+        command: The command of the hosts on which the processes were spawned. Processes that they
+            spawn on the same hosts use it, too. None for the template.
     """
 
     __slots__ = ("command", "host_name", "hosts", "name", "owner", "per_host", "region", "uid")
@@ -53,12 +53,12 @@ class ProcTable:
         self.command: BootstrapCommand | None = command
 
     def proc(self, rank: int) -> int:
-        """Gives the process of a rank."""
+        """Return the process of a rank."""
         host, first_slot = self.hosts[rank // self.per_host]
         return proc_id(host, first_slot + rank % self.per_host)
 
     def rank_of(self, proc: int) -> int | None:
-        """Gives the rank of a process, or None when it is not of this mesh."""
+        """Return the rank of a process, or None if it is not part of this mesh."""
         for index, (host, first_slot) in enumerate(self.hosts):
             offset = (proc & 0xFFFF_FFFF) - first_slot
             if proc >> 32 == host and 0 <= offset < self.per_host:
@@ -66,7 +66,7 @@ class ProcTable:
         return None
 
     def procs_on(self, host: int) -> list[int]:
-        """Gives the processes that are on a host."""
+        """Return the processes on a host."""
         return [
             proc_id(host, first_slot + offset)
             for number, first_slot in self.hosts

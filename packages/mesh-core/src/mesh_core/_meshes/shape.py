@@ -6,7 +6,7 @@ point = Point(6, extent)
 assert dict(point) == {"hosts": 1, "gpus": 2}
 ```
 
-Everything that depends on strides is in `Region`, which is the core's; nothing here enumerates.
+The core's `Region` implements everything that depends on strides. Nothing here enumerates members.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Extent", "MemberMesh", "MeshTrait", "Point", "Region", "Shape", "Slice"]
 
-# The dimension of a flat slice of a mesh that has not exactly one.
+# The dimension of a flat slice of a mesh that does not have exactly one dimension.
 _FLAT_LABEL = "rank"
 
 
@@ -38,10 +38,10 @@ class Extent(Mapping[str, int]):
     __slots__ = ("_labels", "_nelements", "_sizes")
 
     def __init__(self, labels: Sequence[str], sizes: Sequence[int]) -> None:
-        """Takes one size for each label.
+        """Create an extent with one size for each label.
 
         Raises:
-            ShapeError: When the numbers differ, a label repeats or a size is below 1.
+            ShapeError: The numbers differ, a label is repeated, or a size is below 1.
         """
         self._labels = labels = tuple(labels)
         self._sizes = sizes = tuple(sizes)
@@ -61,12 +61,12 @@ class Extent(Mapping[str, int]):
 
     @property
     def nelements(self) -> int:
-        """How many members a mesh of this extent has."""
+        """The number of members of a mesh with this extent."""
         return self._nelements
 
     @property
     def region(self) -> Region:
-        """The whole mesh of this extent, ranked row by row."""
+        """The whole mesh of this extent, with ranks in row-major order."""
         return Region.row_major(self._labels, self._sizes)
 
     def __getitem__(self, label: str) -> int:
@@ -100,15 +100,15 @@ class Extent(Mapping[str, int]):
 
 
 class Point(Mapping[str, int]):
-    """One place in an extent: a mapping from labels to coordinates."""
+    """A position in an extent: a mapping from labels to coordinates."""
 
     __slots__ = ("_extent", "_rank")
 
     def __init__(self, rank: int, extent: Extent) -> None:
-        """Takes the row-major place in the extent.
+        """Create a point from its row-major index in the extent.
 
         Raises:
-            MeshIndexError: When the extent has no such place.
+            MeshIndexError: The index is outside the extent.
         """
         if not 0 <= rank < extent._nelements:
             raise MeshIndexError(f"rank {rank} is not in {extent}: use 0 to {extent.nelements - 1}")
@@ -117,19 +117,19 @@ class Point(Mapping[str, int]):
 
     @property
     def rank(self) -> int:
-        """The row-major place in the extent."""
+        """The row-major index in the extent."""
         return self._rank
 
     @property
     def extent(self) -> Extent:
-        """What the point is a place in."""
+        """The extent that contains the point."""
         return self._extent
 
     def size(self, label: str | None = None) -> int:
-        """Gives the size of one dimension of the extent, or of the whole.
+        """Return the size of one dimension of the extent, or of the whole extent.
 
         Raises:
-            UnknownDim: When there is no such dimension.
+            UnknownDim: The extent has no such dimension.
         """
         return self._extent._nelements if label is None else self._extent[label]
 
@@ -168,70 +168,70 @@ class Point(Mapping[str, int]):
 
 
 class MeshTrait:
-    """The algebra of everything that has named dimensions: hosts, procs, actors, values.
+    """Algebra of everything with named dimensions: hosts, processes, actors and values.
 
-    A subclass keeps a `Region` and says how to make itself over another one. What the methods give
-    is a reference to a part of the same mesh; nothing is copied, and nothing is enumerated.
+    A subclass holds a `Region` and can create an instance over another one. The methods return
+    references to a part of the same mesh; they neither copy nor enumerate members.
     """
 
     __slots__ = ()
 
     if TYPE_CHECKING:
-        # Which ranks of the mesh these are.
+        # The ranks of the mesh that this instance covers.
         _region: Region
 
     def _with_region(self, region: Region) -> Self:
-        """Gives the same over another part of the mesh."""
+        """Return an instance over another part of the mesh."""
         raise NotImplementedError(f"{type(self).__name__} must say what a part of it is")
 
     def slice(self, /, **dims: Selector) -> Self:
-        """Keeps a part of some dimensions, as `mesh.slice(hosts=-1, gpus=slice(0, 4, 2))`.
+        """Select a part of some dimensions, as in `mesh.slice(hosts=-1, gpus=slice(0, 4, 2))`.
 
         An int drops the dimension; a slice or a list of ints keeps it. Negative ints count from the
-        end, slices go either way, and lists keep their order.
+        end, slices may have a negative step, and lists keep their order.
 
         Raises:
-            UnknownDim: When there is no such dimension.
-            MeshIndexError: When an int is out of range.
-            SelectorError: When something else than an int, a slice or a list of ints is given.
-            ShapeError: When nothing is left, or a list names an index twice.
+            UnknownDim: The mesh has no such dimension.
+            MeshIndexError: An int is out of range.
+            SelectorError: A selector is neither an int, a slice nor a list of ints.
+            ShapeError: The result is empty, or a list contains an index twice.
         """
         return self._with_region(self._region.select(**dims))
 
     def split(self, /, **dims: Parts) -> Self:
-        """Replaces dimensions by several each, as `mesh.split(gpus=("dp", "tp"), tp=2)`.
+        """Split each given dimension into several, as in `mesh.split(gpus=("dp", "tp"), tp=2)`.
 
-        One size of each split may be left out.
+        One size of each split may be omitted.
 
         Raises:
-            UnknownDim: When there is no such dimension.
-            SplitError: When the sizes do not multiply to that of the dimension.
-            ShapeError: When a label is there twice.
+            UnknownDim: The mesh has no such dimension.
+            SplitError: The product of the sizes is not the size of the dimension.
+            ShapeError: A label occurs twice.
         """
         return self._with_region(self._region.split(**dims))
 
     def flatten(self, name: str) -> Self:
-        """Makes all dimensions one; works on any slice.
+        """Merge all dimensions into one; works on any slice.
 
         Raises:
-            ShapeError: When the name is empty or too long.
+            ShapeError: The name is empty or too long.
         """
         return self._with_region(self._region.flatten(name))
 
     def rename(self, /, **dims: str) -> Self:
-        """Gives dimensions new names, as `mesh.rename(gpus="ranks")`.
+        """Rename dimensions, as in `mesh.rename(gpus="ranks")`.
 
         Raises:
-            UnknownDim: When there is no such dimension.
-            ShapeError: When a label would be there twice.
+            UnknownDim: The mesh has no such dimension.
+            ShapeError: A label would occur twice.
         """
         return self._with_region(self._region.rename(**dims))
 
     def size(self, dim: str | Sequence[str] | None = None) -> int:
-        """Gives the size of one dimension, of several together, or of the whole mesh.
+        """Return the size of one dimension, the product of several, or the size of the whole mesh.
 
         Raises:
-            UnknownDim: When there is no such dimension.
+            UnknownDim: The mesh has no such dimension.
         """
         region = self._region
         if dim is None:
@@ -256,7 +256,7 @@ class MeshTrait:
 
 
 class MemberMesh(MeshTrait):
-    """A mesh whose members are meshes of one: what it gives when iterated or indexed."""
+    """A mesh whose members are meshes with one member, when it is iterated or indexed."""
 
     __slots__ = ()
 
@@ -266,25 +266,28 @@ class MemberMesh(MeshTrait):
             yield self._with_region(region.member(index))
 
     def __getitem__(self, index: Selector | Point) -> Self:
-        """Gives the member at a row-major index or point, or the members of a slice or a list.
+        """Return the member at a row-major index or point, or the members of a slice or a list.
 
-        A slice keeps the label of a mesh with one dimension; others are flattened to `rank`.
+        The result of a slice keeps the label of a mesh with one dimension. Meshes with more
+        dimensions are flattened to `rank`.
 
         Raises:
-            MeshIndexError: When there is no such member, or the point belongs to another extent.
-            SelectorError: When the index is nothing of that kind.
-            ShapeError: When a slice is empty, or a list names an index twice.
+            MeshIndexError: The index is out of range, or the point belongs to another extent.
+            SelectorError: The index has none of these types.
+            ShapeError: A slice is empty, or a list contains an index twice.
         """
         return self._with_region(region_at(self._region, index))
 
 
 def region_at(region: Region, index: Selector | Point) -> Region:
-    """Gives the part of a region at a flat index: without dimensions for one member, else with one.
+    """Return the part of a region at a flat index.
+
+    A single member has no dimensions; any other part has one.
 
     Raises:
-        MeshIndexError: When there is no such member, or the point belongs to another extent.
-        SelectorError: When the index is nothing of that kind.
-        ShapeError: When a slice is empty, or a list names an index twice.
+        MeshIndexError: The index is out of range, or the point belongs to another extent.
+        SelectorError: The index has none of these types.
+        ShapeError: A slice is empty, or a list contains an index twice.
     """
     if isinstance(index, Point):
         extent = region.extent

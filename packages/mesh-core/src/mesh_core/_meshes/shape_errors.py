@@ -1,8 +1,8 @@
-"""What is wrong with a slice, a split, an index: one family under `ShapeError`.
+"""Errors of slices, splits and indexes: subclasses of `ShapeError`.
 
-All of them are a `ValueError` as well; an index out of range is an `IndexError`, and a dimension
-that does not exist is both a `KeyError` and a `TypeError`, so that the `except` clause a reader
-would expect catches it. The core raises them too, by name.
+All of them are also a `ValueError`. An index out of range is an `IndexError`, and an unknown
+dimension is both a `KeyError` and a `TypeError`, so that the `except` clause that a reader would
+expect catches it. The core raises them, too, by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["MeshIndexError", "SelectorError", "ShapeError", "SplitError", "Unkno
 
 
 class ShapeError(MeshError, ValueError):
-    """A shape cannot be made, or not in this way."""
+    """A shape cannot be created, or not in this way."""
 
 
 class MeshIndexError(ShapeError, IndexError):
@@ -24,13 +24,13 @@ class UnknownDim(ShapeError, KeyError, TypeError):
     """The mesh has no dimension of this name."""
 
     def __str__(self) -> str:
-        """Gives the message as it is: a KeyError would put it in quotes."""
+        """Return the plain message, which `KeyError` would quote."""
         return Exception.__str__(self)
 
 
 class SplitError(ShapeError):
-    """A dimension cannot be split as asked."""
+    """A dimension cannot be split in the requested way."""
 
 
 class SelectorError(ShapeError, TypeError):
-    """A dimension can be sliced by an int, a slice or a list of ints, and by nothing else."""
+    """A selector of a dimension is neither an int, a slice nor a list of ints."""

@@ -1,4 +1,4 @@
-"""Who wants to know of every process mesh that this process spawns."""
+"""Callbacks for the process meshes that this process spawns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _callbacks: list[Callable[[ProcMesh], object]] = []
 def register_proc_mesh_spawn_callback(
     callback: Callable[[ProcMesh], object],
 ) -> Callable[[], None]:
-    """Calls back with each process mesh that this process spawns, before the spawner has it.
+    """Call a function with each process mesh of this process, before `spawn_procs` returns it.
 
-    The processes may not run yet. What the callback raises, the spawner gets.
+    The processes may not run yet. An exception of the callback propagates to the caller of
+    `spawn_procs`.
 
     Args:
-        callback: May spawn actors of its own on the mesh.
+        callback: May spawn its own actors on the mesh.
 
     Returns:
-        A function that ends this; calling it twice is the same as once.
+        A function that unregisters the callback; calling it more than once has no further effect.
     """
     _callbacks.append(callback)
 
@@ -36,6 +37,6 @@ def register_proc_mesh_spawn_callback(
 
 
 def tell_of_spawn(mesh: ProcMesh) -> None:
-    """Calls everybody back who wants to know."""
+    """Call all registered callbacks."""
     for callback in tuple(_callbacks):
         callback(mesh)

@@ -1,4 +1,4 @@
-"""What is looked at before anything is spawned: dimensions, arguments, modules to load early."""
+"""Checks before a spawn (dimensions, arguments), and the modules to preload."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["check_arguments", "checked_dims", "modules_in_use"]
 
 
 def checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, int]:
-    """Gives the new dimensions of processes, which come behind those that are taken.
+    """Return the new dimensions of processes, which follow those that are taken.
 
     Raises:
-        ValueError: A name or a size is none, or a name is taken.
+        ValueError: A name or a size is invalid, or a name is taken.
     """
     for label, size in dims.items():
         if not isinstance(label, str) or not label.isidentifier():
@@ -36,7 +36,7 @@ def checked_dims(dims: Mapping[str, int], taken: tuple[str, ...]) -> dict[str, i
 
 
 def modules_in_use() -> tuple[str, ...]:
-    """Gives the modules that the program has imported itself: its processes will too."""
+    """Return the modules that the program has imported and its processes will need, too."""
     wanted = effective().preload
     if wanted is not None:
         return wanted
@@ -51,10 +51,10 @@ def modules_in_use() -> tuple[str, ...]:
 
 
 def check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Sees that a class can be made with these arguments, before anything is sent.
+    """Check that a class accepts these arguments, before anything is sent.
 
     Raises:
-        TypeError: It cannot.
+        TypeError: It does not accept them.
     """
     init = cls.__init__  # type: ignore[misc]
     if init is object.__init__:

@@ -1,4 +1,4 @@
-"""Strided layouts without a mesh: `Slice` has numbers only, `Shape` names the dimensions."""
+"""Strided layouts without a mesh: `Slice` contains only numbers, `Shape` names the dimensions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
     from mesh_core._meshes.shape import Extent
 
-    # `slice` is a method's name in the core's classes, and a parameter's here.
+    # `slice` is a method name in the core's classes and a parameter name here.
     PythonSlice: TypeAlias = slice[Any, Any, Any]
 
 __all__ = ["Shape", "Slice"]
 
 
 class Slice:
-    """Numbers laid out in dimensions: at coordinates `c` stands `offset + sum(c * stride)`."""
+    """A strided array of numbers: `offset + sum(c * stride)` at coordinates `c`."""
 
     __slots__ = ("_offset", "_region", "_sizes", "_strides")
 
     def __init__(self, *, offset: int, sizes: Sequence[int], strides: Sequence[int]) -> None:
-        """Takes one size and one stride for each dimension.
+        """Create a slice with one size and one stride for each dimension.
 
         Raises:
-            ShapeError: When a number would stand at two places, or a limit is broken.
+            ShapeError: A number would occur at two positions, or a limit is exceeded.
         """
         labels = [str(dim) for dim in range(len(sizes))]
         self._region = Region.strided(labels, sizes, strides, offset)
@@ -37,10 +37,10 @@ class Slice:
 
     @staticmethod
     def new_row_major(sizes: Sequence[int]) -> Slice:
-        """Makes a slice without gaps, the last dimension fastest.
+        """Return a contiguous slice in which the last dimension varies fastest.
 
         Raises:
-            ShapeError: When a size is below 1.
+            ShapeError: A size is below 1.
         """
         strides = [1] * len(sizes)
         for dim in range(len(sizes) - 1, 0, -1):
@@ -49,7 +49,7 @@ class Slice:
 
     @staticmethod
     def from_list(ranks: Sequence[int]) -> list[Slice]:
-        """Covers the ranks, in their order, with evenly spaced slices, each as long as possible."""
+        """Cover the ranks, in their order, with evenly spaced slices, each as long as possible."""
         runs: list[list[int]] = []
         for rank in ranks:
             run = runs[-1] if runs else []
@@ -65,7 +65,7 @@ class Slice:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return len(self._sizes)
 
     @property
@@ -80,30 +80,31 @@ class Slice:
 
     @property
     def strides(self) -> list[int]:
-        """How far apart neighbours are in each dimension."""
+        """The distance between neighbours in each dimension."""
         return list(self._strides)
 
     def index(self, value: int) -> int:
-        """Gives the row-major index at which this number stands.
+        """Return the row-major index of a number.
 
         Raises:
-            MeshIndexError: When it is not in the slice.
+            MeshIndexError: The number is not in the slice.
         """
         return _index_of(self._region, value)
 
     def coordinates(self, value: int) -> list[int]:
-        """Gives the coordinates at which this number stands.
+        """Return the coordinates of a number.
 
         Raises:
-            MeshIndexError: When it is not in the slice.
+            MeshIndexError: The number is not in the slice.
         """
         return list(self._region.coordinates(self.index(value)))
 
     def nditem(self, coordinates: Sequence[int]) -> int:
-        """Gives the number at these coordinates.
+        """Return the number at these coordinates.
 
         Raises:
-            MeshIndexError: When they are out of range, or not as many as there are dimensions.
+            MeshIndexError: A coordinate is out of range, or their count is not the number of
+                dimensions.
         """
         if len(coordinates) != len(self._sizes):
             raise MeshIndexError(
@@ -114,10 +115,10 @@ class Slice:
         return self._region.select(**dict(zip(labels, coordinates, strict=True))).offset
 
     def get(self, index: int) -> int:
-        """Gives the number at a row-major index.
+        """Return the number at a row-major index.
 
         Raises:
-            MeshIndexError: When the index is out of range.
+            MeshIndexError: The index is out of range.
         """
         return self._region.rank_at(index)
 
@@ -159,26 +160,27 @@ class Slice:
 
 
 class Shape:
-    """A region under the name that users of `Slice` know it by."""
+    """A region with the interface that users of `Slice` expect."""
 
     __slots__ = ("_region",)
 
     def __init__(self, labels: Sequence[str], slice: Slice) -> None:
-        """Names the dimensions of a slice.
+        """Name the dimensions of a slice.
 
         Raises:
-            ShapeError: When there is not one label for each dimension, or one is there twice.
+            ShapeError: The number of labels is not the number of dimensions, or a label occurs
+                twice.
         """
         self._region = Region(labels, slice)
 
     @staticmethod
     def unity() -> Shape:
-        """Makes the shape of one member without dimensions."""
+        """Return the shape of one member without dimensions."""
         return shape_of(Region.row_major((), ()))
 
     @property
     def region(self) -> Region:
-        """The same as a region."""
+        """The shape as a region."""
         return self._region
 
     @property
@@ -193,51 +195,51 @@ class Shape:
 
     @property
     def ndslice(self) -> Slice:
-        """The numbers.
+        """The ranks as a `Slice`.
 
         Raises:
-            ShapeError: When the shape has no constant strides.
+            ShapeError: The shape has no constant strides.
         """
         return self._region.slice()
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Gives the place of a rank in each dimension.
+        """Return the coordinate of a rank in each dimension.
 
         Raises:
-            MeshIndexError: When it is not in the shape.
+            MeshIndexError: The rank is not in the shape.
         """
         place = self._region.coordinates(_index_of(self._region, rank))
         return dict(zip(self._region.labels, place, strict=True))
 
     def at(self, label: str, index: int) -> Shape:
-        """Keeps one index of a dimension, which is dropped.
+        """Select one index of a dimension, which is dropped.
 
         Raises:
-            UnknownDim: When there is no such dimension.
-            MeshIndexError: When the index is out of range.
+            UnknownDim: The shape has no such dimension.
+            MeshIndexError: The index is out of range.
         """
         return shape_of(self._region.select(**{label: index}))
 
     def select(self, label: str, slice: PythonSlice) -> Shape:
-        """Keeps a part of a dimension.
+        """Select a part of a dimension.
 
         Raises:
-            UnknownDim: When there is no such dimension.
-            ShapeError: When nothing is left.
+            UnknownDim: The shape has no such dimension.
+            ShapeError: The result is empty.
         """
         return shape_of(self._region.select(**{label: slice}))
 
     def index(self, /, **dims: int) -> Shape:
-        """Keeps one index of each dimension named; those are dropped.
+        """Select one index of each given dimension; these dimensions are dropped.
 
         Raises:
-            UnknownDim: When there is no such dimension.
-            MeshIndexError: When an index is out of range.
+            UnknownDim: The shape has no such dimension.
+            MeshIndexError: An index is out of range.
         """
         return shape_of(self._region.select(**dims))
 
     def ranks(self) -> list[int]:
-        """Lists all ranks."""
+        """Return all ranks."""
         return self._region.ranks()
 
     def __len__(self) -> int:
@@ -260,12 +262,12 @@ class Shape:
 
 
 def slice_of(offset: int, sizes: Sequence[int], strides: Sequence[int]) -> Slice:
-    """Makes a slice; what the core and a pickle call."""
+    """Create a slice; called by the core and during unpickling."""
     return Slice(offset=offset, sizes=sizes, strides=strides)
 
 
 def shape_of(region: Region) -> Shape:
-    """Makes the shape of a region; what the core and a pickle call."""
+    """Create the shape of a region; called by the core and during unpickling."""
     shape = Shape.__new__(Shape)
     shape._region = region
     return shape

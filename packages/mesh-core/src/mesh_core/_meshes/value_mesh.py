@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     R = None
 
-    # To import `typing` takes ten times as long as to import this module.
+    # Importing `typing` takes ten times as long as importing this module.
     class Generic:
         __slots__ = ()
         __class_getitem__ = classmethod(type(list[int]))
@@ -30,12 +30,12 @@ else:
 __all__ = ["ValueMesh"]
 
 
-# How many values a `repr` shows.
+# The number of values that `repr` shows.
 _SHOWN_MAX = 8
 
 
 class ValueMesh(MeshTrait, Generic[R]):
-    """One value for each member of a mesh, by its place.
+    """One value for each member of a mesh, addressed by position.
 
     ```python
     losses = trainers.step.call(batch).get()
@@ -45,7 +45,7 @@ class ValueMesh(MeshTrait, Generic[R]):
         print(point["gpus"], loss)
     ```
 
-    Points are relative to the mesh at hand: after slicing they are numbered from 0 again.
+    Points are relative to this mesh: after slicing, they are numbered from 0 again.
     """
 
     __slots__ = ("_cells", "_region")
@@ -68,15 +68,15 @@ class ValueMesh(MeshTrait, Generic[R]):
         values: Iterable[Any],
         decode: Callable[[Any], R] | None = None,
     ) -> None:
-        """Takes the values in row-major order.
+        """Create a mesh from values in row-major order.
 
         Args:
             extent: The dimensions.
-            values: One value for each place, or what `decode` makes a value of.
-            decode: Called with what stands at a place when that is first looked at.
+            values: One value for each position, or the input of `decode`.
+            decode: Called with the entry of a position when it is first read; returns the value.
 
         Raises:
-            ShapeError: When there is not one value for each place.
+            ShapeError: The number of values is not the number of positions.
         """
         region = extent if isinstance(extent, Region) else extent.region
         cells: _Cells[R] = _Cells(list(values), decode)
@@ -85,7 +85,7 @@ class ValueMesh(MeshTrait, Generic[R]):
                 f"{len(cells.values)} values for the {len(region)} places of {region}: "
                 "give one for each"
             )
-        # Places are numbered in the mesh at hand, wherever its members are in a larger one.
+        # Positions are numbered within this mesh, even if its members belong to a larger one.
         if not region.is_row_major_whole:
             region = Region.row_major(region.labels, region.sizes)
         self._region = region
@@ -98,12 +98,12 @@ class ValueMesh(MeshTrait, Generic[R]):
         return part
 
     def item(self, /, **coordinates: SupportsIndex) -> R:
-        """Gives the value at one place, as `losses.item(hosts=0, gpus=3)`.
+        """Return the value at one position, as in `losses.item(hosts=0, gpus=3)`.
 
         Raises:
-            UnknownDim: When a dimension is missing, or there is no such dimension.
-            MeshIndexError: When a coordinate is out of range.
-            SelectorError: When a coordinate is not an int.
+            UnknownDim: A dimension is missing or unknown.
+            MeshIndexError: A coordinate is out of range.
+            SelectorError: A coordinate is not an int.
         """
         missing = [label for label in self._region.labels if label not in coordinates]
         if missing:
@@ -117,19 +117,19 @@ class ValueMesh(MeshTrait, Generic[R]):
         return self._cells.get(place.offset)
 
     def get(self, rank: SupportsIndex) -> R:
-        """Gives the value at a row-major place.
+        """Return the value at a row-major index.
 
         Raises:
-            MeshIndexError: When there is no such place.
+            MeshIndexError: The index is out of range.
         """
         return self._cells.get(self._region.rank_at(rank))
 
     def values(self) -> list[R]:
-        """Gives the values, in the order of their ranks."""
+        """Return the values in rank order."""
         return [self._cells.get(rank) for rank in self._region]
 
     def items(self) -> Iterator[tuple[Point, R]]:
-        """Iterates over the places and their values."""
+        """Iterate over the positions and their values."""
         extent = self.extent
         return ((Point(rank, extent), value) for rank, value in enumerate(self.values()))
 
@@ -144,12 +144,12 @@ class ValueMesh(MeshTrait, Generic[R]):
         def __getitem__(self, index: Part) -> ValueMesh[R]: ...
 
     def __getitem__(self, index: SupportsIndex | Point | Part) -> R | ValueMesh[R]:
-        """Gives the value at a row-major index or point, or the values of a slice or a list.
+        """Return the value at a row-major index or point, or the values of a slice or a list.
 
         Raises:
-            MeshIndexError: When there is no such place, or the point belongs to another extent.
-            SelectorError: When the index is nothing of that kind.
-            ShapeError: When a slice is empty, or a list names an index twice.
+            MeshIndexError: The index is out of range, or the point belongs to another extent.
+            SelectorError: The index has none of these types.
+            ShapeError: A slice is empty, or a list contains an index twice.
         """
         region = region_at(self._region, index)
         return self._with_region(region) if region.labels else self._cells.get(region.offset)
@@ -160,10 +160,10 @@ class ValueMesh(MeshTrait, Generic[R]):
         return self.extent == other.extent and list(self.values()) == list(other.values())
 
     def __hash__(self) -> int:
-        """Hashes the values.
+        """Hash the values.
 
         Raises:
-            TypeError: When a value cannot be hashed.
+            TypeError: A value is not hashable.
         """
         return hash((self.extent, tuple(self.values())))
 
@@ -178,7 +178,7 @@ class ValueMesh(MeshTrait, Generic[R]):
 
 
 class _Cells(Generic[R]):
-    """What stands at the places of a mesh; slices share it, so nothing is decoded twice."""
+    """The entries of a mesh, shared by its slices so that each is decoded only once."""
 
     __slots__ = ("_decode", "_is_raw", "values")
 
@@ -190,7 +190,7 @@ class _Cells(Generic[R]):
     def get(self, rank: int) -> R:
         if self._decode is not None and self._is_raw[rank]:
             value = self._decode(self.values[rank])
-            # Another thread may have been faster: all must see one and the same value.
+            # Another thread may have been faster; all threads must see the same value.
             if self._is_raw[rank]:
                 self.values[rank] = value
                 self._is_raw[rank] = 0

@@ -1,1 +1,1 @@
-"""Starting and ending the processes of a host."""
+"""Starting and stopping the processes of a host."""

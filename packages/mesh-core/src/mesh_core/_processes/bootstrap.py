@@ -1,8 +1,8 @@
-"""The set-up of a process: the user's `bootstrap`, which runs before any actor.
+"""Setup of a process: the user's `bootstrap`, which runs before any actor.
 
-While it runs, spawns and questions from other processes are held back. An actor that waits for this
-process therefore waits for `bootstrap`, and `bootstrap` may wait for that actor: deadlock detection
-treats it as an actor whose only message it is.
+While it runs, spawns and status queries from other processes are held back. An actor that waits for
+this process therefore waits for `bootstrap`, and `bootstrap` may wait for that actor. Deadlock
+detection treats `bootstrap` as the only message of an actor.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["SetUp", "run_set_up"]
 
 
 class SetUp:
-    """What waits while `bootstrap` runs; has what deadlock detection needs of an `ActorCell`.
+    """Stand-in for an `ActorCell` in deadlock detection while `bootstrap` runs.
 
     Attributes:
         runtime: The runtime of the process.
         engine: Its engine.
         name: The name of the process mesh.
-        port: The port of the agent, which answers once `bootstrap` has ended.
-        first_name: What runs.
+        port: The port of the agent, which responds after `bootstrap` has ended.
+        first_name: The name of the running function.
     """
 
     first_name = "bootstrap"
@@ -52,11 +52,11 @@ class SetUp:
         return True
 
     def has_queued(self, _call: tuple[int, int]) -> bool:
-        """Return True: a call that was not answered waits for `bootstrap`."""
+        """Return True: a call without a reply waits for `bootstrap`."""
         return True
 
     def is_held_by(self, _current: Serving) -> bool:
-        """Return whether `bootstrap` waits when this thread does."""
+        """Return whether `bootstrap` waits when this thread waits."""
         if threading.get_ident() == self._thread:
             return True
         if self._task is None or threading.get_ident() != _loop_ident():
@@ -82,7 +82,7 @@ class SetUp:
 
 
 def run_set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
-    """Run the pickled `bootstrap` of a process; return what it raised."""
+    """Run the pickled `bootstrap` of a process and return the exception that it raised."""
     from mesh_core._serialization.pickler import decode
 
     set_up: Any = SetUp(runtime)

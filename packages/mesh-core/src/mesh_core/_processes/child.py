@@ -1,4 +1,4 @@
-"""The first steps of a process forked from a template, up to its own program."""
+"""The first steps of a process forked from a template, before its own program runs."""
 
 import atexit
 import gc
@@ -18,35 +18,35 @@ from mesh_core._processes.cpu_binding import bind
 from mesh_core._processes.link import Link, close_all
 from mesh_core._processes.messages import Birth, Failed, World
 
-# As a shell says it: the program could not be executed.
+# The exit status of shells for a program that could not be executed.
 _EXIT_CANNOT_START = 127
 
 
 @dataclass(frozen=True, slots=True)
 class Cradle:
-    """What a process knows from its template."""
+    """What a process inherits from its template."""
 
     link: Link
-    """To the warden; only to tell why the process could not become what it should."""
+    """To the supervisor; used only to report why the process could not be set up."""
     warden: int
-    """The pid of its parent-to-be."""
+    """The pid of the supervisor, its future parent."""
     midwife: int
-    """The pid of the process that forks it and exits right after."""
+    """The pid of the intermediate process, which forks it and then exits."""
     go: int
-    """A byte comes from here if the midwife came to her end as planned."""
+    """A pipe that contains a byte if the intermediate process has finished its work."""
     launch: str
     """The module whose `main` runs the process."""
 
 
 def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[int]) -> NoReturn:
-    """Turns this freshly forked process into the one described by `birth`.
+    """Turn this freshly forked process into the one described by `birth`.
 
     Args:
-        birth: What to become.
-        world: The world whose environment is already in place.
-        cradle: Whom to talk to.
+        birth: The process to become.
+        world: The execution environment, whose variables are already set.
+        cradle: The links and pids that the process inherits from its template.
         log: The descriptor to write output to.
-        fds: All descriptors of this batch of forks, `log` among them; they are closed.
+        fds: All descriptors of this batch of forks, including `log`; they are closed.
     """
     try:
         os.setsid()
@@ -71,7 +71,7 @@ def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[i
 
 
 def apply_changes(changes: Mapping[str, str | None]) -> None:
-    """Changes the environment; a variable of value None is removed."""
+    """Change the environment; None removes a variable."""
     for name, content in changes.items():
         if content is None:
             os.environ.pop(name, None)
@@ -80,23 +80,23 @@ def apply_changes(changes: Mapping[str, str | None]) -> None:
 
 
 def _find_parent(cradle: Cradle) -> None:
-    """Waits until the warden is the parent and binds this life to it.
+    """Wait until the supervisor is the parent, and bind this process to its life.
 
-    The signal on the parent's death must not be asked for earlier: it would come when the
-    midwife exits.
+    The signal for the parent's death must not be requested earlier, because it would arrive when
+    the intermediate process exits.
     """
     _kernel.wait_until_orphaned(cradle.midwife)
     is_complete = os.read(cradle.go, 1) == b"g"
     os.close(cradle.go)
     _kernel.die_with_parent(signal.SIGKILL)
     if os.getppid() != cradle.warden:
-        os._exit(_EXIT_CANNOT_START)  # The warden has died, nobody is left to tell.
+        os._exit(_EXIT_CANNOT_START)  # The supervisor has died, so the exit cannot be reported.
     if not is_complete:
         raise ChildProcessError("its template was killed while it forked")
 
 
 def _execute(birth: Birth, argv: tuple[str, ...], world: World) -> NoReturn:
-    """Replaces this process by another program."""
+    """Replace this process by another program."""
     env = dict(world.env) if birth.inherits_env else {}
     for name, content in birth.env.items():
         if content is None:
@@ -113,14 +113,14 @@ def _execute(birth: Birth, argv: tuple[str, ...], world: World) -> NoReturn:
 
 
 def _reseed() -> None:
-    """Gives this process random numbers of its own; Python's `random` sees to itself."""
+    """Reseed the random numbers of numpy; Python's `random` reseeds itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def _run(entry: bytes, launch: str) -> NoReturn:
-    """Runs the program of the process and leaves, past the cleanup of what is not ours."""
+    """Run the program of the process and exit without the cleanup of inherited state."""
     gc.enable()
     code = 1
     try:
@@ -134,7 +134,7 @@ def _run(entry: bytes, launch: str) -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process as an interpreter would, but for taking modules apart one by one."""
+    """Exit as an interpreter would, but without deallocating modules."""
     try:
         atexit._run_exitfuncs()
         _stdio.flush()
@@ -143,7 +143,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _exit_code(answer: object) -> int:
-    """Returns the exit status that `sys.exit(answer)` would give."""
+    """Return the exit status that `sys.exit(answer)` would give."""
     if answer is None:
         return 0
     if isinstance(answer, int):

@@ -1,4 +1,4 @@
-"""How to start a process with another interpreter or environment."""
+"""Commands that start a process with another interpreter or environment."""
 
 import binascii
 import os
@@ -12,21 +12,20 @@ _ENTRY_LEN_MAX = 64 * 1024
 
 
 class BootstrapCommand:
-    """A command that starts a process of a mesh; never changes.
+    """An immutable command that starts a process of a mesh.
 
-    The program must end up running `python -m mesh_core._processes.launch` with the environment
-    it was given: a wrapper such as `numactl` or a profiler may come before.
+    The program must finally run `python -m mesh_core._processes.launch` with the environment that
+    it was given. A wrapper such as `numactl` or a profiler may precede it.
 
     Args:
-        program: What to execute.
-        arg0: The name the program is told; None for its own.
+        program: The program to execute.
+        arg0: The `argv[0]` of the program; None for its own name.
         args: Its arguments.
         env: Changes to the environment; None removes a variable.
-        inherit_env: Whether the changes start from the environment of the host, or from an empty
-            one.
+        inherit_env: Whether the changes apply to the environment of the host or to an empty one.
 
     Raises:
-        TypeError: The arguments are a string instead of a sequence of them.
+        TypeError: `args` is a string instead of a sequence of strings.
 
     Example:
         >>> command = default_bootstrap_cmd().with_env({"OMP_NUM_THREADS": "1"})
@@ -57,7 +56,7 @@ class BootstrapCommand:
             object.__setattr__(self, name, value)
 
     def with_env(self, changes: Mapping[str, str | None]) -> "BootstrapCommand":
-        """Returns the same command with further changes to the environment.
+        """Return the same command with further changes to the environment.
 
         Args:
             changes: New values by name; None removes the variable.
@@ -92,7 +91,7 @@ class BootstrapCommand:
 
 
 def default_bootstrap_cmd(launch: str = "mesh_core._processes.launch") -> BootstrapCommand:
-    """Returns the command that starts a process with this interpreter.
+    """Return the command that starts a process with this interpreter.
 
     Args:
         launch: The module that runs a process.
@@ -101,9 +100,9 @@ def default_bootstrap_cmd(launch: str = "mesh_core._processes.launch") -> Bootst
 
 
 def entry_environment(entry: bytes, path: Sequence[str]) -> dict[str, str]:
-    """Returns the variables that carry a process's entry to a program about to be executed.
+    """Return the variables that pass a process's entry to a program about to be executed.
 
-    An entry too long for a variable goes through an inheritable descriptor.
+    An entry too long for a variable is passed through an inheritable descriptor.
     """
     own = [item for item in path if not _belongs_to_interpreter(item)]
     if len(entry) <= _ENTRY_LEN_MAX:
@@ -118,11 +117,11 @@ def entry_environment(entry: bytes, path: Sequence[str]) -> dict[str, str]:
 
 
 def take_entry(environ: MutableMapping[str, str] = os.environ) -> bytes | None:
-    """Takes the entry out of the environment, and puts the controller's paths on `sys.path`.
+    """Remove the entry from the environment, and add the controller's paths to `sys.path`.
 
     Returns:
-        What to hand to `mesh_core._processes.launch.main`; None if this process was not started by
-        a mesh.
+        The bytes for `mesh_core._processes.launch.main`; None if this process was not started by a
+        mesh.
     """
     carried = environ.pop(_ENTRY, None)
     for item in environ.pop(_PATH, "").split(os.pathsep):
@@ -137,7 +136,7 @@ def take_entry(environ: MutableMapping[str, str] = os.environ) -> bytes | None:
 
 
 def _belongs_to_interpreter(item: str) -> bool:
-    """Tells whether another interpreter has its own in place of this entry of `sys.path`."""
+    """Return whether another interpreter has an equivalent of this entry of `sys.path`."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     return os.path.basename(item) in ("site-packages", "dist-packages") or any(
         item == prefix or item.startswith(prefix + os.sep) for prefix in prefixes

@@ -1,4 +1,4 @@
-"""Binding a process to processors and memory nodes, with the words of numactl."""
+"""Binding of a process to processors and memory nodes, with the option names of numactl."""
 
 import ctypes
 import os
@@ -16,21 +16,22 @@ _NODE_COUNT_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a process may run and where its memory may lie; None leaves it open."""
+    """The processors and memory nodes that a process may use; None means no restriction."""
 
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None
 
 
 def parse_binding(words: Mapping[str, str] | None) -> Binding:
-    """Reads a binding and checks it against this host.
+    """Parse a binding and check it against this host.
 
     Args:
         words: `cpunodebind` and `membind` list memory nodes, `physcpubind` and `cpus` list
-            processors, each like `"0-3,8"` or `"all"`. Several limits to processors intersect.
+            processors, each in the form `"0-3,8"` or `"all"`. Several restrictions of processors
+            intersect.
 
     Raises:
-        ValueError: A key or a list is malformed, or names what this host does not have.
+        ValueError: A key or list is malformed, or the host lacks a listed processor or node.
     """
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None
@@ -52,10 +53,10 @@ def parse_binding(words: Mapping[str, str] | None) -> Binding:
 
 
 def bind(cpus: frozenset[int] | None, memory_nodes: frozenset[int] | None) -> None:
-    """Binds the calling process; what it starts later inherits this.
+    """Bind the calling process; processes that it starts later inherit the binding.
 
     Raises:
-        OSError: The kernel refuses, as it does inside some containers.
+        OSError: The kernel refuses the binding, as in some containers.
     """
     if cpus is not None:
         try:
@@ -82,7 +83,7 @@ def _bind_memory(nodes: frozenset[int]) -> None:
 
 
 def _parse_list(key: str, listed: str, known: frozenset[int]) -> frozenset[int]:
-    """Reads a list such as `0-3,8`."""
+    """Parse a list such as `0-3,8`."""
     if listed == "all":
         return known
     wanted: set[int] = set()
@@ -98,7 +99,7 @@ def _parse_list(key: str, listed: str, known: frozenset[int]) -> frozenset[int]:
 
 
 def _host_nodes() -> frozenset[int]:
-    """Returns the memory nodes; a kernel without NUMA has just node 0."""
+    """Return the memory nodes; a kernel without NUMA has only node 0."""
     nodes = {int(path.name[4:]) for path in _NODES.glob("node[0-9]*")}
     return frozenset(nodes or {0})
 

@@ -1,4 +1,4 @@
-"""The controller's thread that waits for news of processes: their deaths and their output."""
+"""The controller's thread that waits for reports and output of processes."""
 
 import contextlib
 import os
@@ -13,19 +13,20 @@ from mesh_core._logging.line import LogLine
 from mesh_core._processes.link import Link
 
 _FORWARDER_LIMIT_S = 1.0
-# How often processes are looked at that may be unresponsive.
+# Interval of the checks for unresponsive processes.
 _LOOK_S = 0.5
 
 
 class Pump:
-    """Reads links to wardens and logs of processes, and sleeps while nothing comes.
+    """Reads links to supervisors and logs of processes, and sleeps while nothing arrives.
 
-    Logs have an epoll of their own inside the main one, so that they can be left alone, all at
-    once, while the forwarder is full. Links are served all the time.
+    Logs have a separate epoll inside the main one, so that reading can pause for all of them while
+    the forwarder is full. Links are always served.
 
     Args:
         on_log: Called with each line.
-        on_look: Called twice a second with the running time of this process since the last call.
+        on_look: Called twice per second with the running time of this process since the last call,
+            in seconds.
     """
 
     def __init__(self, on_log: Callable[[LogLine], None], on_look: Callable[[float], None]) -> None:
@@ -45,7 +46,7 @@ class Pump:
         self._epoll.register(self._log_epoll.fileno(), select.EPOLLIN)
 
     def add_log(self, log: ProcLog) -> None:
-        """Starts to read a log."""
+        """Start to read a log."""
         with self._lock:
             self._logs[log.fileno()] = log
         self._log_epoll.register(log.fileno(), select.EPOLLIN)
@@ -54,35 +55,35 @@ class Pump:
     def add_link(
         self, link: Link, on_message: Callable[[object], None], on_gone: Callable[[], None]
     ) -> None:
-        """Starts to receive from a link; it is closed when the other end is gone."""
+        """Start to receive from a link, which is closed when its other end is gone."""
         with self._lock:
             self._links[link.fileno()] = (link, on_message, on_gone)
         self._epoll.register(link.fileno(), select.EPOLLIN)
         self._start()
 
     def want_write(self, link: Link) -> None:
-        """Has the rest of what was sent on a link sent when there is room."""
-        with contextlib.suppress(OSError, ValueError):  # Closed, as the other end is gone.
+        """Send the pending part of a link's messages when its socket is writable."""
+        with contextlib.suppress(OSError, ValueError):  # The other end is gone.
             self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def finish_log(self, log: ProcLog) -> None:
-        """Takes in all that a dead process has written; to be called on the pump's thread.
+        """Read everything that a dead process has written; must be called on the pump's thread.
 
-        Processes it has started may hold the pipe and go on: their lines follow as they come.
+        Processes that it started may hold the pipe and continue to write. Their lines follow later.
         """
         if self._logs.get(log.fileno()) is log:
             self._forwarder.put(log.finish())
 
     def drain_log(self, log: ProcLog) -> None:
-        """Takes in what a process has written so far; to be called on the pump's thread."""
+        """Read what a process has written so far; must be called on the pump's thread."""
         if self._logs.get(log.fileno()) is log:
             self._forwarder.put(log.drain())
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until all that was written before is handed on; returns whether it was.
+        """Wait until everything written so far is forwarded; return whether it was.
 
         Args:
-            limit_s: How long it waits while not a single line is handed on.
+            limit_s: The maximum time in seconds without a single forwarded line.
         """
         if self.is_current_thread():
             self._drain()
@@ -97,13 +98,13 @@ class Pump:
         return self._forwarder.flush(limit_s)
 
     def close(self) -> None:
-        """Ends the threads and lets go of all pipes."""
+        """End the threads and close all pipes."""
         self._is_closed = True
         self._wake()
         if self._thread is not None:
             self._thread.join()
         if self._forwarder.close(_FORWARDER_LIMIT_S):
-            os.close(self._wakeup)  # Else a callback hangs, and its thread may still use it.
+            os.close(self._wakeup)  # Else a thread still uses it.
         for log in self._logs.values():
             log.close()
         self._logs.clear()
@@ -111,7 +112,7 @@ class Pump:
         self._epoll.close()
 
     def is_current_thread(self) -> bool:
-        """Whether the caller runs on the pump's thread."""
+        """Return whether the caller runs on the pump's thread."""
         return threading.current_thread() is self._thread
 
     def _start(self) -> None:
@@ -129,7 +130,7 @@ class Pump:
             ready = dict(self._epoll.poll(max(0.0, looked_at + _LOOK_S - time.monotonic())))
             now = time.monotonic()
             if now >= looked_at + _LOOK_S:
-                # One that comes late, as this process was starved or stopped, counts as one.
+                # A late check, because this process was starved or stopped, counts as one interval.
                 self._on_look(_LOOK_S)
                 looked_at = now
             for fd in ready.keys() & self._links.keys():
@@ -169,7 +170,7 @@ class Pump:
             if self._forwarder.is_full:
                 self._epoll.unregister(self._log_epoll.fileno())
                 self._reads_logs = False
-                self._wake()  # There may be room again already.
+                self._wake()  # The forwarder may have room again already.
                 return
 
     def _forget_log(self, log: ProcLog) -> None:

@@ -1,4 +1,4 @@
-"""The end of a child that an endpoint has forked, which is no member of the job."""
+"""Exit of a child that was forked in an endpoint and is not a member of the job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["leave_fork"]
 def leave_fork(error: BaseException | None) -> NoReturn:
     """Exit from a forked child whose copy of the endpoint has ended.
 
-    Handlers of `atexit` belong to the parent and do not run, as in a child of `multiprocessing`;
-    threads are not joined, for the child has none but this.
+    `atexit` handlers belong to the parent and do not run, as in a child of `multiprocessing`.
+    Threads are not joined, because the child has no other thread.
 
     Args:
-        error: What the endpoint raised in the child, if it did. `SystemExit` gives the exit status.
+        error: The exception that the endpoint raised in the child, if any. `SystemExit` sets the
+            exit status.
     """
     status = 0
     if isinstance(error, SystemExit):
@@ -32,13 +33,13 @@ def leave_fork(error: BaseException | None) -> NoReturn:
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # The user has closed it, or nobody reads any more.
+            # The user has closed the stream, or it has no reader.
             continue
     os._exit(status)
 
 
 def _status_of(request: SystemExit) -> int:
-    """Return the exit status that the interpreter would give."""
+    """Return the exit status that the interpreter would use."""
     if request.code is None:
         return 0
     if isinstance(request.code, int):

@@ -1,4 +1,4 @@
-"""What the kernel is asked about processes and told to do with them."""
+"""System calls and /proc queries about processes."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/dri/")
 
-# The place of the exit status in /proc/PID/stat, counted from the state.
+# The index of the exit status in /proc/PID/stat, counted from the state.
 _EXIT_CODE = 49
 
 # Threads that a library joins before a fork may take a moment to leave the process table.
@@ -29,49 +29,49 @@ def _prctl(option: int, argument: object) -> None:
 
 
 def die_with_parent(signal: int) -> None:
-    """Makes the kernel send `signal` to this process when its parent dies; 0 undoes that."""
+    """Make the kernel send `signal` to this process when its parent dies; 0 reverts this."""
     _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal))
 
 
 def adopt_orphans() -> None:
-    """Makes this process the new parent of its descendants whose parent dies."""
+    """Make this process the new parent of descendants whose parent dies."""
     _prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
 
 
 def set_title(title: str) -> None:
-    """Sets the short name that ps and top show; the kernel keeps 15 bytes."""
+    """Set the short name that ps and top show; the kernel keeps 15 bytes."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(title.encode("utf-8", "replace")))
 
 
 def _thread_count() -> int:
-    """Returns the number of threads of this process, those of C libraries included."""
+    """Return the number of threads of this process, including those of C libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
 def open_files() -> dict[int, str]:
-    """Returns what the descriptors of this process refer to."""
+    """Return the targets of all descriptors of this process."""
     files: dict[int, str] = {}
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # The one that listed the directory is gone.
+        with contextlib.suppress(OSError):  # The descriptor that listed the directory is closed.
             files[int(name)] = os.readlink(f"/proc/self/fd/{name}")
     return files
 
 
 def close_all_but(kept: Collection[int | None]) -> None:
-    """Closes all descriptors but the standard streams and some others."""
+    """Close all descriptors except the standard streams and those in `kept`."""
     for fd in open_files():
         if fd > 2 and fd not in kept:
-            with contextlib.suppress(OSError):  # The one that listed the others.
+            with contextlib.suppress(OSError):  # The descriptor that listed the others is closed.
                 os.close(fd)
 
 
 def is_unshareable(target: str) -> bool:
-    """Tells whether a descriptor of this kind breaks when a forked process uses it too."""
+    """Return whether a descriptor of this kind breaks if a forked process uses it too."""
     return target.startswith(("socket:", "anon_inode:[eventpoll]", *_DEVICES))
 
 
 def has_children() -> bool:
-    """Tells whether this process has any child, running or not yet reaped."""
+    """Return whether this process has any child, running or not yet reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -80,7 +80,7 @@ def has_children() -> bool:
 
 
 def children() -> list[int]:
-    """Returns the pids of the children of this process."""
+    """Return the pids of the children of this process."""
     mine = str(os.getpid()).encode()
     found = []
     for name in os.listdir("/proc"):
@@ -92,22 +92,22 @@ def children() -> list[int]:
 
 
 def state_of(pid: int) -> str | None:
-    """Returns the state of a process as /proc shows it; None when there is none.
+    """Return the state of a process as shown by /proc; None if the process does not exist.
 
-    `T` is stopped by a signal, `t` is stopped by a debugger, `Z` has ended and was not waited for.
+    `T` is stopped by a signal, `t` is stopped by a debugger, `Z` has exited and was not reaped.
     """
     fields = _stat(pid)
     return fields[0].decode() if fields else None
 
 
 def status_of_ended(pid: int) -> int | None:
-    """Returns how a process has ended that its parent has not waited for, as from wait(2)."""
+    """Return the status of an exited process that was not reaped, as from wait(2), else None."""
     fields = _stat(pid)
     return int(fields[_EXIT_CODE]) if fields and fields[0] == b"Z" else None
 
 
 def parents() -> dict[int, int]:
-    """Returns the parent of every process that is visible here; none without descriptors."""
+    """Return the parent of every visible process; empty if no descriptor is left."""
     found: dict[int, int] = {}
     try:
         names = os.listdir("/proc")
@@ -120,17 +120,17 @@ def parents() -> dict[int, int]:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Returns the fields of /proc/PID/stat from the state on; none when it is gone."""
+    """Return the fields of /proc/PID/stat from the state on; empty if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
-            # The second field is a name that may hold blanks and brackets.
+            # The second field is a name that may contain blanks and brackets.
             return stat.read().rpartition(b")")[2].split()
     except OSError:
         return []
 
 
 def leads_session(pid: int) -> bool:
-    """Tells whether a process began a session of its own, as daemons do."""
+    """Return whether a process leads its own session, as daemons do."""
     try:
         return os.getsid(pid) == pid
     except ProcessLookupError:
@@ -138,16 +138,17 @@ def leads_session(pid: int) -> bool:
 
 
 def wait_until_orphaned(parent: int) -> None:
-    """Blocks until the parent is dead and the kernel has given this process a new one."""
+    """Block until the parent is dead and the kernel has assigned a new parent to this process."""
     try:
         handle = os.pidfd_open(parent)
     except ProcessLookupError:
         return
-    except OSError:  # A kernel or a sandbox without it: this takes a few rounds only.
+    except OSError:  # The kernel or a sandbox lacks pidfd; polling takes a few rounds only.
         while os.getppid() == parent:
             time.sleep(0.0002)
         return
-    # It is the parent's, and not that of a later process of its number, if the parent lives.
+    # If the parent lives now, the handle is the parent's and not that of a later process with the
+    # same pid.
     if os.getppid() == parent:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
@@ -156,17 +157,17 @@ def wait_until_orphaned(parent: int) -> None:
 
 
 def fork() -> int:
-    """Forks without Python's warning about threads: who calls this has counted them."""
+    """Fork without Python's warning about threads, which the callers have counted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def settled_thread_count() -> int:
-    """Returns how many threads are left once libraries have made this process ready to fork.
+    """Return the number of threads that remain after libraries have prepared for a fork.
 
-    OpenBLAS starts a pool when numpy is imported, ends it before a fork and starts it again
-    when it is used: a fork for nothing shows which threads are of that kind.
+    OpenBLAS starts a pool when numpy is imported, ends it before a fork, and starts it again on
+    demand. A fork whose child is not used shows which threads are of that kind.
     """
     if _thread_count() == 1:
         return 1
@@ -181,7 +182,7 @@ def settled_thread_count() -> int:
 
 
 def wait_until_dead(pids: Sequence[int], limit_s: float) -> None:
-    """Waits until processes that need not be children are dead, or up to a limit."""
+    """Wait at most `limit_s` until the processes are dead; they need not be children."""
     deadline = time.monotonic() + limit_s
     for pid in pids:
         try:
@@ -195,12 +196,12 @@ def wait_until_dead(pids: Sequence[int], limit_s: float) -> None:
 
 
 def kill_quietly(pid: int, signal: int) -> None:
-    """Sends a signal to a process that may be gone already."""
+    """Send a signal to a process that may already be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal)
 
 
 def kill_group_quietly(group: int, signal: int) -> None:
-    """Sends a signal to a process group that may be gone already."""
+    """Send a signal to a process group that may already be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal)

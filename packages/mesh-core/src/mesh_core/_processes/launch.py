@@ -1,4 +1,4 @@
-"""How a process of a mesh begins and ends."""
+"""Start and exit of a process of a mesh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["leave", "main"]
 
-# How long a process that leaves may wait for others to read what it has sent.
+# The time that an exiting process waits for others to read what it has sent.
 _DRAIN_LIMIT_S = 1.0
 
 _over = threading.Event()
@@ -25,15 +25,15 @@ _status = 0
 
 
 def main(entry: bytes) -> int:
-    """Runs a process of a mesh until it is told to end; gives its exit status.
+    """Run a process of a mesh until it is stopped, and return its exit status.
 
     Args:
-        entry: What the agent of the host has packed for it.
+        entry: The packed description of the process from the agent of the host.
     """
     from mesh_core._configuration.config import inherit
     from mesh_core._program.runtime import Identity, Runtime, adopt
 
-    # Of the thread that crashed alone: the last lines of the log go into the error.
+    # Only the thread that crashed is dumped, because the last lines of the log go into the error.
     faulthandler.enable(2, all_threads=False)
     _show_logging()
     facts: dict[str, Any] = pickle.loads(entry)
@@ -60,15 +60,16 @@ def main(entry: bytes) -> int:
     thread = threading.Thread(target=runtime.agent.run, name="mesh-agent", daemon=True)
     thread.start()
     _over.wait()
-    # What was answered last may still wait for room in a socket.
+    # The last replies may still wait for room in a socket.
     runtime.engine.drain(_DRAIN_LIMIT_S)
     return _status
 
 
 def _show_logging() -> None:
-    """Lets all that is logged be printed, with its level and name, until the user says how.
+    """Print all log records with level and name, unless the user configures logging.
 
-    Only where no handler is installed, so that `logging.basicConfig` and the like are in charge.
+    This applies only while no handler is installed, so `logging.basicConfig` and similar calls take
+    precedence.
     """
     last = logging.lastResort
     if last is not None:
@@ -77,17 +78,17 @@ def _show_logging() -> None:
 
 
 def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
-    """Runs what the user wants run in the process before any actor; gives what it raised.
+    """Run the user's `bootstrap` before any actor, and return the exception that it raised.
 
-    The agent runs on a thread of its own for that time, and on another one afterwards: threads of
-    actors inherit what `bootstrap` has set for the thread that it ran on, such as its processors.
+    The agent runs on a separate thread during that time and on another one afterwards. Threads of
+    actors therefore inherit what `bootstrap` has set for its own thread, such as its processors.
     """
     if not bootstrap:
         return None
     from mesh_core._processes.bootstrap import run_set_up
 
     agent = runtime.agent
-    # Spawns come once the agent of the host is dialled, which `main` does when this has returned.
+    # Spawns arrive after the agent of the host is dialled, which `main` does after this returns.
     runtime.engine.hold_early(True)
     agent.begin_set_up()
     thread = threading.Thread(target=agent.run, name="mesh-set-up", daemon=True)
@@ -98,14 +99,14 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
 
 
 def leave(status: int) -> None:
-    """Ends the process: its main thread returns from `main`."""
+    """End the process by letting its main thread return from `main`."""
     global _status
     _status = status
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
-            # Nobody reads any more, or the user has closed it.
+            # The stream has no reader, or the user has closed it.
             continue
     _over.set()
 
@@ -113,7 +114,7 @@ def leave(status: int) -> None:
 if __name__ == "__main__":
     from mesh_core._processes.command import take_entry
 
-    # Imported under its own name, so that there is one of it.
+    # Import the module under its own name, so that it exists once.
     from mesh_core._processes.launch import main as run
 
     packed = take_entry()

@@ -1,7 +1,7 @@
-"""Messages with file descriptors between the controller, the warden and its templates.
+"""Messages with file descriptors between the controller, the supervisor and its templates.
 
-All ends run the same interpreter and were started by one another over inherited socket pairs,
-so a message is a pickle: no stranger can ever write to such a socket.
+All ends run the same interpreter, and each was started by another over an inherited socket pair. A
+message is therefore a pickle: no other process can write to such a socket.
 """
 
 import os
@@ -26,13 +26,13 @@ _ANCILLARY_LEN = socket.CMSG_SPACE(4 * 253)  # The kernel passes at most 253 at 
 class Link:
     """One end of a socket pair that carries whole messages.
 
-    Sending never blocks: what the socket does not take waits in the link, and the owner calls
-    `flush` when the socket is writable. Descriptors handed to `send` belong to the link from
-    then on. Any thread may send; one thread receives.
+    Sending never blocks: the link buffers what the socket does not accept, and the owner calls
+    `flush` when the socket is writable. The link owns the descriptors that are passed to `send`.
+    Any thread may send; one thread receives.
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        # Forks share the flags of the socket, so each call says for itself whether it may wait.
+        # Forks share the flags of the socket, so each call specifies whether it may block.
         sock.setblocking(True)
         self._sock = sock
         self._lock = threading.Lock()
@@ -42,13 +42,14 @@ class Link:
         self.is_closed = False
 
     def fileno(self) -> int:
-        """Returns the descriptor to wait on."""
+        """Return the descriptor to poll."""
         return self._sock.fileno()
 
     def send(self, message: object, fds: Sequence[int] = ()) -> bool:
-        """Sends a message and closes `fds`; returns whether some of it still waits.
+        """Send a message and close `fds`; return whether some data is still pending.
 
-        A message to an end that is gone is dropped: its death is seen by the receiver.
+        A message to an end that is gone is dropped. The receiving side of the link detects the
+        loss.
         """
         assert len(fds) <= FDS_PER_MESSAGE_MAX
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -58,7 +59,7 @@ class Link:
             return self._flush()
 
     def flush(self) -> bool:
-        """Sends what waits as far as the socket takes it; returns whether some still waits."""
+        """Send pending data as far as the socket accepts it; return whether some is left."""
         with self._lock:
             return self._flush()
 
@@ -73,7 +74,7 @@ class Link:
             except BlockingIOError:
                 return True
             except OSError:
-                sent = len(frame)  # Nobody is there to read it.
+                sent = len(frame)  # The other end is gone.
             close_all(fds)
             if sent < len(frame):
                 self._unsent[0] = (frame[sent:], ())
@@ -82,7 +83,7 @@ class Link:
         return False
 
     def flush_blocking(self, limit_s: float | None = None) -> None:
-        """Sends all that waits, however long the other end takes, or up to a limit."""
+        """Send all pending data, waiting without a limit or up to `limit_s` seconds."""
         poll = select.poll()
         poll.register(self._sock, select.POLLOUT)
         deadline = None if limit_s is None else time.monotonic() + limit_s
@@ -93,7 +94,7 @@ class Link:
             poll.poll(None if left is None else left * 1000)
 
     def receive(self) -> list[tuple[object, list[int]]]:
-        """Returns the messages that have arrived, each with its descriptors.
+        """Return the messages that have arrived, each with its descriptors.
 
         Raises:
             EOFError: The other end is gone, and everything it sent was returned before.
@@ -119,7 +120,7 @@ class Link:
         return messages
 
     def receive_one(self) -> tuple[object, list[int]]:
-        """Blocks until a message is there and returns it with its descriptors.
+        """Block until a message arrives and return it with its descriptors.
 
         Raises:
             EOFError: The other end is gone.
@@ -163,7 +164,7 @@ class Link:
             raise OSError("descriptors were lost on the way: raise the open files limit")
 
     def close(self) -> None:
-        """Closes the socket and every descriptor still held."""
+        """Close the socket and every descriptor that it still holds."""
         with self._lock:
             if self.is_closed:
                 return
@@ -177,9 +178,9 @@ class Link:
 
 
 def message_pair() -> tuple[socket.socket, socket.socket]:
-    """Makes a socket pair whose messages stay whole, however many processes write.
+    """Create a socket pair that preserves message boundaries with any number of writers.
 
-    The first end waits for messages, the second never for room.
+    Reads from the first end block; writes to the second end never do.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)
@@ -187,6 +188,6 @@ def message_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def close_all(fds: Sequence[int] | deque[int]) -> None:
-    """Closes descriptors."""
+    """Close descriptors."""
     for fd in fds:
         os.close(fd)

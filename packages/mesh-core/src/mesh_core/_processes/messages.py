@@ -1,12 +1,13 @@
-"""What the controller, the warden and the templates of a host tell each other."""
+"""Messages between the controller, the process supervisor and the templates of a host."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Shells set these as they go; modules do not look at them.
+# Shells change these variables constantly, and modules do not read them.
 _VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 
-# Environment and path of a program fit; where they do not, the job begins without a seed.
+# Large enough for the environment and path of a program. If they do not fit, the job starts without
+# a retained template.
 SPROUT_LEN_MAX = 128 << 10
 
 WorldKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
@@ -14,7 +15,7 @@ WorldKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a process sees around it: the same as the controller's at the time of the spawn."""
+    """Execution environment of a process, copied from the controller at the time of the spawn."""
 
     env: Mapping[str, str]
     path: tuple[str, ...]
@@ -23,36 +24,36 @@ class World:
 
     @property
     def key(self) -> WorldKey:
-        """What a module may have seen while it was imported."""
+        """The part of the environment that a module may have seen while it was imported."""
         env = frozenset((k, v) for k, v in self.env.items() if k not in _VOLATILE_VARIABLES)
         return (env, self.path, self.cwd, self.argv0)
 
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """One process to start; the write end of its log pipe travels with the message."""
+    """A process to start; the write end of its log pipe travels with the message."""
 
     slot: int
     incarnation: int
     name: str
     entry: bytes
     env: Mapping[str, str | None]
-    """Changes to the world's environment; None removes a variable."""
+    """Changes to the environment of `World`; None removes a variable."""
     argv: tuple[str, ...] | None = None
     """Program, name and arguments to execute; None to run in a fork of a template."""
     inherits_env: bool = True
-    """Whether `argv` starts from the world's environment or from an empty one."""
+    """Whether `argv` starts with the environment of `World` or with an empty one."""
     cpus: frozenset[int] | None = None
     memory_nodes: frozenset[int] | None = None
     is_warm: bool = False
-    """Whether it may come from a template that holds the user's modules."""
+    """Whether it may be forked from a template that holds user modules."""
     unresponsive_timeout_s: float = 60.0
-    """How long it may be stopped before it is killed."""
+    """Seconds that it may be stopped before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Controller to warden: start these, from a template that holds `preload` where allowed."""
+    """Controller to supervisor: start processes, from a template with `preload` if allowed."""
 
     world: World
     births: tuple[Birth, ...]
@@ -61,7 +62,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Controller to warden: send a signal to a process, if it still is this incarnation."""
+    """Controller to supervisor: send a signal to a process if it still has this incarnation."""
 
     slot: int
     incarnation: int
@@ -70,19 +71,19 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Controller to warden: end all processes, by force after `grace_s`, then yourself."""
+    """Controller to supervisor: end all processes, kill them after `grace_s`, then exit."""
 
     grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Warden to template: fork another template that listens on the descriptor sent along."""
+    """Supervisor to template: fork another template that uses the attached descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """Warden to template: import these, except those once found unsafe."""
+    """Supervisor to template: import these modules, except those found unsafe before."""
 
     world: World
     modules: tuple[str, ...]
@@ -91,7 +92,7 @@ class Preload:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Warden to template: fork these."""
+    """Supervisor to template: fork these processes."""
 
     world: World
     births: tuple[Birth, ...]
@@ -99,34 +100,34 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Preloaded:
-    """Template to warden: the import is done, except of the modules newly found unsafe."""
+    """Template to supervisor: the import is done, except for modules newly found unsafe."""
 
     denied: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Template to warden: the source of a module I hold has changed, so I am leaving."""
+    """Template to supervisor: the source of an imported module has changed; the template exits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """Template to warden: this fork of mine is a seed: it is to outlive us."""
+    """Template to supervisor: this fork is a retained template and must outlive the job."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """Template to warden: all that could be forked is forked, and was reported before."""
+    """Template to supervisor: the batch is forked, and every start was reported before."""
 
     is_last: bool = False
-    """Whether the template has ended with that."""
+    """Whether the template has exited with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """Template to warden to controller: this process is there."""
+    """Template to supervisor to controller: this process has started."""
 
     slot: int
     incarnation: int
@@ -135,23 +136,23 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Template to warden: this process could not start, or not become what it should."""
+    """Template to supervisor: this process could not be started or set up."""
 
     slot: int
     incarnation: int
     pid: int | None
-    """None for one that could not be forked."""
+    """None for a process that could not be forked."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """Warden to controller: this process is gone, and so is its process group."""
+    """Supervisor to controller: this process and its process group are gone."""
 
     slot: int
     incarnation: int
     pid: int | None
-    """None for one that was never started."""
+    """None for a process that was never started."""
     status: int
     """As from wait(2); meaningless without a pid."""
     why: str | None
@@ -160,7 +161,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Warden to controller: a signal has stopped this process; it runs no code."""
+    """Supervisor to controller: a signal has stopped this process; it runs no code."""
 
     slot: int
     incarnation: int
@@ -169,7 +170,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """Warden to controller: this process runs again."""
+    """Supervisor to controller: this process runs again."""
 
     slot: int
     incarnation: int
@@ -177,7 +178,7 @@ class Continued:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Warden to controller: this module is not preloaded any more, for this reason."""
+    """Supervisor to controller: this module is no longer preloaded, for this reason."""
 
     module: str
     why: str
@@ -185,13 +186,16 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Sprout:
-    """Session to seed: fork a warden. Its link, its log and where to say its pid travel along."""
+    """Session to retained template: fork a process supervisor.
+
+    The supervisor's link, its log and the pipe for its pid travel with the message.
+    """
 
     world: World
     modules: frozenset[str]
-    """What its processes want imported: a seed that holds others does not fit."""
+    """The modules that its processes need; a template that holds others does not fit."""
     job_dir: str
     launch: str
     denied: str
     session: int
-    """The pid of who asks."""
+    """The pid of the requesting session."""

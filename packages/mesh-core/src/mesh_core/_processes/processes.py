@@ -1,4 +1,4 @@
-"""The processes of this host, as the controller handles them."""
+"""The controller's interface to the processes of this host."""
 
 import os
 import shutil
@@ -37,11 +37,11 @@ from mesh_core._processes.messages import (
 from mesh_core._processes.spawner_start import execute
 from mesh_core._processes.template_cache import SeededProcess, Seeds, ask
 
-# Read when a process is executed: a fork of a running interpreter cannot follow them.
+# These are read when a process is executed, so a fork of a running interpreter cannot apply them.
 _EXEC_TIME_PREFIXES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 _WARDEN_NAME = "mesh"
 _WARDEN_SLOT = -1
-# Beyond the grace: what the warden needs to kill, reap and report what is left.
+# The time beyond the grace period that the supervisor needs to kill, reap and report the rest.
 _CLOSE_LIMIT_S = 12.0
 _FLUSH_LIMIT_S = 5.0
 _DEATH_LIMIT_S = 1.0
@@ -56,7 +56,7 @@ class ProcSpec:
     name: str
     """Shown in log prefixes and errors, such as `trainers{gpus: 3/8}`."""
     entry: bytes
-    """Handed to `mesh_core._processes.launch.main` in the process."""
+    """Passed to `mesh_core._processes.launch.main` in the process."""
     command: BootstrapCommand | None = None
     """What to execute; None to fork from a template."""
     env: Mapping[str, str | None] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class ProcSpec:
     bind: Mapping[str, str] | None = None
     """Processors and memory nodes: see `mesh_core._processes.cpu_binding.parse_binding`."""
     unresponsive_timeout_s: float = 60.0
-    """How long it may be stopped, or its start may take because the warden is."""
+    """Seconds that it may be stopped, or that its start may be delayed by a stopped supervisor."""
 
 
 @dataclass(frozen=True)
 class ExitReport:
-    """How a process ended."""
+    """The exit of a process and its cause."""
 
     slot: int
     incarnation: int
@@ -82,16 +82,16 @@ class ExitReport:
     reason: str
     """One sentence for people."""
     why: str | None = None
-    """Why it could not become what it was to be, if so, or was ended."""
+    """Why it could not be started or set up, or why it was killed, if known."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A process is stopped by a signal."""
+    """The fact that a signal has stopped a process."""
 
     signal: int
     since: float
-    """By the monotonic clock."""
+    """Monotonic clock, in seconds."""
 
 
 @dataclass
@@ -111,9 +111,9 @@ class _Warden:
     process: "subprocess.Popen[bytes] | SeededProcess"
     log: ProcLog
     env: Mapping[str, str]
-    """Its environment when it started."""
+    """The supervisor's environment when it started."""
     stopped_s: float = 0.0
-    """For how long it has been stopped, in running time of this process."""
+    """Seconds for which it has been stopped, in running time of this process."""
 
 
 _Key = tuple[int, int]
@@ -121,24 +121,26 @@ P = ParamSpec("P")
 
 
 class LocalHost:
-    """Starts, watches and ends processes on this host, and passes on what they print.
+    """Starts, monitors and stops the processes of this host, and forwards their output.
 
-    Every process descends from a warden, a child of the controller, which ends them all when the
-    controller is gone, however it went.
+    Every process descends from a process supervisor, a child of the controller, which kills all of
+    them when the controller is gone, for whatever reason.
 
     Args:
-        job_dir: Removed, with all in it, when the host is closed or the controller dies.
-        on_exit: Called on a thread of the host soon after each death, with the log complete.
-        on_start: Called like `on_exit` with slot, incarnation and pid of each process born; what
-            it prints or sends may come earlier.
-        on_look: Called on a thread of the host every so often, with the running time since then.
-        on_log: Called on another thread with each line. While it blocks, processes that print a
-            lot are held up, but nothing else is.
-        tail_lines: How many last lines of a process to keep for its report.
-        log_dir: Where to keep the whole log of each process; None keeps none.
-        deny_preload: Modules never to import in a template.
+        job_dir: Removed with its content when the host is closed or the controller dies.
+        on_exit: Called on a thread of the host soon after each exit, when the log is complete.
+        on_start: Called like `on_exit`, with slot, incarnation and pid of each started process. The
+            process may print or send something earlier.
+        on_look: Called periodically on a thread of the host, with the running time since the last
+            call in seconds.
+        on_log: Called on another thread with each line. While it blocks, only processes that print
+            much are delayed.
+        tail_lines: The number of last lines of a process to keep for its exit report.
+        log_dir: The directory for the complete log of each process; None for no logs.
+        deny_preload: Modules that templates must never import.
         launch: The module whose `main` runs a process.
-        seeds: From where to take imported modules, and where to leave them; None for neither.
+        seeds: The template cache of the worker, to take imported modules from and leave them in;
+            None for no cache.
     """
 
     def __init__(
@@ -178,30 +180,30 @@ class LocalHost:
 
     @property
     def denied(self) -> dict[str, str]:
-        """Why modules are not preloaded, by name."""
+        """The modules that are not preloaded, with the reason for each, by name."""
         with self._lock:
             return dict(self._denied)
 
     def pid(self, slot: int) -> int | None:
-        """Returns the process id in a slot; None before its birth and after its death.
+        """Return the process id in a slot; None before its start and after its exit.
 
-        It is known before `on_log` is called with the first line of the process.
+        The id is known before `on_log` is called with the first line of the process.
         """
         with self._lock:
             proc = self._procs.get(self._latest.get(slot, (slot, -1)))
             return None if proc is None else proc.pid or proc.log.pid
 
     def spawn(self, specs: Sequence[ProcSpec], preload: Sequence[str] = ()) -> None:
-        """Starts processes; returns before they run. What goes wrong later is reported as exit.
+        """Start processes and return before they run; later problems are reported as exits.
 
         Args:
-            specs: What to start.
-            preload: Modules that the processes will need. Those that prove safe are imported
-                once, in the template.
+            specs: The processes to start.
+            preload: Modules that the processes will need. Those that prove safe are imported once,
+                in the template.
 
         Raises:
-            ValueError: A binding is malformed or not for this host, or a slot is taken.
-            OSError: There are not enough descriptors or processes for it.
+            ValueError: A binding is malformed or not possible on this host, or a slot is taken.
+            OSError: The limit of descriptors or processes is reached.
             RuntimeError: The host is closed.
         """
         with self._lock:
@@ -217,7 +219,7 @@ class LocalHost:
             self._send_births(warden, world, births, tuple(preload))
 
     def kill(self, slot: int, sig: int = signal.SIGKILL) -> None:
-        """Sends a signal to the process in a slot, if there is one."""
+        """Send a signal to the process in a slot, if it has one."""
         with self._lock:
             key = self._latest.get(slot)
             proc = self._procs.get(key) if key is not None else None
@@ -225,19 +227,19 @@ class LocalHost:
                 return
             proc.signal_sent = sig
             if proc.warden.stopped_s and proc.pid is not None:
-                # The pid cannot be another's: only the warden could reap it.
+                # The pid cannot have been reused, because only the supervisor could reap it.
                 _kernel.kill_quietly(proc.pid, sig)
             else:
                 self._send(proc.warden, Kill(*key, sig))
 
     def stop_of(self, slot: int) -> Stop | None:
-        """Returns since when the process in a slot is stopped, and by which signal."""
+        """Return the signal that stopped the process in a slot and the time; None if it runs."""
         with self._lock:
             proc = self._procs.get(self._latest.get(slot, (slot, -1)))
             return None if proc is None else proc.stop
 
     def stopped_warden(self) -> tuple[int, float] | None:
-        """Returns the pid of the warden and for how long it has been stopped, if it is."""
+        """Return the pid of the supervisor and the seconds it has been stopped; None if it runs."""
         with self._lock:
             warden = self._warden
             if warden is None or not warden.stopped_s:
@@ -245,17 +247,17 @@ class LocalHost:
             return warden.process.pid, warden.stopped_s
 
     def flush(self, limit_s: float = _FLUSH_LIMIT_S) -> bool:
-        """Waits until every line printed before has gone to `on_log`; returns whether it has."""
+        """Wait until every line printed so far was passed to `on_log`; return whether it was."""
         return self._pump.flush(limit_s)
 
     def close(self, grace: float) -> None:
-        """Ends all processes and waits until they are gone and reported; may be called again.
+        """End all processes and wait for their exit reports; may be called more than once.
 
         Args:
-            grace: Seconds between SIGTERM and SIGKILL; 0 kills at once.
+            grace: Seconds between SIGTERM and SIGKILL; 0 kills immediately.
         """
         if os.getpid() != self._owner_pid:
-            return  # In a fork of the controller, which owns nothing.
+            return  # A fork of the controller owns nothing.
         is_callback = self._pump.is_current_thread()
         with self._lock:
             self._is_closing = True
@@ -265,7 +267,7 @@ class LocalHost:
             is_closer = not is_callback and not self._has_closer
             self._has_closer |= is_closer
         if is_callback:
-            return  # It cannot wait for itself: another call, or the controller's end, does.
+            return  # It cannot wait for itself; another call or the end of the controller waits.
         if not is_closer:
             self._is_closed.wait(grace + _CLOSE_LIMIT_S)
             return
@@ -311,7 +313,7 @@ class LocalHost:
         if warden.link.send(message, fds):
             self._pump.want_write(warden.link)
 
-    # The warden.
+    # The process supervisor.
 
     def _start_warden(self, world: World, preload: Sequence[str]) -> _Warden:
         ours, theirs = socket.socketpair()
@@ -344,7 +346,7 @@ class LocalHost:
     def _grow_warden(
         self, world: World, preload: Sequence[str], link: int, log: int
     ) -> SeededProcess | None:
-        """Has a warden made that holds what the processes want; None where nobody has that."""
+        """Fork a supervisor from the retained template; return None if none is available."""
         if self._seeds is None or self._seeds.latest is None or not preload:
             return None
         wanted = Sprout(
@@ -363,7 +365,7 @@ class LocalHost:
                 with self._lock:
                     proc = self._procs.get((message.slot, message.incarnation))
                     if proc is None:
-                        # It was given up while the warden was stopped.
+                        # The start was abandoned while the supervisor was stopped.
                         sig = signal.SIGKILL
                         self._send(warden, Kill(message.slot, message.incarnation, sig))
                         return
@@ -386,7 +388,7 @@ class LocalHost:
         with self._lock:
             proc = self._procs.pop(key, None)
             if proc is None:
-                return  # Its end was seen before, while the warden was stopped.
+                return  # The exit was detected before, while the supervisor was stopped.
             if self._latest.get(key[0]) == key:
                 del self._latest[key[0]]
         self._pump.finish_log(proc.log)
@@ -398,10 +400,10 @@ class LocalHost:
             if proc is not None:
                 proc.stop = stop
 
-    # A warden that is stopped.
+    # A stopped supervisor.
 
     def _look(self, passed_s: float) -> None:
-        """Looks whether the warden is stopped, and does then what cannot wait for it."""
+        """Check whether the supervisor is stopped; if so, do what cannot wait for it."""
         with self._lock:
             warden = self._warden
             procs = dict(self._procs)
@@ -415,7 +417,7 @@ class LocalHost:
             self._call(self._on_look, passed_s)
 
     def _look_past(self, warden: _Warden, key: _Key, proc: _Proc) -> None:
-        """Sees the end of a process whose warden is stopped, and gives up one that cannot start."""
+        """Detect the exit of a process of a stopped supervisor, or abandon an overdue start."""
         pid = proc.pid or proc.log.pid
         if pid is not None:
             status = _kernel.status_of_ended(pid)
@@ -430,14 +432,14 @@ class LocalHost:
             self._bury(key, Exited(*key, None, 0, why))
 
     def _call(self, callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Calls the owner's callback, whose failure must not stop the watch."""
+        """Call the owner's callback, whose exceptions must not end the monitoring."""
         try:
             callback(*args, **kwargs)
         except Exception:
             traceback.print_exc()
 
     def _on_warden_gone(self, warden: _Warden) -> None:
-        """Makes sure that nothing is left of a warden, and reports what it did not."""
+        """Kill everything left of a supervisor and report the exits that it did not report."""
         status = warden.process.wait()
         with self._lock:
             if self._warden is warden:
@@ -447,7 +449,7 @@ class LocalHost:
             self._pump.drain_log(proc.log)
             proc.pid = proc.pid or proc.log.pid
         pids = [proc.pid for proc in left.values() if proc.pid is not None]
-        # The kernel kills processes with their parent, but not what they have started.
+        # The kernel kills processes with their parent, but not the children of these processes.
         for pid in pids:
             _kernel.kill_group_quietly(pid, signal.SIGKILL)
         _kernel.wait_until_dead(pids, _DEATH_LIMIT_S)
@@ -501,10 +503,10 @@ def _birth(
     is_same_env: bool,
     launch: str,
 ) -> Birth:
-    """Decides how a process comes to life.
+    """Decide how to start a process.
 
-    Preloaded modules have seen one environment and all processors, so a process with another
-    environment than its siblings, or bound to some processors, must import them itself.
+    Preloaded modules have seen one environment and all processors. A process with another
+    environment than its siblings, or bound to some processors, must therefore import them itself.
     """
     binding = parse_binding(spec.bind)
     env = dict(spec.env)
@@ -534,7 +536,7 @@ def _birth(
 
 
 def _needs_exec(env: Mapping[str, str | None], warden_env: Mapping[str, str]) -> bool:
-    """Tells whether a variable differs that only a fresh interpreter would obey."""
+    """Return whether a variable differs that only a fresh interpreter would apply."""
     names = {name for name in {*env, *warden_env} if name.startswith(_EXEC_TIME_PREFIXES)}
     return any(env.get(name) != warden_env.get(name) for name in names)
 

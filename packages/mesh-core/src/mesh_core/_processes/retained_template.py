@@ -1,12 +1,14 @@
-"""A seed: a copy of a template that outlives the job, for the next job on the same worker.
+"""A retained template: a copy of a template that outlives the job, for the worker's next job.
 
-What costs most when a program starts is to import what its processes need. A template that has
-done so leaves a fork of itself with the worker: a seed, which holds installed modules and nothing
-else of the program. The warden of a later job is forked from it, if that job's processes want
-these modules in the same surroundings; what they want beyond is imported as ever.
+The imports of its processes take most of the time in which a program starts. A template that has
+imported packages leaves a fork of itself with the worker. This retained template (a *seed* in
+names) holds installed modules and nothing else of the program. The supervisor of a later job is
+forked from it if that job's processes need these modules in the same execution environment. Any
+further modules are imported as usual.
 
-A seed is a leaf of the process tree of a job that ends. Its warden spares it, and then it is bound
-to the worker alone: it ends when nobody holds the other end of its socket.
+A retained template is a leaf of the process tree of a job that ends. The supervisor of that job
+does not kill it. From then on it is bound to the worker alone and exits when the other end of its
+socket is closed.
 """
 
 import array
@@ -29,9 +31,9 @@ _FDS_MAX = 3
 
 
 def leave_with(bed: int, plant: socket.socket) -> None:
-    """Gives the worker at `bed` the socket of a seed."""
+    """Send the socket of a retained template to the worker at `bed`."""
     with socket.socket(fileno=os.dup(bed)) as inlet, contextlib.suppress(OSError):
-        # The worker is gone, or was left too many: then it will not be asked for this one.
+        # The worker is gone, or its cache is full; in both cases it never uses this template.
         socket.send_fds(inlet, [b"s"], [plant.fileno()])
 
 
@@ -41,20 +43,21 @@ def grow(
     modules: frozenset[str],
     sources: Mapping[str, tuple[int, int]],
 ) -> NoReturn:
-    """Becomes a seed; runs in a fresh fork of a template.
+    """Serve as a retained template; runs in a fresh fork of a template.
 
     Args:
-        seedling: This end of the seed's socket.
-        world: What the modules have seen while they were imported.
-        modules: What was imported.
-        sources: The files that were, and their versions.
+        seedling: This end of the template's socket.
+        world: The execution environment during the imports.
+        modules: The imported modules.
+        sources: The imported files and their versions.
     """
     try:
-        # Wardens collect garbage: not by looking at what is here, which is for good.
+        # Supervisors collect garbage, but must not traverse the objects held here, which are
+        # permanent.
         gc.freeze()
         os.setsid()
         _kernel.set_title("mesh-seed")
-        # Forks of it are not waited for.
+        # Forks of this process are not waited for.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _let_go(seedling.fileno())
         while (request := _next(seedling)) is not None:
@@ -68,7 +71,7 @@ def grow(
 
 
 def version(path: str) -> tuple[int, int]:
-    """Tells one content of a file from another."""
+    """Return a value that changes with the content of a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -77,7 +80,7 @@ def version(path: str) -> tuple[int, int]:
 
 
 def _let_go(kept: int) -> None:
-    """Closes all that is the template's, its log above all."""
+    """Close everything that belongs to the template, above all its log."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
@@ -85,7 +88,7 @@ def _let_go(kept: int) -> None:
 
 
 def _next(seedling: socket.socket) -> tuple[Sprout, list[int]] | None:
-    """Waits for who wants a warden; None when nobody can any more."""
+    """Wait for a request for a supervisor; return None when the socket is closed."""
     try:
         message, ancillary, _, _ = seedling.recvmsg(
             SPROUT_LEN_MAX, socket.CMSG_SPACE(4 * _FDS_MAX), socket.MSG_CMSG_CLOEXEC
@@ -101,7 +104,7 @@ def _next(seedling: socket.socket) -> tuple[Sprout, list[int]] | None:
 
 
 def _sprout(seedling: socket.socket, wanted: Sprout, fds: list[int]) -> None:
-    """Forks the warden."""
+    """Fork the supervisor."""
     link, log, answer = fds
     try:
         if _kernel.fork() != 0:

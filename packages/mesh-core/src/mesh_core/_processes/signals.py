@@ -1,4 +1,4 @@
-"""Hearing signals in a thread of its own."""
+"""Delivery of signals to a dedicated thread."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ _READ_BYTES = 64
 
 @contextmanager
 def on_signals(numbers: Collection[int], act: Callable[[], object]) -> Iterator[None]:
-    """Calls back for each signal of some kinds that this process gets.
+    """Call `act` for each of the given signals that this process receives.
 
-    Not in a handler: that runs amid whatever the main thread does, and would wait for ever for a
-    lock that the main thread has there, such as that of an event it was about to wait for.
+    `act` is not called in a signal handler. A handler interrupts arbitrary code of the main thread
+    and would wait forever for a lock that the main thread holds, such as that of an event that it
+    was about to wait for.
 
     Args:
         numbers: The signals.
-        act: Called in a thread, one call at a time.
+        act: Called on a thread, one call at a time.
 
     Raises:
-        ValueError: This is not the main thread.
+        ValueError: The caller is not on the main thread.
     """
     heard, told = os.pipe()
     os.set_blocking(told, False)
-    # What the interpreter writes there, it writes before any handler runs.
+    # The interpreter writes to this descriptor before any handler runs.
     wakeup_before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
 

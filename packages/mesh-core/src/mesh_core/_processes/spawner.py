@@ -1,8 +1,9 @@
-"""The warden: the one parent of all processes of a host, which outlives them and nothing else.
+"""The process supervisor of a host, which is the parent of all its processes.
 
-It is a small single-threaded process, child of the controller. It keeps the templates that fork
-processes, inherits what they fork, reports each death at once, and ends everything when the
-controller is gone, however it went. It never runs code of the user, so nothing delays it.
+The supervisor is a small single-threaded child process of the controller. It owns the templates
+that fork processes, becomes the parent of the forked processes, and reports each exit immediately.
+When the controller is gone, for whatever reason, it kills all processes. It never runs user code,
+so user code cannot delay it.
 """
 
 import contextlib
@@ -47,17 +48,18 @@ from mesh_core._program.job_dir import hold
 
 _WARM_TEMPLATE_COUNT_MAX = 4
 _TRY_COUNT_MAX = 3
-# What the kernel takes to end killed processes that hold gigabytes or wait for a device.
+# The time that the kernel may need to terminate killed processes that hold gigabytes or wait for a
+# device.
 _REAP_LIMIT_S = 10.0
 _LOOK_AGAIN_S = 0.02
-# How long what leads a session of its own may take to end when it is told to.
+# The time that a session leader may take to exit after SIGTERM.
 _DAEMON_GRACE_S = 2.0
 _NOW_S = 0.001
 
 
 @dataclass
 class _Batch:
-    """Births that wait for a template, or are with it."""
+    """Start requests that wait for a template or are in progress on one."""
 
     world: World
     births: dict[tuple[int, int], Birth]
@@ -68,7 +70,7 @@ class _Batch:
 
 @dataclass
 class _Template:
-    """A template as the warden sees it: busy with the first of its batches, if any."""
+    """A template as the supervisor sees it; it works on the first of its batches if busy."""
 
     link: Link
     key: WorldKey | None
@@ -85,16 +87,17 @@ class _Proc:
 
 
 class Warden:
-    """Keeps templates, inherits what they fork, and ends it all with its owner.
+    """Process supervisor that owns templates and processes and ends them with its owner.
 
     Args:
-        controller: To the controller of the host's processes.
+        controller: Link to the controller of the host's processes.
         job_dir: The directory to remove at the end.
         launch: The module whose `main` runs a process.
-        denied: Names of modules never to preload.
+        denied: Names of modules that must never be preloaded.
         owner: The pid of the controller.
-        bed: Where templates leave seeds; None when nobody wants any.
-        is_blank: Whether this interpreter holds no module of a user.
+        bed: The descriptor through which templates pass retained copies to the worker's template
+            cache; None if no cache exists.
+        is_blank: Whether this interpreter holds no user modules.
     """
 
     def __init__(
@@ -114,8 +117,8 @@ class Warden:
         self._is_blank = is_blank
         self._seeds: set[int] = set()
         self._job_dir = job_dir
-        # Every process of the host is a fork of this one, and so keeps the lock while it lives. The
-        # directory is missing only if the controller is dead already.
+        # Every process of the host is a fork of this one and therefore keeps the lock while it
+        # lives. The directory is missing only if the controller is already dead.
         with contextlib.suppress(OSError):
             hold(job_dir)
         self._launch = launch
@@ -161,19 +164,19 @@ class Warden:
             self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def _watch_controller_life(self) -> None:
-        """Sees the controller die even while a fork of it keeps its end of the socket open."""
+        """Watch the controller's pidfd; a fork of it may keep its end of the socket open."""
         try:
             handle = os.pidfd_open(self._owner)
         except OSError:
-            return  # Without this the socket alone must tell.
+            return  # The supervisor then detects the controller's exit through the socket alone.
         self._watch(handle, lambda: self.end(0.0))
 
     def run(self) -> None:
-        """Works until told to end or the controller is gone."""
+        """Serve until the controller requests the end or is gone."""
         try:
             self._serve()
         except Exception:
-            traceback.print_exc()  # Our mistake: but nothing must be left behind for it.
+            traceback.print_exc()  # A bug in Mesh must not prevent the cleanup.
             _stdio.flush()
         self._end_by_force()
 
@@ -187,7 +190,7 @@ class Warden:
             self._look()
 
     def _look(self) -> None:
-        """Kills what was stopped for too long, when a look is due."""
+        """Kill processes that have been stopped for too long, if a check is due."""
         now = time.monotonic()
         if self._is_quiet():
             self._look_at = None
@@ -212,13 +215,13 @@ class Warden:
         return any(template.batches for template in self._templates())
 
     def _time_left(self) -> float | None:
-        """Returns how long to wait for events; 0 when it is time to use force."""
+        """Return the seconds to wait for events; 0 means that it is time to kill the rest."""
         if self._force_at is None:
-            # Never 0, which ends everything.
+            # 0 would end everything.
             return None if self._look_at is None else max(_NOW_S, self._look_at - time.monotonic())
         return max(0.0, self._force_at - time.monotonic()) if self._procs else 0.0
 
-    # Orders of the controller.
+    # Requests from the controller.
 
     def _on_controller(self) -> None:
         try:
@@ -255,7 +258,8 @@ class Warden:
         proc = (order.slot, order.incarnation)
         pid = self._pids.get(proc)
         if pid is not None:
-            # Not reaped yet, for reaping forgets it: the pid cannot be another's.
+            # The process is not reaped yet, because reaping removes the entry. Its pid cannot have
+            # been reused.
             _kernel.kill_quietly(pid, order.signal)
         elif order.signal == signal.SIGKILL:
             self._kill_unborn(proc)
@@ -299,7 +303,7 @@ class Warden:
         return self._base
 
     def _forked_template(self, key: WorldKey | None) -> _Template:
-        """Makes a template of a fork of this process."""
+        """Fork this process to create a template."""
         ours, theirs = socket.socketpair()
         warden = os.getpid()
         if _kernel.fork() == 0:
@@ -308,7 +312,7 @@ class Warden:
         return self._adopt_template(_Template(Link(ours), key))
 
     def _become_template(self, ours: socket.socket, link: Link, warden: int) -> None:
-        """Lets go of all that is the warden's; runs in the fork and never returns."""
+        """Release everything that belongs to the supervisor and serve; runs in the fork."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -316,7 +320,8 @@ class Warden:
             self._controller.close()
             for template in self._templates():
                 template.link.close()
-            # Log pipes above all: one held here would never end for its reader.
+            # Log pipes are the important ones: a copy held here would prevent their readers from
+            # seeing EOF.
             _kernel.close_all_but([link.fileno(), self._bed])
             source = _template.Source(warden, self._why_unsafe, self._is_blank, self._bed)
             _template.serve(link, self._launch, source)
@@ -330,14 +335,15 @@ class Warden:
         key = batch.world.key
         template = self._warm.pop(key, None)
         if template is None:
-            # A seed's fork holds what is wanted, and has no use for a template that is to be bare.
+            # A supervisor that was forked from a retained template already holds the modules, so it
+            # must not serve as a bare template.
             template = self._branch(key) if self._is_blank else self._forked_template(key)
             self._retire_unused()
-        self._warm[key] = template  # Last in order is last used.
+        self._warm[key] = template  # Dictionary order is the order of last use.
         return template
 
     def _branch(self, key: WorldKey) -> _Template:
-        """Has the bare template fork another one."""
+        """Let the bare template fork another template."""
         base = self._base_template()
         ours, theirs = socket.socketpair()
         self._send(base.link, Branch(), [theirs.detach()])
@@ -354,21 +360,21 @@ class Warden:
         return template
 
     def _forget_template(self, template: _Template) -> None:
-        """Closes the link, upon which the template leaves."""
+        """Close the link, which makes the template exit."""
         self._take_out(template)
         if not template.link.is_closed:
             self._unwatch_link(template.link)
             template.link.close()
 
     def _take_out(self, template: _Template) -> None:
-        """Gives a template no more to do; what it has forked may still say why it failed."""
+        """Stop assigning work to a template; its forks may still report why they failed."""
         if template is self._base:
             self._base = None
         elif template.key is not None and self._warm.get(template.key) is template:
             del self._warm[template.key]
 
     def _advance(self, template: _Template) -> None:
-        """Gives the template its next order if it is not at work on one."""
+        """Send the next request to the template if it is idle."""
         if template.is_busy or not template.batches:
             return
         batch = template.batches[0]
@@ -383,7 +389,7 @@ class Warden:
     def _order_fork(self, template: _Template, batch: _Batch) -> None:
         for proc in self._killed_unborn & batch.births.keys():
             self._bury_unborn(batch, proc, "it was killed before it started")
-        # Copies, so that another template can have a try if this one is killed.
+        # The template gets copies, so that another template can try again if this one is killed.
         fds = [os.dup(batch.fds[proc]) for proc in batch.births]
         self._send(template.link, Fork(batch.world, tuple(batch.births.values())), fds)
 
@@ -434,7 +440,8 @@ class Warden:
             self._bury_unborn(template.batches[0], proc, report.why)
         elif report.pid in self._procs:
             self._procs[report.pid].why = report.why
-        # Else its midwife was killed before she could report the birth: it is tried again.
+        # Otherwise the intermediate process was killed before it could report the start, and the
+        # start is retried.
 
     def _on_forked(self, template: _Template, is_last: bool) -> None:
         batch = template.batches.popleft()
@@ -446,11 +453,11 @@ class Warden:
             for one in waiting:
                 self._enqueue(one)
         if batch.births:
-            self._retry(batch)  # A midwife was killed at work.
+            self._retry(batch)  # An intermediate process was killed before it finished.
         self._advance(template)
 
     def _replace_template(self, template: _Template) -> None:
-        """Has the waiting batches forked by another template: this one is gone."""
+        """Assign the waiting batches to another template, because this one is gone."""
         self._forget_template(template)
         for batch in template.batches:
             self._retry(batch)
@@ -465,13 +472,13 @@ class Warden:
         for proc in tuple(batch.births):
             self._bury_unborn(batch, proc, why)
 
-    # Deaths.
+    # Exits.
 
     def _on_child(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # Called without a signal, just to look.
+        with contextlib.suppress(BlockingIOError):  # Nothing to read if no signal caused the call.
             os.read(self._wakeup, 4096)
         for template in self._templates():
-            self._on_template(template)  # A birth is reported before its death can be seen.
+            self._on_template(template)  # Handle reports of starts before exits.
         while self._reap_one():
             pass
         self._stopped.collect(self._stop_limit_of)
@@ -493,7 +500,7 @@ class Warden:
         _kernel.kill_quietly(pid, signal.SIGKILL)
 
     def _reap_one(self) -> bool:
-        """Buries one dead child; returns whether there was one."""
+        """Reap one exited child and report its exit; return whether one was found."""
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -502,7 +509,7 @@ class Warden:
             return False
         pid = found.si_pid
         if pid in self._procs:
-            # While its leader is not reaped, the group cannot be another's.
+            # While its leader is not reaped, the id of the process group cannot be reused.
             _kernel.kill_group_quietly(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         self._stopped.forget(pid)
@@ -513,7 +520,7 @@ class Warden:
         return True
 
     def end(self, grace_s: float) -> None:
-        """Starts to end everything; a later call may only shorten the grace."""
+        """Start to end all processes; a later call can only shorten the grace period."""
         now = time.monotonic()
         if self._force_at is not None:
             self._force_at = min(self._force_at, now + grace_s)
@@ -530,13 +537,13 @@ class Warden:
                 _kernel.kill_quietly(pid, signal.SIGTERM)
 
     def _left(self) -> list[int]:
-        """Gives the children that are to end with this process."""
+        """Return the children that must end with this process."""
         if not _kernel.has_children():
             return []
         return [pid for pid in _kernel.children() if pid not in self._seeds]
 
     def _end_by_force(self) -> None:
-        """Kills all that descends from this process, and removes the job directory."""
+        """Kill all descendants of this process and remove the job directory."""
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
         now = time.monotonic()
@@ -550,10 +557,11 @@ class Warden:
                 if not is_daemon or time.monotonic() >= daemons_until:
                     _kernel.kill_quietly(pid, signal.SIGKILL)
                 elif pid not in told:
-                    # It may have something to undo for who has started it, as a mount.
+                    # It may have to undo something for the program that started it, such as a
+                    # mount.
                     told.add(pid)
                     _kernel.kill_quietly(pid, signal.SIGTERM)
-            # A killed process may leave children of its own to us: reap it and look again.
+            # Children of a killed process may become children of this one, so reap and check again.
             poll.poll(_LOOK_AGAIN_S * 1000)
             self._on_child()
         shutil.rmtree(self._job_dir, ignore_errors=True)

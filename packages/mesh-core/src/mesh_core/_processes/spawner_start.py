@@ -1,4 +1,4 @@
-"""How a warden begins: as a program of its own, or as a fork of a seed."""
+"""Start of a process supervisor, in a fresh interpreter or as a fork of a retained template."""
 
 import gc
 import os
@@ -31,15 +31,15 @@ def execute(
     denied: Sequence[str],
     ends: tuple[int, int, int | None],
 ) -> subprocess.Popen[bytes]:
-    """Starts a warden in a fresh interpreter.
+    """Start a supervisor in a fresh interpreter.
 
     Args:
         world: Its environment and path.
         job_dir: The directory to remove at its end.
         launch: The module whose `main` runs a process.
-        denied: Names of modules never to preload.
-        ends: Its end of the socket pair with the controller; where it prints; where its templates
-            leave seeds, if anywhere.
+        denied: Names of modules that must never be preloaded.
+        ends: Descriptors: its end of the socket pair with the controller, its output, and the inlet
+            of the worker's template cache, if any.
     """
     link, log, bed = ends
     return subprocess.Popen(
@@ -59,14 +59,14 @@ def execute(
 
 
 def main(fd: int, bed: int, job_dir: str, launch: str, denied: str) -> None:
-    """Runs the warden.
+    """Run the supervisor.
 
     Args:
-        fd: The warden's end of the socket pair with the controller.
-        bed: The descriptor of where templates leave seeds; below 0 when nobody wants any.
+        fd: The supervisor's end of the socket pair with the controller.
+        bed: The descriptor through which templates leave retained templates; negative for none.
         job_dir: The directory to remove at the end.
         launch: The module whose `main` runs a process.
-        denied: Names of modules never to preload, separated by commas.
+        denied: Names of modules that must never be preloaded, separated by commas.
     """
     _settle(fd)
     if bed >= 0:
@@ -81,17 +81,17 @@ def main(fd: int, bed: int, job_dir: str, launch: str, denied: str) -> None:
 
 
 def sprout(fd: int, wanted: Sprout) -> None:
-    """Runs a warden in the fork of a seed.
+    """Run a supervisor in the fork of a retained template.
 
     Args:
-        fd: The warden's end of the socket pair with the session.
-        wanted: What the session asked for.
+        fd: The supervisor's end of the socket pair with the session.
+        wanted: The request of the session.
     """
     gc.enable()
     _template.enter(wanted.world)
     _settle(fd)
     controller = Link(socket.socket(fileno=fd))
-    # The seed stays for the next job: no other is wanted.
+    # The retained template stays available to the next job, so no other is needed.
     _run(
         Warden(
             controller, wanted.job_dir, wanted.launch, wanted.denied.split(","),

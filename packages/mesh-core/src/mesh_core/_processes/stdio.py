@@ -1,12 +1,13 @@
 """Standard streams of a process whose stdout and stderr share one pipe.
 
-One pipe keeps the two streams in the order in which they were written; what is lost is which
-stream a byte came from. So `sys.stderr` marks what it writes: `STDERR_TAG` before each line, and
-`STDOUT_TAG` behind a piece that does not end one. Neither byte occurs in UTF-8 text. Bytes
-without a tag, such as those written by C code, count as stdout.
+A single pipe preserves the order of writes across the two streams but not the stream of each byte.
+`sys.stderr` therefore marks its output: `STDERR_TAG` before each line, and `STDOUT_TAG` after a
+piece that does not end a line. Neither byte occurs in UTF-8 text. Bytes without a tag, such as
+those written by C code, count as stdout.
 
-Before its own program does anything, a process says its pid in a line that starts with `PID_TAG`.
-So the controller knows whom to end even if all that stands between them is killed that moment.
+Before its own program runs, a process writes its pid in a line that starts with `PID_TAG`. The
+controller therefore knows which process to kill even if every process between the two is killed at
+that moment.
 """
 
 import contextlib
@@ -19,51 +20,51 @@ STDERR_TAG = b"\xff"
 STDOUT_TAG = b"\xfe"
 PID_TAG = b"\xfd"
 
-# Linux writes a piece of at most this size to a pipe in one go, whoever else writes to it.
+# Linux writes a piece of at most this size to a pipe atomically, even with concurrent writers.
 _ATOMIC_LEN_MAX = 4096
 _PIECE_LEN_MAX = _ATOMIC_LEN_MAX - 2
-_LINE_BUFFERED = 1  # _IOLBF of C's stdio, the same in glibc, musl and uclibc
+_LINE_BUFFERED = 1  # `_IOLBF` of C's stdio, the same in glibc, musl and uclibc
 
 
 def install() -> None:
-    """Replaces `sys.stdout` and `sys.stderr` by streams for a shared pipe.
+    """Replace `sys.stdout` and `sys.stderr` by streams for a shared pipe.
 
-    Both write a line as soon as it ends. C's own stdout is made to do the same, for otherwise
-    what a C library prints into a pipe appears minutes late or, in a crash, never.
+    Both write each line as soon as it ends. C's own stdout is set to the same mode. Otherwise
+    output of a C library to a pipe would appear minutes late or, after a crash, never.
     """
     _flush_quietly()
     sys.stdout = _text(io.FileIO(1, "wb", closefd=False))
     sys.stderr = _text(_TaggedFile(2, "wb", closefd=False))
     sys.__dict__.update(__stdout__=sys.stdout, __stderr__=sys.stderr)
     libc = ctypes.CDLL(None)
-    # A C library without these names buffers as it likes: its lines come later, but come.
+    # A C library without these names uses its own buffering, which only delays lines.
     with contextlib.suppress(AttributeError, ValueError):
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
 
 
 def flush() -> None:
-    """Writes out what Python's and C's standard streams still hold."""
+    """Flush the standard streams of Python and C."""
     _flush_quietly()
     ctypes.CDLL(None).fflush(None)
 
 
 def write_stderr(text: str) -> None:
-    """Writes a line to descriptor 2 as stderr, whatever state `sys.stderr` is in.
+    """Write a line to descriptor 2 as stderr, whatever the state of `sys.stderr`.
 
     Raises:
-        OSError: The descriptor is closed or nobody reads it any more.
+        OSError: The descriptor is closed or has no reader.
     """
     for piece in tagged(text.encode("utf-8", "replace") + b"\n"):
         _write_all(2, piece)
 
 
 def write_pid() -> None:
-    """Says the pid of this process to the reader of the pipe."""
+    """Write the pid of this process to the pipe."""
     _write_all(1, PID_TAG + str(os.getpid()).encode() + b"\n")
 
 
 def tagged(written: bytes) -> list[bytes]:
-    """Returns `written` as pieces to write one by one, each complete in itself."""
+    """Return `written` as self-contained pieces to write one at a time."""
     pieces: list[bytes] = []
     for line in _lines(written):
         for start in range(0, len(line), _PIECE_LEN_MAX):
@@ -73,14 +74,14 @@ def tagged(written: bytes) -> list[bytes]:
 
 
 def _lines(written: bytes) -> list[bytes]:
-    """Returns the lines of `written`, ended by line feeds only."""
+    """Return the lines of `written`, split at line feeds only."""
     lines = [line + b"\n" for line in written.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:
-    """Returns neighbouring pieces put together as long as one atomic write holds them."""
+    """Return the pieces, with neighbours merged as long as they fit in one atomic write."""
     joined: list[bytes] = []
     for piece in pieces:
         if joined and len(joined[-1]) + len(piece) <= _ATOMIC_LEN_MAX:
@@ -91,7 +92,7 @@ def _joined(pieces: list[bytes]) -> list[bytes]:
 
 
 class _TaggedFile(io.FileIO):
-    """A descriptor that is written to as stderr."""
+    """A file whose writes are tagged as stderr."""
 
     def write(self, written: object, /) -> int:
         content = bytes(written)  # type: ignore[call-overload]
@@ -113,6 +114,6 @@ def _write_all(fd: int, content: bytes) -> None:
 
 def _flush_quietly() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # None, closed or its reader gone: there is nothing left to save.
+        # The stream is None or closed, or its reader is gone: nothing is left to save.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()

@@ -1,7 +1,7 @@
-"""Processes that a signal has stopped, as their warden sees them: named at once, killed later.
+"""Processes stopped by a signal, from the supervisor's view: reported immediately, killed later.
 
-The time is the warden's own running time. A look that comes late, because the warden was starved or
-stopped as well, counts as one look, so that nothing is killed when a whole program is resumed.
+Times are in the supervisor's own running time. A late check, because the supervisor was starved or
+stopped as well, counts as one check, so that nothing is killed when a whole program is resumed.
 """
 
 import os
@@ -15,7 +15,8 @@ from mesh_core._processes import kernel as _kernel
 __all__ = ["LOOK_S", "StoppedProcs", "StoppedTemplates"]
 
 LOOK_S = 0.25
-# How long a template may be stopped while processes wait for it; another one does its work then.
+# The time that a template may be stopped while processes wait for it; then another template takes
+# over its work.
 _TEMPLATE_LIMIT_S = 1.0
 _STOPPED = "T"
 
@@ -28,29 +29,29 @@ class _Stop:
 
 
 class _Clock:
-    """Measures the running time of this process in looks."""
+    """Measures the running time of this process in check intervals."""
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
 
     def look(self) -> float:
-        """Returns the time since the last look, at most one look."""
+        """Return the seconds since the last check, at most one interval."""
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         return 0.0 if before is None else min(now - before, LOOK_S)
 
     def rest(self) -> None:
-        """Stops until the next look."""
+        """Pause until the next check."""
         self._looked_at = None
 
 
 class StoppedProcs:
-    """The processes of a warden that are stopped, and for how long.
+    """The stopped processes of a supervisor and the time for which each has been stopped.
 
     Args:
         on_stop: Called with the pid and the signal of a process that was stopped.
         on_continue: Called with the pid of a process that runs again.
-        kill: Called with the pid and the reason once a process was stopped for too long.
+        kill: Called with the pid and the reason when a process was stopped for too long.
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class StoppedProcs:
         return not self._stops
 
     def collect(self, limit_of: Callable[[int], float | None]) -> None:
-        """Takes in what the kernel reports of stopped and continued children.
+        """Collect the kernel's reports of stopped and continued children.
 
         Args:
-            limit_of: Returns how long a process may be stopped; None for other children.
+            limit_of: Returns the seconds that a process may be stopped; None for other children.
         """
         kinds = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
         while True:
@@ -94,10 +95,10 @@ class StoppedProcs:
                 self._on_stop(found.si_pid, found.si_status)
 
     def look(self) -> None:
-        """Kills what was stopped for too long."""
+        """Kill processes that have been stopped for too long."""
         passed_s = self._clock.look()
         for pid, stop in list(self._stops.items()):
-            # A stop by a debugger is none: somebody works on the process.
+            # A process that was stopped by a debugger (`t`) does not count.
             if _kernel.state_of(pid) != _STOPPED:
                 self._resume(pid)
                 continue
@@ -110,7 +111,7 @@ class StoppedProcs:
             self._clock.rest()
 
     def forget(self, pid: int) -> None:
-        """Forgets a process that has ended."""
+        """Remove a process that has exited."""
         self._stops.pop(pid, None)
 
     def _resume(self, pid: int) -> None:
@@ -119,14 +120,14 @@ class StoppedProcs:
 
 
 class StoppedTemplates:
-    """Kills what works for templates, and templates, that are stopped while somebody waits."""
+    """Kills stopped templates and their forks while a batch waits for them."""
 
     def __init__(self) -> None:
         self._stopped_s: dict[int, float] = {}
         self._clock = _Clock()
 
     def look(self, spared: Collection[int]) -> None:
-        """Looks at all descendants of this process but those in `spared` and their descendants."""
+        """Check all descendants of this process except those in `spared` and their descendants."""
         passed_s = self._clock.look()
         stopped = {
             pid: self._stopped_s.get(pid, 0.0) + passed_s
@@ -139,7 +140,7 @@ class StoppedTemplates:
         self._stopped_s = stopped
 
     def rest(self) -> None:
-        """Nobody waits for a template."""
+        """Reset, because no batch waits for a template."""
         self._stopped_s.clear()
         self._clock.rest()
 

@@ -1,13 +1,14 @@
-"""A template: a warm interpreter with a single thread that processes are forked from.
+"""A template: a warm interpreter with a single thread, from which processes are forked.
 
-The first template is forked by the warden before it holds any module of the user. A template
-that is to hold some is a branch of it. Each import is tried in a fork of its own, which becomes
-the template if the import proved safe and is thrown away if it did not: no import can spoil a
+The supervisor forks the first template before any user module is imported. Templates that hold user
+modules are forked from the first one. Each import runs in a separate fork, which becomes the
+template if the import proves safe and is killed otherwise. An import therefore cannot damage a
 template, whether it starts threads, opens a GPU, hangs or crashes.
 
-A template forks through a midwife, a short-lived fork of itself that forks the processes of a
-batch and exits, whereby the warden inherits them. So the warden is the parent of every process
-and free to see it die at once, while templates import and fork, come and go.
+A template forks through an intermediate process (a *midwife*): a short-lived fork of itself that
+forks the processes of a batch and exits, whereupon the supervisor becomes their parent. The
+supervisor is thus the parent of every process and detects its exit immediately, while templates
+import and fork, start and exit.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ from mesh_core._processes.messages import (
 )
 from mesh_core._processes.retained_template import grow, leave_with, version
 
-# What nearly every process needs, and what is safe to hold.
+# Modules that nearly every process needs and that are safe to hold in a template.
 _BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")
 _IMPORT_LIMIT_S = 300.0
 _SAFE = "safe"
@@ -58,25 +59,25 @@ _BIRTHS_PER_MIDWIFE_MIN = 4
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a template is made from."""
+    """The origin of a template."""
 
     warden: int
-    """The pid of the warden."""
+    """The pid of the process supervisor."""
     why_unsafe: str | None
-    """Why nothing must run in a fork of this interpreter; None if it may."""
+    """Why processes must not be forked from this interpreter; None if they may."""
     is_blank: bool
-    """Whether it holds no module of a user yet."""
+    """Whether the interpreter holds no user module yet."""
     bed: int | None
-    """Where templates leave seeds, if anywhere."""
+    """The descriptor through which retained templates reach the worker's cache, if it has one."""
 
 
 def serve(link: Link, launch: str, source: Source) -> NoReturn:
-    """Runs the first template until the warden is gone.
+    """Run the first template until the supervisor is gone.
 
     Args:
-        link: To the warden.
+        link: Link to the supervisor.
         launch: The module whose `main` runs a process.
-        source: What the template is made from.
+        source: The origin of the template.
     """
     gc.disable()
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -102,19 +103,19 @@ class _Template:
         self._base: frozenset[str] = frozenset()
         self._sources: dict[str, tuple[int, int]] = {}
         self._why_unsafe = source.why_unsafe
-        # Whether it holds more than the warden that it was forked from.
+        # Whether it holds more modules than the supervisor that it was forked from.
         self._has_grown = source.is_blank
         self._adopt_warden()
 
     def _adopt_warden(self) -> None:
-        """Binds the life of this template to its parent's, which must not be dead already."""
+        """Bind the life of this template to its parent, or exit if the parent is already dead."""
         parent = os.getppid()
         _kernel.die_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(0)
 
     def import_base(self) -> None:
-        """Imports what every process needs."""
+        """Import the modules that every process needs."""
         _kernel.set_title("mesh-template")
         for name in (*_BASE_MODULES, self._launch):
             try:
@@ -131,7 +132,7 @@ class _Template:
         _stdio.flush()
 
     def obey(self, message: object, fds: list[int]) -> None:
-        """Does what the warden asks; may return in another process than it was called in."""
+        """Execute a request of the supervisor; may return in another process than the caller's."""
         match message:
             case Branch():
                 self._branch(fds[0])
@@ -169,14 +170,14 @@ class _Template:
         self.link.flush_blocking()
 
     def _import(self, modules: Sequence[str], order: Preload, denied: dict[str, str]) -> bool:
-        """Imports modules; returns whether this holds one more now. `denied` gets the others."""
+        """Import modules; return whether this process now holds more. `denied` gets the reasons."""
         has_grown = False
         for module in modules:
             if module in self._tried or module in order.denied or module in sys.modules:
                 continue
             verdict = self._why_unsafe or self._try(module)
             if verdict == _FAILED:
-                continue  # The process that needs it will say so better.
+                continue  # The process that needs the module raises a better error.
             if verdict == _SAFE:
                 has_grown = True
             else:
@@ -186,7 +187,7 @@ class _Template:
         return has_grown
 
     def _leave_seed(self, bed: int, world: World, modules: Sequence[str]) -> None:
-        """Leaves a copy of this process with the worker, while it holds packages alone."""
+        """Leave a copy of this process with the worker while it holds only installed packages."""
         held = frozenset(name for name in modules if name in sys.modules)
         files = (getattr(sys.modules[name], "__file__", None) for name in held)
         sources = {path: version(path) for path in files if path is not None} | self._sources
@@ -195,10 +196,10 @@ class _Template:
         try:
             pid = _kernel.fork()
         except OSError:
-            return  # The next job imports for itself.
+            return  # The next job imports the modules itself.
         if pid == 0:
             grow(seedling, world, held, sources)
-        # First, for the warden ends what it does not know.
+        # The report comes first, because the supervisor kills children that it does not know.
         self.link.send(Seeded(pid))
         self.link.flush_blocking()
         leave_with(bed, plant)
@@ -206,7 +207,11 @@ class _Template:
         plant.close()
 
     def _try(self, module: str) -> str:
-        """Imports a module and returns that it is safe, in a new process; or why not, in this."""
+        """Import a module in a fork.
+
+        The result is "safe" in the fork, which becomes the template, or the reason against the
+        module in the parent.
+        """
         _stdio.flush()
         read, write = os.pipe()
         parent = os.getpid()
@@ -232,7 +237,7 @@ class _Template:
         return verdict or f"importing it ended the interpreter: {_describe_status(status)}"
 
     def _take_over(self, parent: int, verdict: int) -> None:
-        """Makes this process the template in place of its parent."""
+        """Replace the parent as the template."""
         _kernel.die_with_parent(0)
         try:
             os.write(verdict, _SAFE.encode())
@@ -262,7 +267,8 @@ class _Template:
         midwives = []
         shares = _shares(len(order.births))
         if not self._has_grown and len(shares) == 1:
-            # The warden forks another one as fast: each fork of much memory that is less counts.
+            # The supervisor forks another template just as fast, so one fork fewer of a large
+            # process counts.
             self._deliver(order, fds, shares[0], is_last=True)
         for share in shares:
             try:
@@ -283,7 +289,7 @@ class _Template:
     def _deliver(
         self, order: Fork, fds: list[int], share: range, *, is_last: bool = False
     ) -> NoReturn:
-        """Forks a share of a batch; runs in the midwife, or in a template that ends with it."""
+        """Fork a share of a batch; runs in an intermediate process or in an exiting template."""
         try:
             _kernel.die_with_parent(signal.SIGKILL)
             go, done = os.pipe()
@@ -312,7 +318,7 @@ class _Template:
             os._exit(0)
 
     def _fallback(self, birth: Birth) -> Birth:
-        """Executes a fresh interpreter where forking this one is not safe, or holds too much."""
+        """Execute a fresh interpreter if a fork of this one is unsafe or holds too many modules."""
         is_fit = self._why_unsafe is None and (self._is_blank or birth.is_warm)
         if is_fit or birth.argv is not None:
             return birth
@@ -331,24 +337,24 @@ class _Template:
 
 
 def why_threads(what: str) -> str:
-    """Says why a process with more than one thread must not be forked."""
+    """Return the reason why a process with more than one thread must not be forked."""
     return f"importing {what} starts threads, which a fork would lose"
 
 
 def enter(world: World) -> None:
-    """Makes the surroundings of this process those of the controller."""
+    """Set environment, paths, arguments and working directory to those of the controller."""
     if dict(os.environ) != world.env:
         apply_changes(dict.fromkeys(os.environ.keys() - world.env.keys()))
         apply_changes(world.env)
     sys.path[:] = world.path
     sys.argv[:] = [world.argv0]
     importlib.invalidate_caches()
-    with contextlib.suppress(OSError):  # It was removed: stay where we are, as the controller.
+    with contextlib.suppress(OSError):  # The directory was removed.
         os.chdir(world.cwd)
 
 
 def _import_safely(module: str) -> str:
-    """Imports a module; returns that it is safe, that this failed, or why it is not safe."""
+    """Import a module and return "safe", "failed", or the reason why it is not safe to fork."""
     files = _kernel.open_files()
     try:
         importlib.import_module(module)
@@ -369,7 +375,7 @@ def _import_safely(module: str) -> str:
 
 
 def _reset_signals() -> None:
-    """Undoes what imports did to signals: processes start with a clean slate."""
+    """Undo what imports did to signals, so that processes start with default handling."""
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
@@ -378,7 +384,7 @@ def _reset_signals() -> None:
 
 
 def _is_from_package(module: str) -> bool:
-    """Tells whether a module is the interpreter's or an installed package's, importing nothing."""
+    """Return whether a module is the interpreter's or an installed package's; imports nothing."""
     try:
         found = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -405,14 +411,14 @@ def _describe_status(status: int) -> str:
 
 
 def _reap() -> None:
-    """Forgets branches that have ended."""
+    """Reap forks that have exited."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def _shares(count: int) -> list[range]:
-    """Splits a batch over midwives, who fork at the same time where there are processors."""
+    """Split a batch over intermediate processes, which fork in parallel on multiple processors."""
     cpus = len(os.sched_getaffinity(0))
     midwives = max(1, min(_MIDWIFE_COUNT_MAX, cpus // 2, count // _BIRTHS_PER_MIDWIFE_MIN))
     bounds = [count * index // midwives for index in range(midwives + 1)]
@@ -420,7 +426,7 @@ def _shares(count: int) -> list[range]:
 
 
 def _is_installed(path: str) -> bool:
-    """Tells whether a module's file belongs to the interpreter or to an installed package."""
+    """Return whether a module's file belongs to the interpreter or to an installed package."""
     parts = path.split(os.sep)
     if "site-packages" in parts or "dist-packages" in parts:
         return True

@@ -1,6 +1,6 @@
-"""Where a worker keeps what the last job has imported, and how the next one gets it.
+"""The template cache of a worker, which keeps imported modules for the next job.
 
-The modules are in a process, a seed: see `mesh_core._processes.retained_template`.
+A retained template process holds the modules: see `mesh_core._processes.retained_template`.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _ANSWER_LIMIT_MS = 2_000
 
 @dataclass(frozen=True)
 class Seeds:
-    """What a session has of its worker's seedbed."""
+    """The parts of the worker's template cache that a session uses."""
 
     bed: int
-    """The descriptor of where templates leave seeds."""
+    """The descriptor through which templates leave retained templates."""
     latest: socket.socket | None
-    """The socket of the last one that was left, if any."""
+    """The socket of the most recent retained template, if any."""
 
 
 class Seedbed:
-    """Where templates leave seeds with their worker, and from where sessions get the last."""
+    """Template cache: receives retained templates and provides sessions with the latest one."""
 
     def __init__(self) -> None:
         self._inbox, self.inlet = message_pair()
-        # Neither a worker nor a template ever waits at it.
+        # Neither a worker nor a template ever waits for it.
         self._inbox.setblocking(False)
         self._latest: socket.socket | None = None
 
     @property
     def latest(self) -> socket.socket | None:
-        """The socket of the last seed that was left; those before have ended."""
+        """The socket of the latest retained template; earlier ones have exited."""
         while True:
             try:
                 _, fds, _, _ = socket.recv_fds(self._inbox, 1, 1)
-            except OSError:  # There is none, or the bed is closed.
+            except OSError:  # The socket is empty or closed.
                 return self._latest
             for fd in fds:
                 if self._latest is not None:
@@ -54,7 +54,7 @@ class Seedbed:
                 self._latest = socket.socket(fileno=fd)
 
     def close(self) -> None:
-        """Ends all seeds."""
+        """End all retained templates."""
         latest = self.latest
         for sock in (self._inbox, self.inlet, latest):
             if sock is not None:
@@ -63,13 +63,13 @@ class Seedbed:
 
 
 def ask(seed: socket.socket, wanted: Sprout, link: int, log: int) -> SeededProcess | None:
-    """Has a seed fork a warden; returns it, or None where the seed does not fit.
+    """Request a supervisor from a retained template; return None if the template does not fit.
 
     Args:
-        seed: The socket of the seed.
-        wanted: What is wanted.
-        link: The warden's end of the socket pair with the session.
-        log: What the warden and its templates print goes there.
+        seed: The socket of the retained template.
+        wanted: The requirements of the supervisor.
+        link: The supervisor's end of the socket pair with the session.
+        log: The descriptor for the output of the supervisor and its templates.
     """
     read, write = os.pipe()
     try:
@@ -93,19 +93,19 @@ def ask(seed: socket.socket, wanted: Sprout, link: int, log: int) -> SeededProce
 
 
 class SeededProcess:
-    """A warden that a seed has forked, for who would otherwise be its parent."""
+    """Handle of a supervisor that was forked by a retained template instead of its user."""
 
     def __init__(self, pid: int) -> None:
         self.pid: int = pid
         self._handle: int = os.pidfd_open(pid)
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kill the supervisor."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def wait(self) -> int | None:
-        """Waits for its end, and gives no status: that is for parents."""
+        """Wait for its exit and return None, because only parents get the exit status."""
         if self._handle >= 0:
             poll = select.poll()
             poll.register(self._handle, select.POLLIN)

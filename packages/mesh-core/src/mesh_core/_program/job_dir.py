@@ -1,9 +1,10 @@
-"""The directory where the processes of a host find each other.
+"""The directory in which the processes of a host find each other.
 
-It is made when the first of them is about to start, with the warden that removes it: a program that
-is killed before has left nothing behind. When the warden is killed together with the program, the
-next program of the user removes the directory. The processes of a job share a lock on it, which the
-kernel releases with the last of them: a directory without a lock has no living process.
+It is created when the first process is about to start, together with the process supervisor that
+removes it. A program that is killed earlier leaves nothing behind. If the supervisor is killed
+together with the program, the next program of the same user removes the directory. The processes of
+a job share a lock on it, which the kernel releases with the last of them: a directory without a
+lock has no living process.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ __all__ = ["JobDir", "hold", "remove_left"]
 
 
 _PREFIX = "mesh-"
-# Only directories whose processes lock them have it.
+# Only directories that their processes lock have this suffix.
 _SUFFIX = ".job"
-# What the kernel takes as the path of a socket, without what a process adds to the directory's.
+# The kernel's limit for the path of a socket, minus the name that a process appends to the
+# directory.
 _PATH_LEN_MAX = 107 - len("/4294967295.sock")
-# Where a folder for temporary files has a path that is too long, as in deep trees of test runs.
+# Used if the folder for temporary files has too long a path, as in deep trees of test runs.
 _SHORT = Path("/tmp")
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# How often a directory is made that another program removes before it is locked.
+# The maximum number of attempts if other programs remove the directory before it is locked.
 _TRIES_MAX = 100
 
 
 class JobDir:
-    """A directory that only its user can enter, once it is there."""
+    """A directory that only its user can access, once it is created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,18 +49,19 @@ class JobDir:
 
     @staticmethod
     def new_path() -> Path:
-        """Gives the path of a directory that is not there yet."""
+        """Return the path of a directory that does not exist yet."""
         name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}{_SUFFIX}"
         path = Path(tempfile.gettempdir()) / name
         return path if len(os.fsencode(path)) <= _PATH_LEN_MAX else _SHORT / name
 
     def make(self, then: Callable[[], None]) -> None:
-        """Makes the directory and does what needs it, once.
+        """Create the directory and call `then`, once.
 
-        Directories of this user's programs that were killed with all their processes are removed.
+        Directories of the same user's programs that were killed with all their processes are
+        removed.
 
         Raises:
-            OSError: It cannot be made, or somebody else has.
+            OSError: The directory cannot be created, or already exists.
         """
         with self._lock:
             if self._is_made:
@@ -69,7 +72,7 @@ class JobDir:
             then()
 
     def close(self) -> None:
-        """Releases this process's lock; the directory has been removed before."""
+        """Release the lock of this process; the directory was removed before."""
         with self._lock:
             held, self._held = self._held, None
             if held is not None:
@@ -77,18 +80,18 @@ class JobDir:
 
 
 def hold(path: str | Path) -> int:
-    """Shares the lock of a directory.
+    """Acquire the shared lock of a directory.
 
     Returns:
         A descriptor. The lock is released when this process and its forks have closed it.
 
     Raises:
-        OSError: There is no such directory.
+        OSError: The directory does not exist.
     """
     directory = os.open(path, _OPEN)
     try:
-        # Not every network file system has locks; then nothing removes the directory either. This
-        # waits only for a program that removes the directory.
+        # Some network file systems do not support locks; then nothing removes the directory either.
+        # The call blocks only for a program that removes the directory.
         with suppress(OSError):
             fcntl.flock(directory, fcntl.LOCK_SH)
         if not os.path.samestat(os.fstat(directory), os.stat(path)):
@@ -100,10 +103,11 @@ def hold(path: str | Path) -> int:
 
 
 def remove_left(folder: Path) -> None:
-    """Removes the directories in a folder that this user's killed programs have left.
+    """Remove the directories in a folder that killed programs of this user have left.
 
     Args:
-        folder: A folder for temporary files. Those of other users and of living programs stay.
+        folder: A folder for temporary files. Directories of other users and of live programs are
+            kept.
     """
     names = []
     with suppress(OSError), os.scandir(folder) as entries:
@@ -128,14 +132,14 @@ def _remove_if_free(path: Path) -> None:
 
 
 def _make_held(path: Path) -> int:
-    """Makes a directory and locks it.
+    """Create a directory and lock it.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The directory cannot be created.
     """
     for _ in range(_TRIES_MAX):
         os.mkdir(path, 0o700)
-        # Another program may have seen it before it was locked.
+        # Another program may have removed the directory before it was locked.
         with suppress(FileNotFoundError):
             return hold(path)
     raise FileNotFoundError(f"{str(path)!r} was removed {_TRIES_MAX} times")

@@ -1,7 +1,7 @@
-"""The program as the root of everything: how it starts Mesh, and how both end.
+"""The program as the root of a job: how it starts Mesh, and how both end.
 
-Whatever a program leaves behind when it ends is stopped in good order, or, where it is killed, by
-the warden that is the parent of its processes.
+When a program ends, everything that it started is stopped in an orderly way. If it is killed, the
+process supervisor, which is the parent of its processes, kills them.
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ __all__ = [
     "unhandled",
 ]
 
-# Ends the main thread, wherever it is, when nobody has handled a failure. Nothing else sends it.
+# Ends the main thread, whatever it does, after an unhandled failure. No other code sends this
+# signal.
 _FAULT_SIGNAL = signal.SIGRTMAX - 7
-# How long endpoints may still run when the program itself has failed.
+# How long endpoints may still run after the program itself has failed.
 _HURRY_S = 1.0
-# Beyond the graces: what it takes to kill and reap the rest.
+# The time beyond the grace periods to kill and reap the rest.
 _LEAVE_LIMIT_S = 3.0
 
 _hook_lock = threading.Lock()
 _end_lock = threading.Lock()
-# The exit status that a failure has decided on; also once the main thread is on its way out.
+# The exit status that a failure has determined; also set if the main thread is already exiting.
 _status = 0
 _exit_begun = threading.Event()
-# Numbers that a job of this program has used are not used by the next.
+# Slots of one job of this program are not reused by the next one.
 _first_slot = 1
 _boot_count = 0
 
 
 class UnhandledFailure(SystemExit):
-    """A failure that nobody handled ends the program; its report has been printed."""
+    """A failure that was not handled ends the program; its report has been printed."""
 
 
 def start_root(job: bytes | None = None, token: bytes | None = None, generation: int = 0) -> None:
-    """Makes this process the root of a job.
+    """Make this process the root of a job.
 
     Args:
-        job: The job that it takes over; a new one when left out.
-        token: Proof of belonging to that.
-        generation: How many programs have run it before.
+        job: The job to take over. Default: a new one.
+        token: The secret of that job.
+        generation: The number of programs that have run the job before.
     """
     global _boot_count
     identity = Identity(
@@ -81,7 +82,8 @@ def start_root(job: bytes | None = None, token: bytes | None = None, generation:
     adopt(runtime)
     from mesh_core._hosts.agent import HostAgent
 
-    # Slots have the generation in the same bits: none is one of the program before.
+    # Slots contain the generation in the same bits, so they differ from those of the previous
+    # program.
     runtime.host_agent = HostAgent(runtime, max(_first_slot, identity.incarnation + 1))
     runtime.start_agent()
     if _boot_count == 0:
@@ -91,7 +93,7 @@ def start_root(job: bytes | None = None, token: bytes | None = None, generation:
 
 
 def _at_exit(pid: int) -> None:
-    """Stops what the program has left; where a failure was left too, the exit status says so."""
+    """Stop everything that is left at exit; after a failure, set the exit status accordingly."""
     if os.getpid() != pid:
         return
     _exit_begun.set()
@@ -109,16 +111,16 @@ def _at_exit(pid: int) -> None:
 
 
 def _has_failed() -> bool:
-    """Whether an exception ends the program."""
+    """Return whether an exception ends the program."""
     return bool(_status) or (hasattr(sys, "last_type") and not _is_interactive())
 
 
 def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
-    """Stops all that the program owns, children first, and ends the job.
+    """Stop everything that the program owns, children first, and end the job.
 
     Args:
-        limit_s: How long it may take before what is left is killed.
-        is_failed: Drop what is queued: nobody wants it any more.
+        limit_s: Seconds until everything that is left is killed.
+        is_failed: Whether to drop queued messages, because the program has failed.
     """
     global _first_slot
     with _end_lock:
@@ -133,7 +135,7 @@ def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
         try:
             worker.join(limit_s)
         finally:
-            # Also when an impatient user has interrupted the wait.
+            # Runs also if the user interrupts the wait.
             host_agent = runtime.host_agent
             assert host_agent is not None
             left_s = max(until - time.monotonic(), 0.0)
@@ -146,20 +148,20 @@ def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
 
 def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
-    # What they ran has ended: they are free for the next job.
+    # The processes on the workers have ended, so the workers are available for the next job.
     runtime.dismiss_all()
     runtime.places.spares.release()
     for cell in reversed(list(runtime.actors.values())):
-        # Actors of this process that others have spawned here.
+        # Actors that others have spawned in this process.
         cell.halt()
         cell.ending.is_over.wait()
 
 
 def _listen_for_faults() -> None:
-    """Makes it possible to end the main thread from another one, even in the middle of a sleep.
+    """Allow another thread to end the main thread, even during a sleep.
 
-    Python runs signal handlers in the main thread, and only that can set them. Where Mesh was
-    started by another thread, Ctrl-C is what we have.
+    Python runs signal handlers in the main thread, and only that thread can set them. If another
+    thread has started Mesh, SIGINT is used instead.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(_FAULT_SIGNAL, _on_fault)
@@ -171,10 +173,10 @@ def _on_fault(_number: int, _frame: FrameType | None) -> None:
 
 
 def unhandled(failure: MeshFailure) -> None:
-    """Tells the program of a failure that nobody took, which by default ends it."""
+    """Report an unhandled failure to the program's hook, which by default ends the program."""
     with _hook_lock:
         if _status:
-            # The program is ending of another one; the first is the one to read.
+            # Another failure is already ending the program, and only the first is reported.
             return
         try:
             call_hook(failure)
@@ -190,23 +192,23 @@ def unhandled(failure: MeshFailure) -> None:
 
 
 def is_exiting() -> bool:
-    """Says whether the main thread has ended and the program is being taken down."""
+    """Return whether the main thread has ended and the program is shutting down."""
     return _exit_begun.is_set()
 
 
 def _is_interactive() -> bool:
-    """Whether a person sits at a prompt, who has read the report and wants to go on."""
+    """Return whether this is an interactive session, which continues after the report."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
 def _end_program(status: int) -> None:
-    """Has the main thread unwind and leave; ends the process when that takes too long."""
+    """Make the main thread unwind and exit; end the process if this takes too long."""
     global _status
     _status = status
     if _exit_begun.is_set():
         return None
     if not current.runtime().is_root:
-        # In a process of a mesh: a thread of the user's own has spawned something here.
+        # In a process of a mesh, a thread of the user has spawned something.
         from mesh_core._processes.launch import leave
 
         return leave(status)
@@ -216,7 +218,7 @@ def _end_program(status: int) -> None:
         limit_s = effective().failure_exit_grace_s
         signal.pthread_kill(main.ident, number)
         if _exit_begun.wait(limit_s):
-            # This thread goes down with the process, at the latest when cleaning up takes too long.
+            # This thread ends with the process, or ends it if the cleanup takes too long.
             time.sleep(limit_s + _LEAVE_LIMIT_S)
     if current.is_running():
         host_agent = current.runtime().host_agent
@@ -226,7 +228,7 @@ def _end_program(status: int) -> None:
 
 
 def _number_to_send() -> signal.Signals | int | None:
-    """Gives the signal that makes the main thread raise."""
+    """Return the signal that makes the main thread raise an exception."""
     if signal.getsignal(_FAULT_SIGNAL) is _on_fault:
         return _FAULT_SIGNAL
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -239,13 +241,13 @@ def _leave(status: int) -> None:
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            # Nobody reads any more, or the user has closed it.
+            # The stream has no reader, or the user has closed it.
             continue
     os._exit(status)
 
 
 def _after_fork() -> None:
-    """A fork of the program that starts Mesh is a program of its own."""
+    """Reset the state in a fork of the program, which may start Mesh as a separate program."""
     global _hook_lock, _end_lock, _exit_begun, _boot_count, _status
     _hook_lock = threading.Lock()
     _end_lock = threading.Lock()

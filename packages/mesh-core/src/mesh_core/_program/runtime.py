@@ -1,8 +1,8 @@
-"""This process as a member of a job: its engine, its actors, its agent.
+"""This process as a member of a job: its engine, its actors and its agent.
 
-There is one runtime in a process. In a program it starts on first use, and the process then also
-looks after the local host; in a process of a mesh `mesh_core._processes.launch` starts it before
-anything of the user's runs.
+A process has one runtime. In a program it starts on first use, and the process is then also the
+agent of the local host. In a process of a mesh, `mesh_core._processes.launch` starts it before any
+user code runs.
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ __all__ = ["Identity", "Runtime", "adopt", "follow", "is_running", "runtime", "v
 
 
 class Identity:
-    """Who a process is: what its host tells it at birth.
+    """The identity of a process, which it gets from its host when it starts.
 
     Attributes:
         host: The number of the host in the job.
-        host_name: What the machine calls itself.
-        slot: The place on the host; 0 looks after it.
-        incarnation: How many processes had the slot before; above `EPOCH_SHIFT` the epoch of the
-            host.
+        host_name: The host name of the machine.
+        slot: The slot on the host; slot 0 is its agent.
+        incarnation: The number of processes that used the slot before; the bits from `EPOCH_SHIFT`
+            on contain the epoch of the host.
         job: The job, 16 bytes.
-        token: Proof of belonging to it, 32 bytes.
-        directory: Where the host's processes find each other.
-        table: The process mesh that this process belongs to, and its rank there.
-        outlives_root: What the program owns here waits for a successor when the program is lost.
+        token: The secret of the job, 32 bytes.
+        directory: The directory in which the host's processes find each other.
+        table: The process mesh of this process; None for an agent.
+        rank: The rank of this process in that mesh.
+        outlives_root: Whether everything that the program owns here waits for a successor if the
+            program is lost.
     """
 
     __slots__ = (
@@ -101,34 +103,36 @@ class Runtime:
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
-        # Whether this process proves itself to other hosts; only those that look after a host do.
+        # Whether this process authenticates itself to other hosts; only agents do.
         self.has_credentials: bool = False
-        # The worker through which others are reached, where the program has said so.
+        # The worker that forwards connections to others, if the program has set one.
         self.gateway: Address | None = None
-        # What the program owns, noted at its hosts for a successor, and what is noted here.
+        # `journal` records everything that the program owns, for a successor. `kept` has the
+        # entries that this host stores.
         self.journal: Journal | None = None
         self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
-        # What is put around endpoints; one at most.
+        # Wrappers of endpoints; at most one.
         self.guards: list[Guard] = []
-        # Actors that there is one of in the job, by name: the root has them.
+        # Actors that are unique in the job, by name; only the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
-        # The job has ended: what is left of it in the program is of no more use.
+        # The job has ended, so its remaining objects in the program are unusable.
         self.is_over = False
-        # This process is a fork of the one that the runtime belongs to.
+        # This process is a fork of the process that owns the runtime.
         self.is_forsaken = False
-        # Meshes that this process has stopped, with the future of their end.
+        # Meshes that this process has stopped, with the future of the stop.
         self.stopped_meshes: dict[int, EndFuture] = {}
-        # Why, of those that somebody else has asked it to stop.
+        # The reasons of stops that another process has requested.
         self.stop_reasons: dict[int, str] = {}
-        # What spawned each mesh: pickled order, large parts, window; for spawning a rank again.
+        # The order that spawned each mesh (pickled order, large buffers, window), to respawn a
+        # rank.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
-        # What started the processes of each mesh; for starting one again on another machine.
+        # The order that started the processes of each mesh, to start one again on another machine.
         self.start_orders: dict[int, StartOrder] = {}
-        # Hosts that other machines have taken the place of, with how many were there before.
+        # The hosts whose machine was replaced, with their epochs.
         self.host_epochs: dict[int, int] = {}
-        # When the hosts leave whose workers were told to end; only the program has any.
+        # The time at which hosts leave whose workers are shutting down; used in the program only.
         self.leaving_hosts: dict[int, float] = {}
         self.engine: Engine = Engine(
             identity.host,
@@ -143,12 +147,12 @@ class Runtime:
         )
         self.engine.set_fanout(config.cast_fanout)
         if identity.slot:
-            # Who looks after a host listens once there is somebody to listen to.
+            # An agent listens only once its host has processes that may connect.
             self.engine.listen()
         from mesh_core._hosts.places import Places
         from mesh_core._supervision.ownership import Ownership
 
-        # Hosts that were taken into the job; only the program has any.
+        # The attached hosts; used in the program only.
         self.places: Places = Places(self)
         self.ownership: Ownership = Ownership(self)
         from mesh_core._supervision.stop_watchdog import StopWatch
@@ -156,7 +160,7 @@ class Runtime:
         self.stop_watch: StopWatch = StopWatch(self)
 
     def start_agent(self) -> None:
-        """Starts the thread that spawns and stops actors here."""
+        """Start the thread that spawns and stops actors in this process."""
         from mesh_core._actors.agent import Agent
 
         self.agent: Agent = Agent(self)
@@ -164,20 +168,20 @@ class Runtime:
         thread.start()
 
     def address(self, port: int) -> str:
-        """Names a receiver of this process for humans."""
+        """Return a name for a receiver in this process, for people."""
         return f"{self.identity.host_name}/{proc_name(self.me)}:{port}"
 
     def host_agent_proc(self) -> int:
-        """Gives the process that looks after this host."""
+        """Return the process that is the agent of this host."""
         return proc_id(self.identity.host, 0)
 
     @property
     def generation(self) -> int:
-        """Of the program: how many have run the job before."""
+        """In the program: the number of programs that have run the job before."""
         return self.identity.incarnation >> EPOCH_SHIFT
 
     def start_journal(self) -> Journal:
-        """Has what the program owns noted from now on; gives the journal."""
+        """Start to record everything that the program owns, and return the journal."""
         with _lock:
             if self.journal is None:
                 from mesh_core._failover.journal import Journal
@@ -187,16 +191,16 @@ class Runtime:
             return self.journal
 
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
-        """Has a host leave the job, whose processes have ended."""
+        """Release a host from the job after its processes have ended."""
         if self.places.leaving(host):
             if self.journal is not None:
                 self.journal.left(host)
             self.ask_agent(proc_id(host, 0), "leave", is_shutdown, timeout=_FAREWELL_S)
 
     def dismiss_all(self, hosts: Iterable[int] | None = None, *, is_shutdown: bool = False) -> None:
-        """Has hosts leave the job, all when none are named.
+        """Release hosts from the job; by default, all of them.
 
-        Those that are reached through another go before it.
+        Hosts behind a gateway are released before the gateway.
         """
         if hosts is not None:
             hosts = list(hosts)
@@ -208,27 +212,27 @@ class Runtime:
                 self.dismiss(host, is_shutdown=is_shutdown)
 
     def forget_orders(self, uid: int) -> None:
-        """Nothing of a mesh will be started again."""
+        """Drop the orders of a mesh that will not be started again."""
         self.spawn_orders.pop(uid, None)
         self.start_orders.pop(uid, None)
         if self.journal is not None:
             self.journal.drop(uid)
 
     def is_agent_of(self, proc: int) -> bool:
-        """Says whether this process looks after the host that a process is on."""
+        """Return whether this process is the agent of the host that a process runs on."""
         return self.host_agent is not None and proc >> 32 == self.identity.host
 
     def call_agents(
         self, targets: Targets, method: str, *args: Any, timeout: float | None = None
     ) -> int:
-        """Calls a method of the agents of some processes; gives the port of the answers."""
+        """Call a method of the agents of several processes; return the port of the replies."""
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
         return self.engine.call(
             CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, timeout, True
         )
 
     def ask_agent(self, proc: int, method: str, *args: Any, timeout: float | None = None) -> Any:
-        """Calls a method of one agent and waits; None when it does not answer in time."""
+        """Call a method of one agent and wait; return None if it fails or times out."""
         from mesh_core._core import Targets
 
         reply = self.call_agents(Targets([(proc, 0)]), method, *args, timeout=timeout)
@@ -236,11 +240,11 @@ class Runtime:
         return None if answers is None or answers[0].code else value_of(answers[0])
 
     def tell_agent(self, proc: int, method: str, *args: Any) -> None:
-        """Sends a message to one agent and waits for nothing."""
+        """Send a message to one agent without waiting for a reply."""
         self.tell_agents([proc], method, *args)
 
     def tell_agents(self, procs: Sequence[int], method: str, *args: Any) -> None:
-        """Sends the same message to several agents and waits for nothing."""
+        """Send the same message to several agents without waiting for replies."""
         from mesh_core._core import Targets
 
         targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
@@ -248,34 +252,34 @@ class Runtime:
         self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
 
     def note_stopped(self, uid: int, future: EndFuture, reason: str | None) -> None:
-        """Notes that this process stops a mesh, and why, where somebody else has asked for it."""
+        """Record that this process stops a mesh, with the reason if another one requested it."""
         if reason is not None:
             self.stop_reasons[uid] = reason
         self.stopped_meshes[uid] = future
 
     def observed(self, failure_id: int, owner_proc: int) -> None:
-        """A caller in this process has been given a failure: it need not go up any more."""
+        """Record that a caller here received a failure, which must not propagate further."""
         self.ownership.observed(failure_id)
         if owner_proc != self.me:
             self.tell_agent(owner_proc, "observed", failure_id)
 
     def _on_cut_off(self, is_orphaned: bool) -> None:
-        """Ends this process: nobody can reach it any more.
+        """Exit this process, because no other process can reach it any more.
 
         Args:
-            is_orphaned: The agent of this host has ended; else the descriptors of this process
-                were closed.
+            is_orphaned: Whether the agent of this host has ended; otherwise the descriptors of this
+                process were closed.
         """
         if not is_orphaned:
-            # Past sys.stderr, which the code that closed them may have replaced.
+            # Bypasses `sys.stderr`, which the code that closed the descriptors may have replaced.
             try:
                 os.write(2, _CLOSED_DESCRIPTORS)
             except OSError:
-                pass  # That was closed as well.
+                pass  # Descriptor 2 was closed as well.
         os._exit(1)
 
 
-# How long a worker may take to hear that it is free.
+# The time that a worker may take to receive its release.
 _FAREWELL_S = 1.0
 _CLOSED_DESCRIPTORS = (
     b"mesh: this process ends because it closed its connections: code in it has closed descriptors "
@@ -288,7 +292,7 @@ _followers: list[Callable[[Runtime | None], None]] = []
 
 
 def runtime() -> Runtime:
-    """Gives the runtime of this process, starting the one of a program on first use.
+    """Return the runtime of this process; a program's runtime starts on first use.
 
     Raises:
         RuntimeError: The process is a fork of one that uses Mesh.
@@ -299,12 +303,12 @@ def runtime() -> Runtime:
 
 
 def is_running() -> bool:
-    """Says whether there is a runtime, without starting one."""
+    """Return whether a runtime exists, without starting one."""
     return _current is not None
 
 
 def adopt(new: Runtime | None) -> None:
-    """Makes a runtime this process's own; None ends it."""
+    """Set the runtime of this process; None removes it."""
     global _current
     _current = new
     for tell in _followers:
@@ -312,7 +316,7 @@ def adopt(new: Runtime | None) -> None:
 
 
 def follow(tell: Callable[[Runtime | None], None]) -> None:
-    """Calls back with every runtime that this process gets, and with None when one has ended."""
+    """Call a function with each new runtime of this process, and with None when one has ended."""
     _followers.append(tell)
 
 
@@ -327,18 +331,19 @@ def _boot() -> Runtime:
 
 
 def value_of(message: Message) -> Any:
-    """Unpickles the body of a message with its large parts."""
+    """Unpickle the body of a message with its large buffers."""
     if message.has_parts:
         return decode(message.body, runtime().engine.buffers(message))
     return decode(message.body)
 
 
-# Of the process that this one is a fork of: never freed here, for its links are shared.
+# Runtimes of the process from which this one was forked; never freed here, because the two
+# processes share their connections.
 _forsaken: list[Runtime] = []
 
 
 def _after_fork() -> None:
-    """A fork shares no thread and no link with us: it starts from nothing, if at all."""
+    """Discard the runtime in a forked child, which shares no thread or link with its parent."""
     global _current, _lock
     if _current is not None:
         _forsaken.append(_current)
@@ -349,7 +354,7 @@ def _after_fork() -> None:
 
 
 def _before_fork() -> None:
-    """What was received and is still in use is copied: its senders wait only for us."""
+    """Copy received buffers that are in use, because their senders wait only for this process."""
     if _current is not None:
         _current.engine.prepare_fork()
 

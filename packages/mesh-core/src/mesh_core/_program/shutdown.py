@@ -14,10 +14,11 @@ __all__ = ["shutdown_context"]
 
 
 def shutdown_context(host_timeout: float | None = None) -> Future[None]:
-    """Stops everything that the program has started. The next use starts anew.
+    """Stop everything that the program has started; the next use of Mesh starts a new job.
 
     Args:
-        host_timeout: Seconds that it may take before what is left is killed.
+        host_timeout: Seconds until everything that is left is killed. Default: `stop_grace_s` plus
+            `cleanup_timeout_s`.
 
     Raises:
         ValueError: The timeout is negative or not finite.

@@ -15,21 +15,23 @@ __all__ = ["Admission", "ConnectionLimiter"]
 class ConnectionLimiter:
     """Decides which connections of a listener stay open.
 
-    A connection is unauthenticated until its peer has proved itself. Unauthenticated connections
-    are limited in number and time, and evict each other: the oldest connection of the peer that
-    has the most. They never evict an authenticated one. The limiter opens no socket and starts no
-    thread. Its methods may be called from several threads.
+    A connection is unauthenticated until its peer has authenticated itself. Unauthenticated
+    connections are limited in number and time, and evict each other: the limiter evicts the oldest
+    connection of the peer that has the most. They never evict an authenticated connection. The
+    limiter opens no socket and starts no thread. Its methods may be called from several threads.
 
     Args:
-        authenticated_max: Authenticated connections at once. Where each has a thread, this is also
-            the limit on threads.
-        unauthenticated_max: Unauthenticated connections at once.
-        per_peer_max: Unauthenticated connections at once of one peer that is known.
+        authenticated_max: The maximum number of authenticated connections. If each has a thread,
+            this is also the limit on threads.
+        unauthenticated_max: The maximum number of unauthenticated connections.
+        per_peer_max: The maximum number of unauthenticated connections of one known peer.
         deadline_s: Seconds after which an unauthenticated connection is closed.
-        grace_s: Seconds in which a connection is not evicted by another one of a peer that is not
-            known either, so that a peer that sends its proof at once is heard during a flood.
-        bytes_max: Bytes that all connections together may reserve for their requests.
-        clock: Seconds of a monotonic clock.
+        grace_s: Seconds during which a connection is not evicted by another one of the same peer,
+            or of another unknown peer. During a flood, a peer that authenticates immediately is
+            therefore still served.
+        bytes_max: The maximum number of bytes that all connections together may reserve for their
+            requests.
+        clock: A monotonic clock in seconds.
 
     Example:
         >>> limiter = ConnectionLimiter(authenticated_max=8, unauthenticated_max=1, grace_s=0.0)
@@ -66,7 +68,8 @@ class ConnectionLimiter:
         self._bytes_max = bytes_max
         self._clock = clock
         self._lock = threading.Lock()
-        # Each in the order of admission. All have the same deadline, so it is also theirs.
+        # Both are in order of admission, which is also the order of deadlines because all
+        # connections have the same time.
         self._unauthenticated: dict[Admission, None] = {}
         self._by_peer: dict[Hashable, dict[Admission, None]] = {}
         self._authenticated_count = 0
@@ -74,30 +77,31 @@ class ConnectionLimiter:
 
     @property
     def authenticated_count(self) -> int:
-        """How many authenticated connections are open."""
+        """The number of open authenticated connections."""
         return self._authenticated_count
 
     @property
     def unauthenticated_count(self) -> int:
-        """How many unauthenticated connections are open."""
+        """The number of open unauthenticated connections."""
         return len(self._unauthenticated)
 
     @property
     def byte_count(self) -> int:
-        """How many bytes are reserved."""
+        """The number of reserved bytes."""
         return self._byte_count
 
     def admit(self, close: Callable[[], object], peer: Hashable = None) -> Admission | None:
-        """Admit a new connection, and evict another one if there is no room.
+        """Admit a new connection, and evict another one if the limit is reached.
 
         Args:
             close: Closes the connection. It is called at most once, by `admit`, `evict` or
-                `expire`, and not after `authenticate` or `release`.
-            peer: Whose connection it is, such as a user id or an address; None if not known.
+                `expire`, and never after `authenticate` or `release`.
+            peer: The peer of the connection, such as a user id or an address; None if unknown.
 
         Returns:
-            The admission; None when the one to evict is too young for that. Accept no more for
-            `grace_s` then, and leave the connection in the backlog of the listener.
+            The admission; None if the connection to evict is still within its grace period. In that
+            case accept no connection for `grace_s`, and leave this one in the backlog of the
+            listener.
         """
         with self._lock:
             evicted = None
@@ -107,7 +111,8 @@ class ConnectionLimiter:
             elif len(self._unauthenticated) >= self._unauthenticated_max:
                 evicted = self._evictable()
                 is_young = self._clock() < evicted.admitted_at + self._grace_s
-                # Grace is between connections of one peer, and of peers that are not known.
+                # The grace period applies between connections of one peer, and between unknown
+                # peers.
                 if is_young and evicted.peer == peer:
                     return None
             if evicted is not None:
@@ -120,10 +125,10 @@ class ConnectionLimiter:
         return admission
 
     def evict(self) -> bool:
-        """Close one unauthenticated connection, as when descriptors run out.
+        """Close one unauthenticated connection, for example when descriptors run out.
 
         Returns:
-            Whether there was one.
+            Whether a connection was closed.
         """
         with self._lock:
             if not self._unauthenticated:
@@ -137,7 +142,7 @@ class ConnectionLimiter:
         """Close the connections whose deadline has passed.
 
         Returns:
-            Seconds until the next deadline; None when no connection has one.
+            Seconds until the next deadline; None if no connection has one.
         """
         while True:
             with self._lock:
@@ -155,7 +160,7 @@ class ConnectionLimiter:
         return next(iter(most))
 
     def _forget(self, admission: Admission) -> bool:
-        """Take an admission out of the unauthenticated ones; return whether it was one."""
+        """Remove an admission from the unauthenticated ones; return whether it was one of them."""
         if admission not in self._unauthenticated:
             return False
         del self._unauthenticated[admission]
@@ -195,13 +200,13 @@ class ConnectionLimiter:
 
 
 class Admission:
-    """One connection that a `ConnectionLimiter` counts, until it is released.
+    """A connection that a `ConnectionLimiter` counts until it is released.
 
     Attributes:
-        peer: Whose connection it is; None if not known.
-        admitted_at: When it was admitted, by the clock of the limiter.
-        is_authenticated: Whether its peer has proved itself.
-        byte_count: How many bytes it has reserved.
+        peer: The peer of the connection; None if unknown.
+        admitted_at: The time of admission, by the clock of the limiter.
+        is_authenticated: Whether its peer has authenticated itself.
+        byte_count: The number of bytes that it has reserved.
     """
 
     def __init__(
@@ -219,25 +224,27 @@ class Admission:
         self.byte_count: int = 0
 
     def authenticate(self) -> bool:
-        """Record that the peer has proved itself; the connection is not evicted from then on.
+        """Record that the peer has authenticated itself; the connection is no longer evicted.
 
         Returns:
-            False when `authenticated_max` is reached, or the connection was evicted: close it.
+            False if `authenticated_max` is reached or the connection was evicted; close it in this
+            case.
         """
         return self._limiter._authenticate(self)
 
     def reserve(self, nbytes: int) -> bool:
-        """Set how many bytes the request of the connection may take; 0 returns them.
+        """Set the number of bytes that the request of the connection may take; 0 releases them.
 
         Returns:
-            False when all connections together have reserved too many: refuse the request.
+            False if the limit of all connections together is exceeded; refuse the request in this
+            case.
         """
         return self._limiter._reserve(self, nbytes)
 
     def release(self) -> None:
-        """Record that the connection is closed. Twice is the same as once."""
+        """Record that the connection is closed; calling it twice has no further effect."""
         self._limiter._release(self)
 
     def close(self) -> None:
-        """Close the connection because it has to go."""
+        """Close the connection because the limiter evicts it or its deadline has passed."""
         self._close()

@@ -1,4 +1,4 @@
-"""What the processes of a job prove themselves with, when their link leaves the host."""
+"""Credentials with which the processes of a job authenticate connections between hosts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _WEEK_S = 7 * 24 * 3600.0
 
 
 class CredentialsError(MeshError, ValueError):
-    """Credentials cannot be made, read, or used: the message says why, and what to do.
+    """Credentials cannot be created, loaded or used; the message has the reason and the remedy.
 
-    Among the reasons: a key file that others can read, or that belongs to another user.
+    One possible reason is a key file that other users can read or that another user owns.
     """
 
     def __init__(self, message: str) -> None:
@@ -31,18 +31,18 @@ class CredentialsError(MeshError, ValueError):
 
 
 class Credentials:
-    """A certificate of one job with its key, and the job's authority where the job is run.
+    """A certificate of one job with its key, and optionally the certificate authority of the job.
 
-    Whoever runs a job makes its credentials, keeps them in a folder, and issues others for each
-    worker, which loads them from a folder of its own. Links between hosts are opened only among
-    credentials of the same job. They end after a week, or after `valid_for`; `rotate` replaces them
-    while the job runs.
+    The program that runs a job creates its credentials, stores them in a folder, and issues
+    credentials for each worker, which loads them from its own folder. Connections between hosts are
+    only established between credentials of the same job. Credentials expire after one week, or
+    after `valid_for`; `rotate` replaces them while the job runs.
 
         credentials = Credentials.create()
         credentials.save("keys/controller")
         credentials.issue(role="worker", name="host-1").save("keys/host-1")
 
-    They never change, cannot be pickled, and show no key when they are printed.
+    Credentials are immutable, cannot be pickled, and do not show keys in their `repr`.
     """
 
     __slots__ = ("_keys",)
@@ -50,7 +50,7 @@ class Credentials:
     _keys: Keys
 
     def __init__(self) -> None:
-        """Refuses: see `create` and `load`."""
+        """Raise TypeError; use `create` or `load` instead."""
         raise TypeError("credentials are made by Credentials.create or Credentials.load")
 
     @classmethod
@@ -61,37 +61,37 @@ class Credentials:
         valid_for: timedelta | float = _WEEK_S,
         name: str = "controller",
     ) -> Credentials:
-        """Makes a job's authority, and the credentials of its controller.
+        """Create a certificate authority for a job, and the credentials of its controller.
 
         Args:
-            job: The job's id, 32 hexadecimal digits; a random one when left out.
-            valid_for: How long they live, in seconds or as a `timedelta`.
-            name: The controller's name, in the messages of others.
+            job: The id of the job, 32 hexadecimal digits. Default: a random id.
+            valid_for: The lifetime, in seconds or as a `timedelta`. Default: one week.
+            name: The name of the controller in messages to others.
 
         Raises:
-            CredentialsError: The id, the name or the lifetime is not one.
+            CredentialsError: The id, the name or the lifetime is invalid.
         """
         with _in_our_words():
             return _credentials(Keys.create(job, _seconds(valid_for), name))
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Credentials:
-        """Reads what `save` wrote.
+        """Load credentials that `save` has written.
 
         Raises:
-            CredentialsError: They are not there, not whole, or can be used or changed by another
-                user.
+            CredentialsError: The credentials do not exist, are incomplete, or another user can use
+                or change them.
         """
         with _in_our_words():
             return _credentials(Keys.load(fspath(folder)))
 
     @classmethod
     def local(cls, *, role: Literal["worker", "controller"] = "controller") -> Credentials:
-        """Returns credentials that all programs of the current user on this machine share.
+        """Return the credentials that all programs of the current user on this machine share.
 
-        Workers that listen on loopback and programs that attach to them use these when they are
-        given no credentials. Their authority is created on first use and renewed before it expires.
-        It is kept in `~/.mesh/local`, in `$MESH_HOME/local` if that is set, or in the runtime
+        Workers that listen on loopback, and programs that attach to them, use these if they have no
+        explicit credentials. Their authority is created on first use and renewed before it expires.
+        It is stored in `~/.mesh/local`, in `$MESH_HOME/local` if that is set, or in the runtime
         folder or `/tmp/mesh-local-UID` for a user without a home folder.
 
         Args:
@@ -100,100 +100,103 @@ class Credentials:
         Raises:
             CredentialsError: No folder is available, or another user could use or change it.
         """
-        # Not at the top: it depends on this module, and most programs never need it.
+        # Imported here because it depends on this module, and most programs never need it.
         from mesh_core._security.local_credentials import local_keys
 
         return _credentials(local_keys(role))
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Writes them into a folder, made when there is none, as files for their owner alone.
+        """Write the credentials to a folder, created if needed, as files for their owner only.
 
-        A reader finds what was there before or all of the new, never a part.
+        The write is atomic: a reader finds either the previous or the new credentials.
 
         Raises:
-            CredentialsError: The folder can be changed by others, or the system refuses.
+            CredentialsError: Other users can change the folder, or the system refuses the write.
         """
         with _in_our_words():
             self._keys.save(fspath(folder))
 
     def issue(self, *, role: Literal["worker", "controller"], name: str) -> Credentials:
-        """Makes the credentials of another process of the job, which cannot issue any.
+        """Issue credentials for another process of the job, which cannot issue any itself.
 
         Raises:
-            CredentialsError: These cannot sign, have expired, or the name or role is not one.
+            CredentialsError: These credentials cannot sign or have expired, or the name or role is
+                invalid.
         """
         with _in_our_words():
             return _credentials(self._keys.issue(role, name))
 
     def rotate(self, *, valid_for: timedelta | float = _WEEK_S) -> Credentials:
-        """Makes the job's next authority, and new credentials for this process.
+        """Create the job's next certificate authority, and new credentials for this process.
 
-        Links that are open go on. Old and new credentials open links with each other until the old
-        ones expire, or `forget_previous`; so there is time to issue new ones to everyone.
+        Open connections continue. Old and new credentials accept each other until the old ones
+        expire or `forget_previous` is called. This leaves time to issue new ones to all processes.
 
         Raises:
-            CredentialsError: These cannot sign, or have expired: then only `create` helps.
+            CredentialsError: These credentials cannot sign, or have expired; after expiry, only
+                `create` helps.
         """
         with _in_our_words():
             return _credentials(self._keys.rotate(_seconds(valid_for)))
 
     def forget_previous(self) -> Credentials:
-        """Gives the same credentials without belief in those from before the last `rotate`.
+        """Return the same credentials without trust in those from before the last `rotate`.
 
-        What is issued by the result refuses the old ones, as when one of them was stolen.
+        Credentials issued by the result refuse the old ones, for example because one was stolen.
 
         Raises:
-            CredentialsError: These cannot sign.
+            CredentialsError: These credentials cannot sign.
         """
         with _in_our_words():
             return _credentials(self._keys.forget_previous())
 
     def to_pem(self) -> tuple[bytes, bytes, bytes]:
-        """Gives them to another TLS stack, one that serves or asks beside the mesh.
+        """Export the credentials for another TLS stack, such as a server or client next to Mesh.
 
-        Such a stack has to ask for the certificate of the other side. Where it insists on the name
-        of a host, that is `worker.mesh` or `controller.mesh`, by the role of the other side.
+        That stack must require the certificate of the peer. If it requires a host name, use
+        `worker.mesh` or `controller.mesh`, according to the role of the peer.
 
         Returns:
-            The private key, the certificates of its holder, and those of the job's authorities, in
-            PEM. The key is in no other hands than the caller's now: write it nowhere.
+            The private key, the certificate chain of its holder, and the certificates of the job's
+            authorities, in PEM. The private key is not encrypted, and only the caller has this
+            copy: do not store it anywhere.
         """
         key, chain, authorities = self._keys.to_pems()
         return key.encode(), chain.encode(), authorities.encode()
 
     @property
     def job(self) -> str:
-        """The job's id, 32 hexadecimal digits."""
+        """The id of the job, 32 hexadecimal digits."""
         return self._keys.job
 
     @property
     def role(self) -> str:
-        """What the process may be: `worker` or `controller`."""
+        """The role of the process: `worker` or `controller`."""
         return self._keys.role
 
     @property
     def name(self) -> str:
-        """The name of the process, in the messages of others."""
+        """The name of the process in messages to others."""
         return self._keys.name
 
     @property
     def generation(self) -> int:
-        """How many authorities the job has had when these were made."""
+        """The number of authorities of the job when these credentials were created."""
         return self._keys.generation
 
     @property
     def can_issue(self) -> bool:
-        """Whether these hold the authority of the job."""
+        """Whether the credentials include the authority of the job."""
         return self._keys.has_authority
 
     @property
     def expires_at(self) -> datetime:
-        """When they end, in UTC."""
+        """The time at which they expire, in UTC."""
         return _time(self._keys.expires_at_s)
 
     @property
     def renew_at(self) -> datetime:
-        """When to replace them, in UTC: two thirds through their life."""
+        """The time at which to replace them, in UTC: after two thirds of their lifetime."""
         return _time(self._keys.renew_at_s)
 
     def __repr__(self) -> str:
@@ -233,13 +236,13 @@ def _time(seconds: int) -> datetime:
 
 @contextmanager
 def _in_our_words() -> Iterator[None]:
-    """Makes a `CredentialsError` of what the native part refuses."""
+    """Convert errors of the native part to `CredentialsError`."""
     try:
         yield
     except ValueError as error:
         raise CredentialsError(str(error)) from None
 
 
-# A traceback names them as a program does.
+# Tracebacks show the public name.
 Credentials.__module__ = "mesh_core"
 CredentialsError.__module__ = "mesh_core"

@@ -1,4 +1,4 @@
-"""Whether the job has credentials, as every process of a host can find out."""
+"""A marker that tells every process of a host whether the job has credentials."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 __all__ = ["has_credentials", "mark_credentials", "set_credentials"]
 
-#: An empty file in the directory of the job, which only its user can enter.
+#: An empty file in the directory of the job, which only its user can access.
 _MARK = "has-credentials"
 
 
 def has_credentials() -> bool:
-    """Return whether the job has credentials, so that it may span machines.
+    """Return whether the job has credentials and can therefore span machines.
 
-    A program that has not used Mesh yet has none; this does not start Mesh.
+    False in a program that has not used Mesh yet; the call does not start Mesh.
     """
     return is_running() and os.path.exists(_path(runtime()))
 
 
 def set_credentials(current: Runtime, keys: Keys) -> None:
-    """Let the process that looks after a host prove itself to other hosts.
+    """Set the keys with which the agent of a host authenticates itself to other hosts.
 
     Args:
-        current: That process.
-        keys: What it proves itself with.
+        current: The runtime of the agent's process.
+        keys: The keys.
 
     Raises:
         ValueError: The keys have expired.
@@ -42,9 +42,10 @@ def set_credentials(current: Runtime, keys: Keys) -> None:
 
 
 def mark_credentials(current: Runtime) -> None:
-    """Tell the processes of this host that the job has credentials, if it has."""
+    """Create the marker for the processes of this host if the job has credentials."""
     if current.has_credentials:
-        # Without the directory there are no other processes yet: it is marked when it is made.
+        # While the directory does not exist, the host has no other processes. The marker is then
+        # created with the directory.
         with contextlib.suppress(FileNotFoundError):
             os.close(os.open(_path(current), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

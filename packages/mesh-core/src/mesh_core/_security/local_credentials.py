@@ -1,7 +1,7 @@
-"""The private folder where the programs of one user keep their common credentials.
+"""The private folder that contains the credentials shared by all programs of one user.
 
-Workers and programs that are given no credentials use these on loopback, so programs of the same
-user find each other, and nobody else can connect to them.
+Workers and programs without explicit credentials use these on loopback. Programs of the same user
+can therefore connect to each other, and other users cannot connect to them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["local_keys"]
 
 # Permission bits of users other than the owner.
 _OTHERS = 0o077
-# For users without a folder of their own, as in many containers. Another user could take the name
-# of the folder there first; then it is refused.
+# For users without a home folder, as in many containers. Another user could create a folder of this
+# name first; Mesh then refuses it.
 _SHARED = "/tmp"
 
 
 def local_keys(role: str) -> Keys:
-    """Creates the keys of this process, signed by the local authority of the current user.
+    """Create the keys of this process, signed by the local authority of the current user.
 
     Args:
         role: `worker` or `controller`.
@@ -41,7 +41,7 @@ def local_keys(role: str) -> Keys:
 
 
 def _folder() -> str:
-    """Returns the folder that has the credentials, or the one to create them in."""
+    """Return the folder that contains the credentials, or the one to create them in."""
     folders = list(_candidates())
     found = next((folder for folder in folders if os.path.lexists(folder)), None)
     if found is not None:
@@ -56,10 +56,10 @@ def _folder() -> str:
 
 
 def _candidates() -> Iterator[str]:
-    """Yields the folders that may have the credentials, best first.
+    """Yield the folders that may contain the credentials, in order of preference.
 
-    The home folder is first, because the runtime folder is removed when its user logs out, while
-    workers go on.
+    The home folder comes first, because the runtime folder is removed when its user logs out, while
+    workers continue to run.
     """
     home = os.environ.get("MESH_HOME")
     if home:
@@ -76,7 +76,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _is_usable(base: str, *, others: int) -> bool:
-    """Says whether a folder is this user's own, and other users do not have the given rights."""
+    """Return whether the user owns a folder, and other users do not have the given rights."""
     try:
         about = os.stat(base)
     except OSError:

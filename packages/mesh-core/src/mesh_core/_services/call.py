@@ -1,4 +1,4 @@
-"""One call of a service: pickled once, sent until some replica has taken it."""
+"""One call of a service: pickled once, and sent until a replica has accepted it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ R = TypeVar("R")
 
 
 class Order:
-    """What is to be called, with what arguments, until when.
+    """The endpoint, arguments and deadline of a call.
 
     Attributes:
         name: The endpoint.
-        timeout: The seconds that the call was given.
-        retries: How often it may be made again after a replica was lost.
-        binding: The session that it belongs to.
+        timeout: The timeout of the call in seconds, or None.
+        retries: The remaining number of retries after the loss of a replica.
+        binding: The session to which the call belongs, if any.
     """
 
     __slots__ = ("_body", "_buffers", "_until", "binding", "name", "retries", "timeout")
@@ -67,20 +67,20 @@ class Order:
             self.keep()
 
     def keep(self) -> None:
-        """Copies large arguments, which the caller may change once the call has returned."""
+        """Copy large arguments, which the caller may change once the call has returned."""
         self._buffers = [memoryview(bytes(buffer)) for buffer in self._buffers]
 
     def left_s(self) -> float | None:
-        """Gives the seconds that are left, if there is a limit."""
+        """Return the remaining seconds, or None without a deadline."""
         return None if self._until is None else max(self._until - time.monotonic(), 0.0)
 
     def send_to(
         self, place: Place, router: Router, kind: type[ReplicaFuture[Any]] = ReplicaFuture
     ) -> ReplicaFuture[Any]:
-        """Calls all actors of a replica.
+        """Call all actors of a replica.
 
         Raises:
-            Full: It has too many messages of this process.
+            Full: Its mailbox is full of messages from this process.
         """
         mesh = place.mesh
         endpoint = getattr(mesh, self.name)
@@ -104,10 +104,10 @@ class Order:
         return future
 
     def broadcast_to(self, place: Place) -> None:
-        """Sends to all actors of a replica, whose answers nobody wants.
+        """Send a message to all actors of a replica without requesting replies.
 
         Raises:
-            Full: It has too many messages of this process.
+            Full: Its mailbox is full of messages from this process.
         """
         mesh = place.mesh
         endpoint = getattr(mesh, self.name)
@@ -126,16 +126,16 @@ class Order:
 
 
 def _timed(endpoint: Any, timeout: float | None) -> Any:
-    """Gives an endpoint whose errors name the timeout."""
+    """Return an endpoint whose errors contain the timeout."""
     other = endpoint.options()
     other._options = CallOptions(timeout)
     return other
 
 
 class RouteFuture(Future[R]):
-    """The answer of whichever replica has taken a call.
+    """The reply of the replica that accepts a call.
 
-    What it waits for changes: for room, then for a replica, then perhaps for another one.
+    It waits for capacity first, then for a replica, and possibly for another replica after that.
     """
 
     __slots__ = ("_inner", "_order", "_router")
@@ -153,10 +153,10 @@ class RouteFuture(Future[R]):
             self._inner = sent
 
     def _queued(self, waiting: Coroutine[Any, Any, ReplicaFuture[R]]) -> Future[ReplicaFuture[R]]:
-        """Waits for room with a place in the queue, which is given back at the end."""
+        """Wait for capacity in the queue, which the call leaves at the end."""
         leave = self._router.leave_queue
         task: Any = run_async(loop_thread(), waiting)
-        # Runs whether or not the coroutine has begun when it is cancelled.
+        # The callback also runs if the coroutine is cancelled before it starts.
         task._running.add_done_callback(lambda _: leave())
         return task  # type: ignore[no-any-return]
 
@@ -175,7 +175,7 @@ class RouteFuture(Future[R]):
             self._poll()
 
     def _notice(self, inner: Future[Any]) -> None:
-        """Has the answer noticed although nobody waits for it now."""
+        """Let the router notice the reply although no thread waits for it now."""
         if isinstance(inner, ReplicaFuture):
             self._router.began_again(inner)
 
@@ -209,7 +209,7 @@ class RouteFuture(Future[R]):
     def _after(
         self, inner: ReplicaFuture[Any], error: BaseException
     ) -> Coroutine[Any, Any, ReplicaFuture[Any]] | None:
-        """Gives what is to be done after a replica was lost, if that is more than telling."""
+        """Return the coroutine that repeats the call after the loss of a replica, or None."""
         inner.place.shun(error)
         order, router = self._order, self._router
         router.awake()
@@ -223,7 +223,7 @@ class RouteFuture(Future[R]):
         return None
 
     def _told(self, inner: ReplicaFuture[Any], error: BaseException) -> BaseException:
-        """Gives the error that the caller is told; of a session, that it has moved."""
+        """Return the error for the caller; in a strict session, this is `SessionMoved`."""
         binding = self._order.binding
         if binding is None or not inner.is_lost() or not binding.is_strict:
             return error
@@ -257,7 +257,7 @@ class RouteFuture(Future[R]):
 async def _send_elsewhere(
     router: Router, order: Order, place: Place, error: BaseException
 ) -> ReplicaFuture[Any]:
-    """Sends a call again that has come too late for a replica, which has not begun with it."""
+    """Send a call again that arrived too late at a replica, which has not started it."""
     await router.exchange()
     router.check_open()
     if router.retired.get(place.id) != DRAINED:
@@ -268,14 +268,14 @@ async def _send_elsewhere(
 
 
 def blocks_loop() -> bool:
-    """Says whether this thread is the event loop that routers need."""
+    """Return whether this thread runs the event loop that routers need."""
     from threading import get_ident
 
     return get_ident() == loop_thread().thread.ident
 
 
 def refuse_to_block(name: str) -> None:
-    """Raises where a wait would hold up what it waits for."""
+    """Raise `DeadlockError` if waiting would block the event loop that the call needs."""
     if blocks_loop():
         raise DeadlockError(
             f"the event loop of this process is blocked while it waits for {name!r} of a service, "

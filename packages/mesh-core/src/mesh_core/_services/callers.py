@@ -1,4 +1,4 @@
-"""What a service knows of those who call it."""
+"""The reports of the callers of a service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Callers"]
 
-# Who says nothing for so long has nothing under way: a caller that has does so more often.
+# A caller without a report for this time has no outstanding calls; otherwise it would report.
 _SILENCE_S = 2.0
 
 
@@ -26,7 +26,7 @@ class Callers:
         return len(self._recent())
 
     def heard(self, report: Report) -> None:
-        """A caller has reported."""
+        """Record the report of a caller."""
         if report.is_last:
             self._reports.pop(report.caller, None)
         else:
@@ -41,7 +41,7 @@ class Callers:
         return [report for _, report in self._reports.values()]
 
     def loads(self, caller: int | None = None) -> Loads:
-        """Gives what all callers but one have under way, by replica."""
+        """Return the load of all callers except one, by replica."""
         loads: Loads = {}
         for report in self._recent():
             if report.caller != caller:
@@ -51,14 +51,14 @@ class Callers:
         return loads
 
     def queued(self) -> int:
-        """Gives how many calls wait for room."""
+        """Return the number of calls that wait for capacity."""
         return sum(report.queued for report in self._recent())
 
     async def idle(self, ids: set[int], version: int, timeout_s: float) -> bool:
-        """Waits until all callers know a version and have nothing under way in some replicas.
+        """Wait until all callers know a version and have no outstanding calls to some replicas.
 
         Returns:
-            Whether it came to that in time.
+            Whether this happened within `timeout_s`.
         """
         until = time.monotonic() + timeout_s
         while True:
@@ -72,7 +72,7 @@ class Callers:
             if not busy or left_s <= 0:
                 return not busy
             try:
-                # A caller that has died is not heard of any more.
+                # A caller that has died sends no further reports.
                 async with asyncio.timeout(min(left_s, _SILENCE_S / 4)):
                     await self._heard.wait()
             except TimeoutError:

@@ -1,6 +1,6 @@
-"""The actor that keeps a service: it starts replicas, replaces them, and says who they are.
+"""The actor that manages a service: it starts and replaces replicas, and lists them to callers.
 
-It lives in the process of the service's owner and ends with it. No call goes through it.
+It runs in the process of the service's owner and ends with it. No call passes through it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ServiceKeeper"]
 
-# How long an answer without news waits for some: with several callers they want to hear of
-# each other.
+# How long a reply without news is delayed until there is some. It is shorter with several callers,
+# because they need the load of each other.
 _PATIENCE_S, _PATIENCE_AMONG_MANY_S = 0.25, 0.1
-# Of so many retired replicas it is known how they went.
+# The number of retired replicas whose kind of retirement is remembered.
 _RETIRED_MAX = 256
 
 
 class ServiceKeeper(Actor):
-    """Keeps one service."""
+    """Manages one service."""
 
     async def __init__(self, spec: Spec) -> None:  # type: ignore[misc]
         current = serving()
@@ -66,13 +66,13 @@ class ServiceKeeper(Actor):
         self._version = 0
         self._retired: dict[int, str] = {}
         self._is_closed = False
-        # The one that an update puts in the place of an old one, until it takes calls.
+        # The replica with which an update replaces an old one, until it accepts calls.
         self._renewal: Replica | None = None
         self._losses = 0
         self._last_error = ""
         self._has_started = False
         self._was_ready = False
-        # Set, and replaced, at each change that somebody may wait for.
+        # Set and replaced at each change for which a task may wait.
         self._news = asyncio.Event()
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -80,11 +80,11 @@ class ServiceKeeper(Actor):
         if options.autoscale is not None:
             self._run(self._scale_on(Scaler(options.autoscale), options.autoscale.period_s))
 
-    # What callers ask.
+    # Endpoints for callers.
 
     @concurrent_endpoint
     async def exchange(self, report: Report, is_patient: bool) -> Answer:
-        """Hears what a caller has under way; says what has changed and what the others have."""
+        """Take the load report of a caller; return changes and the load of the other callers."""
         self._callers.heard(report)
         count = len(self._callers)
         if is_patient and report.version == self._version:
@@ -94,18 +94,18 @@ class ServiceKeeper(Actor):
 
     @concurrent_endpoint
     async def ready(self) -> bool:
-        """Returns when all replicas have been ready at some time."""
+        """Wait until all replicas have been ready at least once."""
         await self._until(lambda: self._was_ready)
         return True
 
     @concurrent_endpoint
     async def settled(self) -> None:
-        """Returns when there are as many replicas as there should be, all ready."""
+        """Wait until the number of replicas is the target and all are ready."""
         await self._until(self._is_settled)
 
     @concurrent_endpoint
     async def status(self) -> ServiceStatus:
-        """Says how the service is."""
+        """Return the status of the service."""
         loads = self._callers.loads()
         replicas = tuple(
             ReplicaStatus(
@@ -129,11 +129,11 @@ class ServiceKeeper(Actor):
             last_error=self._last_error,
         )
 
-    # What owners ask.
+    # Endpoints for the owner.
 
     @concurrent_endpoint
     async def resize(self, num_replicas: int) -> None:
-        """Starts or drains replicas; returns when there are so many."""
+        """Start or drain replicas, and wait until their number is `num_replicas`."""
         async with self._changing:
             self._target = num_replicas
             self._tell()
@@ -141,7 +141,7 @@ class ServiceKeeper(Actor):
 
     @concurrent_endpoint
     async def update(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Puts new replicas in the place of the old ones, one after the other."""
+        """Replace the old replicas by new ones, one at a time."""
         async with self._changing:
             old = self._spec
             self._spec = Spec(old.name, cls, args, kwargs, old.options, old.generation + 1)
@@ -152,13 +152,13 @@ class ServiceKeeper(Actor):
                         return
                     await self._renew(outdated[0])
             except BaseException as error:
-                # What has been replaced stays so; what is lost from now on comes back as before.
+                # Replaced replicas stay. Replicas lost from now on are started with the old spec.
                 self._spec = old
                 raise _origin(error) from None
 
     @concurrent_endpoint
     async def close(self, is_drained: bool) -> None:
-        """Takes no more calls, lets those under way end if asked to, and stops all replicas."""
+        """Accept no more calls, drain outstanding ones if requested, and stop all replicas."""
         if not self._is_closed:
             self._is_closed = True
             self._tell()
@@ -171,17 +171,17 @@ class ServiceKeeper(Actor):
             await asyncio.gather(*ends)
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """A replica has failed: another one takes its place."""
+        """Replace a failed replica."""
         self._cell.loop.call_soon_threadsafe(self._heard_of, failure)  # type: ignore[attr-defined]
         return True
 
     async def __cleanup__(self, error: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
-        # What was being spawned when all that was spawned has ended.
+        # A replica may have been spawning while everything spawned was stopped.
         await asyncio.gather(*(replica.kill() for replica in self._replicas.values()))
 
-    # How many replicas there are.
+    # The number of replicas.
 
     async def _adjust_on(self) -> None:
         while not self._is_ending():
@@ -218,7 +218,7 @@ class ServiceKeeper(Actor):
         return replica
 
     def _emptiest_group(self) -> HostMesh:
-        """Gives the hosts that have the fewest replicas."""
+        """Return the group of hosts with the fewest replicas."""
         used = [replica.hosts for replica in self._replicas.values()]
         return min(self._groups, key=used.count)
 
@@ -231,7 +231,7 @@ class ServiceKeeper(Actor):
     async def _start(self, replica: Replica) -> None:
         await replica.start()
         if replica.id not in self._replicas:
-            # It was given up, or has died, while it started.
+            # It was abandoned or has died while it started.
             return
         replica.was_ready = True
         if replica.state == "starting":
@@ -257,14 +257,14 @@ class ServiceKeeper(Actor):
                 self._lose(replica, failure.error)
 
     def _lose(self, replica: Replica, error: BaseException) -> None:
-        """A replica is of no more use: it is killed, and another one takes its place."""
+        """Kill a replica that is no longer usable, and let another one replace it."""
         if self._replicas.get(replica.id) is not replica or self._is_ending():
             return
         if replica is self._renewal and not replica.was_ready:
-            # The update hears of it by itself.
+            # The update gets this error itself.
             return
         if isinstance(error, MeshStopped):
-            # Nobody but our own end stops what is ours.
+            # Only the end of this actor stops its meshes.
             self._is_closed = True
             return
         origin = _origin(error)
@@ -272,13 +272,16 @@ class ServiceKeeper(Actor):
         self._give_up(replica)
         if isinstance(error, HostDied):
             self._lose_hosts(replica.hosts)
-        # The first start of all raises what every other one would.
+        # If the very first start fails, every other start would fail in the same way.
         is_hopeless = not self._has_started and not isinstance(origin, SupervisionError)
         if self._intensity.lost(time.monotonic(), was_ready=replica.was_ready) or is_hopeless:
             self._cell.fail_of(origin)
 
     def _lose_hosts(self, hosts: HostMesh) -> None:
-        """A host has died, and with it all that was on it or partly on it: one loss in all."""
+        """Give up every replica that is at least partly on a dead host.
+
+        The limit of replacements counts this as a single loss; the status counts each replica.
+        """
         if len(self._groups) > 1:
             self._groups = [group for group in self._groups if group is not hosts]
         for replica in list(self._replicas.values()):
@@ -292,10 +295,10 @@ class ServiceKeeper(Actor):
         self.logger.warning("service %r lost replica %d: %s", self._spec.name, replica.id, text)
         self._run(replica.kill())
 
-    # Taking replicas away.
+    # Removing replicas.
 
     def _least_needed(self, count: int) -> list[Replica]:
-        """Gives the replicas that are missed least: with few sessions and calls, and the latest."""
+        """Return the most dispensable replicas: few sessions, few calls, and the youngest first."""
         loads = self._callers.loads()
 
         def need(replica: Replica) -> tuple[bool, int, int, int]:
@@ -310,7 +313,7 @@ class ServiceKeeper(Actor):
         return self._run(self._drain(replica, self._version))
 
     async def _drain(self, replica: Replica, version: int) -> None:
-        """Lets the calls under way end, then stops the replica."""
+        """Wait until outstanding calls have ended, then stop the replica."""
         limit_s = self._spec.options.drain_timeout_s
         is_idle = await self._callers.idle({replica.id}, version, limit_s)
         if self._replicas.get(replica.id) is replica and not self._is_ending():
@@ -318,7 +321,7 @@ class ServiceKeeper(Actor):
             await self._end(replica, is_kind=is_idle)
 
     async def _renew(self, old: Replica) -> None:
-        """Puts a new replica in the place of an old one; there is never one less."""
+        """Replace an old replica by a new one without reducing the number of replicas."""
         new = self._renewal = self._new_replica()
         try:
             await self._start(new)
@@ -353,10 +356,10 @@ class ServiceKeeper(Actor):
             del self._retired[next(iter(self._retired))]
         self._tell()
 
-    # What is known, and who is told.
+    # State, and notification of its changes.
 
     def _serving(self) -> list[Replica]:
-        """Gives the replicas that count: not those that go, nor one that is still to come."""
+        """Return the replicas that count: neither draining ones nor the new one of an update."""
         return [
             replica
             for replica in self._replicas.values()
@@ -379,7 +382,7 @@ class ServiceKeeper(Actor):
         return Whole(self._version, members, dict(self._retired), self._is_closed)
 
     def _tell(self) -> None:
-        """Something has changed."""
+        """Record a change and wake the tasks that wait for one."""
         self._version += 1
         news, self._news = self._news, asyncio.Event()
         news.set()
@@ -405,7 +408,7 @@ class ServiceKeeper(Actor):
 
 
 def _origin(error: BaseException) -> BaseException:
-    """Gives what an actor has failed of, where it has failed."""
+    """Return the original error of a failed actor."""
     while isinstance(error, ActorFailed) and error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,4 +1,4 @@
-"""What can go wrong with a service, beyond what can go wrong with any call."""
+"""Errors of services, in addition to the errors of any call."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["ServiceOverloaded", "SessionMoved"]
 
 
 class ServiceOverloaded(MeshError):
-    """Every replica of a service has all the calls it may have, and as many wait as may wait.
+    """All replicas of a service are at their limit of calls, and the queue of this process is full.
 
-    The call was not sent. It can be made again later, or be answered with "come back later".
+    The call was not sent. Repeat it later, or report the overload to your own callers.
 
     Attributes:
         service: The name of the service.
-        num_replicas: How many replicas took calls.
-        outstanding_max: How many calls each of them may have.
-        queue_len_max: How many calls of this process may wait for room.
+        num_replicas: The number of replicas that accept calls.
+        outstanding_max: The maximum number of outstanding calls per replica.
+        queue_len_max: The maximum number of queued calls of this process.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class ServiceOverloaded(MeshError):
 
 
 class SessionMoved(SupervisionError):
-    """The replica of a session is gone; what it remembered of the session is lost.
+    """The replica of a session is gone, and its state of the session is lost.
 
-    Raised once for each move. The next call of the session goes to another replica: give that what
-    it has to know, and go on. `__cause__` is how the replica ended, where it did not end in order.
+    Raised once for each move. The next call of the session goes to another replica, which needs to
+    get the state again. `__cause__` is the failure of the replica, unless it was stopped normally.
 
     Attributes:
         replica: The number of the replica that is gone.

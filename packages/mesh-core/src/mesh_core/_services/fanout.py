@@ -26,7 +26,7 @@ _REPLICAS = "replicas"
 
 
 class FanoutFuture(_TaskFuture[ValueMesh[Any]]):
-    """The answers of all replicas."""
+    """The replies of all replicas."""
 
     __slots__ = ("_name",)
 
@@ -46,10 +46,10 @@ def fan_out(
     *,
     return_exceptions: bool,
 ) -> FanoutFuture:
-    """Calls every replica that takes calls; gives their answers by replica.
+    """Call every replica that accepts calls, and return their replies by replica.
 
-    Those that are known get the call now, before any later one of this caller; those that have
-    started in the meantime get it as soon as they are known.
+    Known replicas get the call immediately, before any later call of this caller. Replicas that
+    this process does not know yet get it as soon as they are known.
     """
     router.awake()
     was_stale = router.is_stale
@@ -83,7 +83,7 @@ async def _gather(
     was_stale: bool,
 ) -> ValueMesh[Any]:
     await router.exchange()
-    # What was gone before it was called is not missed.
+    # Replicas that were gone before the call are not part of the result.
     gone = sent.keys() - router.places.keys() if was_stale else set()
     for id in gone:
         del sent[id]
@@ -93,12 +93,12 @@ async def _gather(
                 sent[place.id] = _send(router, order, place, kind)
         if sent:
             break
-        # None has started yet.
+        # No replica has started yet.
         await router.exchange(is_patient=True)
     for future in sent.values():
         await future._settled()
     if any(isinstance(future.exception(), MeshStopped) for future in sent.values()):
-        # Those that were retired in good order in the meantime are not missed.
+        # Replicas that were drained during the call are not part of the result.
         await router.exchange()
         for id, future in list(sent.items()):
             is_stopped = isinstance(future.exception(), MeshStopped)
@@ -131,7 +131,7 @@ def _joined(
 
 
 def broadcast(router: Router, order: Order) -> None:
-    """Sends to every replica that takes calls, and waits for nothing."""
+    """Send a message to every replica that accepts calls, without waiting for replies."""
     router.awake()
     sent = {place.id for place in router.open_places()}
     for place in router.open_places():
@@ -144,12 +144,12 @@ def broadcast(router: Router, order: Order) -> None:
 
 
 async def _broadcast_on(router: Router, order: Order, sent: set[int]) -> None:
-    """Sends to those that have started in the meantime."""
+    """Send the message to replicas that were not known at the time of the call."""
     try:
         await router.exchange()
         for place in router.open_places():
             if place.id not in sent:
                 order.broadcast_to(place)
     except (MeshError, Full):
-        # Who broadcasts waits for nothing, and learns of the end with the next call.
+        # The caller does not wait, and gets the error of a stopped service with its next call.
         return

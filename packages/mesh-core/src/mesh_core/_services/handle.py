@@ -1,4 +1,4 @@
-"""What callers of a service have: the endpoints of its actors, with verbs for replicas."""
+"""The callers' interface to a service: the endpoints of its actors, with verbs for replicas."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ R = TypeVar("R")
 
 
 class ServiceHandle:
-    """The endpoints of a service: `handle.generate.route(...)`. Checkers see the actor's class.
+    """The endpoints of a service: `handle.generate.route(...)`, typed as the actor's class.
 
-    It can be sent anywhere. Each process has one view of the service, whatever handles it holds.
+    The handle can be sent to any process. All handles to a service in a process share one view of
+    it.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ServiceHandle:
 
     @property
     def initialized(self) -> Future[Literal[True]]:
-        """Done when the service has had all its replicas ready once."""
+        """Done when all replicas of the service have been ready once."""
         future: Future[Literal[True]] = self._keeper.ready.call_one()
         return future
 
@@ -105,7 +106,7 @@ class ServiceHandle:
 
 
 class ServiceEndpoint(Endpoint[P, R]):
-    """One endpoint of a service: what can be called there."""
+    """One endpoint of a service."""
 
     __slots__ = ("_handle", "_property")
 
@@ -126,49 +127,50 @@ class ServiceEndpoint(Endpoint[P, R]):
     def options(
         self, *, timeout: float | None = None, return_exceptions: bool = False
     ) -> ServiceEndpoint[P, R]:
-        """As that of every endpoint; the time includes what a call waits for room."""
+        """Return the endpoint with call options; the timeout includes the time in the queue."""
         if timeout is not None:
             checked_timeout(timeout)
         options = CallOptions(timeout, return_exceptions)
         return ServiceEndpoint(self._handle, self._name, self._property, options)
 
     def route(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls the replica with the least load; of a session, the session's.
+        """Call the replica with the least load, or the replica of the session.
 
-        All actors of the replica are called, and the first one's result is the result. When no
-        replica has room, the call waits for some.
+        All actors of the replica are called, and the result is that of the first one. If no replica
+        has capacity, the call is queued.
 
         Raises:
-            ServiceOverloaded: Too many calls of this process wait already.
+            ServiceOverloaded: The queue of this process is full.
             SessionMoved: The session's replica is gone; the next call goes to another one.
             MeshStopped: The service was stopped.
-            TypeError: The arguments do not fit the method, or cannot be pickled.
+            TypeError: The arguments do not match the method, or cannot be pickled.
         """
         order, router = self._order(args, kwargs), self._handle._router
         return RouteFuture(router, order, router.send(order))
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """As `route`."""
+        """Same as `route`."""
         return self.route(*args, **kwargs)
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """As `route`, so that code for one actor works with a service of many."""
+        """Same as `route`, so that code for a single actor also works with a service."""
         return self.route(*args, **kwargs)
 
     def fanout(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """Calls every replica that takes calls, whatever its load.
+        """Call every replica that accepts calls, whatever its load.
 
-        The dimension of the results is `replicas`; there is one for each, its first actor's.
+        The results have the dimension `replicas`, with the result of the first actor of each
+        replica.
 
         Raises:
             MeshStopped: The service was stopped.
-            MailboxFull: A replica has too many of our messages.
-            TypeError: The arguments do not fit the method, or cannot be pickled.
+            MailboxFull: The mailbox of a replica is full of messages from this process.
+            TypeError: The arguments do not match the method, or cannot be pickled.
         """
         return self._fan_out(args, kwargs, ReplicaFuture)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """As `fanout`, with the results of all actors of each replica, by their dimensions."""
+        """Same as `fanout`, with the results of all actors of each replica, by their dimensions."""
         return self._fan_out(args, kwargs, WholeReplicaFuture)
 
     def _fan_out(
@@ -179,14 +181,14 @@ class ServiceEndpoint(Endpoint[P, R]):
         return fan_out(self._handle._router, order, kind, return_exceptions=is_lenient)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Sends to every replica that takes calls, and waits for nothing.
+        """Send a message to every replica that accepts calls, without waiting for replies.
 
-        A replica that fails of it is replaced.
+        A replica that fails because of the message is replaced.
         """
         broadcast(self._handle._router, self._order(args, kwargs))
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
-        """Services do not have it.
+        """Raise an error, because services do not support `stream`.
 
         Raises:
             TypeError: Always.

@@ -1,4 +1,4 @@
-"""How a service is to be: its size, its limits, what is done about failures."""
+"""Options of a service: its size, its limits, and its handling of failures."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ class _Frozen:
 
 
 class HealthCheck(_Frozen):
-    """An endpoint that every replica is asked from time to time; it need only return.
+    """A periodic call of an endpoint of every replica; the endpoint only has to return.
 
-    A process that dies is noticed without it. This finds what lives and does not work: a replica
-    that hangs, or that says so by raising. Calls are served one at a time, so the endpoint has its
-    turn behind them: make it a `concurrent_endpoint` of an `async` class, or allow for the wait.
+    Mesh detects a dead process without a health check. A health check finds processes that live and
+    do not work: a replica that hangs, or that reports a problem by raising. Calls are served one at
+    a time, so the check waits behind them. Use a `concurrent_endpoint` of an `async` class, or
+    allow for this time in `timeout_s`.
 
     Args:
-        endpoint: Its name; it takes no arguments.
+        endpoint: The name of the endpoint, which takes no arguments.
         period_s: Seconds between two checks of a replica.
         timeout_s: Seconds after which a check has failed.
-        failures_max: So many failures in a row, and the replica is replaced.
+        failures_max: The number of consecutive failures after which the replica is replaced.
 
     Raises:
         ValueError: A number is not positive.
@@ -83,18 +84,19 @@ class HealthCheck(_Frozen):
 
 
 class Autoscale(_Frozen):
-    """Lets the number of replicas follow the number of calls under way or waiting.
+    """Adapts the number of replicas to the number of outstanding and queued calls.
 
     Args:
-        max_replicas: The most replicas.
-        min_replicas: The fewest.
-        target_outstanding: How many calls for each replica there should be.
-        period_s: Seconds between two looks.
-        upscale_delay_s: The load asks for more replicas this long before there are more.
-        downscale_delay_s: The load asks for fewer this long before there are fewer.
+        max_replicas: The maximum number of replicas.
+        min_replicas: The minimum number of replicas.
+        target_outstanding: The target number of calls per replica.
+        period_s: Seconds between two evaluations.
+        upscale_delay_s: Seconds of high load before the service grows.
+        downscale_delay_s: Seconds of low load before the service shrinks.
 
     Raises:
-        ValueError: A number is not positive, or the most are fewer than the fewest.
+        ValueError: A number is not positive, a delay is negative, or the maximum is below the
+            minimum.
     """
 
     __slots__ = (
@@ -139,7 +141,7 @@ class Autoscale(_Frozen):
 
 
 class ServiceOptions(_Frozen):
-    """What `Service.options` gives: everything about a service but its actors."""
+    """The options of a service, as returned by `Service.options`."""
 
     __slots__ = (
         "autoscale",
@@ -200,7 +202,7 @@ class ServiceOptions(_Frozen):
         start_timeout_s: float = 300.0,
         drain_timeout_s: float = 60.0,
     ) -> None:
-        """Takes the options; see `Service.options`."""
+        """Create the options; see `Service.options`."""
         _positive(
             num_replicas=num_replicas,
             hosts_per_replica=hosts_per_replica,
@@ -239,17 +241,17 @@ class ServiceOptions(_Frozen):
     def spawn(
         self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
     ) -> Service[A]:
-        """Starts the service; returns before its replicas run.
+        """Start the service and return before its replicas run.
 
         Args:
-            name: Shown in logs and errors.
-            cls: The class of the actors that each replica is made of.
+            name: The name for logs and errors.
+            cls: The class of the actors of each replica.
             *args: Arguments of its `__init__`.
-            **kwargs: Arguments of its `__init__` by keyword.
+            **kwargs: Keyword arguments of its `__init__`.
 
         Raises:
-            ValueError: The class is no `Actor`, or has not the endpoints that the options name.
-            TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+            ValueError: `cls` is not an `Actor`, or lacks an endpoint that the options name.
+            TypeError: The arguments do not match `__init__`, or cannot be pickled.
         """
         from mesh_core._services.service import start_service
 

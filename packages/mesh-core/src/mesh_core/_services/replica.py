@@ -1,4 +1,4 @@
-"""One replica of a service: processes of its own, and the actors on them."""
+"""One replica of a service: its own processes, and the actors on them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Replica", "Spec", "host_groups"]
 
-# What hangs has so long to give up before its process is killed.
+# The time that an unresponsive actor has before its process is killed.
 _KILL_GRACE_S = 0.5
 
 
 class Spec:
-    """What the actors of replicas are made of.
+    """The description from which replicas are created.
 
     Attributes:
         name: The name of the service.
         cls: The class.
         args: Its arguments.
-        kwargs: Its arguments by keyword.
-        options: All else.
-        generation: How many updates there were before.
+        kwargs: Its keyword arguments.
+        options: All other options.
+        generation: The number of previous updates.
     """
 
     __slots__ = ("args", "cls", "generation", "kwargs", "name", "options")
@@ -58,16 +58,16 @@ class Spec:
 
 
 class Replica:
-    """One replica. Its owner is the actor that keeps the service.
+    """One replica, owned by the actor that manages the service.
 
     Attributes:
         id: Its number in the service.
-        spec: What it is made of.
-        hosts: Where it is.
+        spec: Its description.
+        hosts: Its hosts.
         state: `starting`, `ready` or `draining`.
-        procs: Its processes, once it has some.
-        mesh: Its actors.
-        was_ready: Whether it has ever taken calls.
+        procs: Its processes, once spawned.
+        mesh: Its actors, once spawned.
+        was_ready: Whether it has ever accepted calls.
     """
 
     def __init__(self, id: int, spec: Spec, hosts: HostMesh) -> None:
@@ -83,25 +83,25 @@ class Replica:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was begun with."""
+        """Seconds since its creation."""
         return time.monotonic() - self._born_at
 
     def has(self, mesh: object) -> bool:
-        """Says whether a mesh, of actors or processes, is this replica's."""
+        """Return whether a mesh of actors or processes belongs to this replica."""
         uid = getattr(mesh, "_uid", None)
         return any(own is not None and own._uid == uid for own in (self.procs, self.mesh))
 
     async def start(self) -> None:
-        """Starts it, and returns when it is ready for calls.
+        """Start the replica, and return when it is ready for calls.
 
         Raises:
-            SpawnError: It took too long.
-            Exception: What its `__init__` or the setup raised, or how it died.
+            SpawnError: The start exceeded `start_timeout_s`.
+            Exception: The exception of `__init__` or `setup`, or the failure of the replica.
         """
         options = self.spec.options
         try:
             async with asyncio.timeout(options.start_timeout_s):
-                # Goes on when this is given up; whoever ends the replica then waits for it.
+                # The thread continues if this task is cancelled; stopping the replica waits for it.
                 spawn = partial(copy_context().run, self._spawn)
                 self._spawned = asyncio.ensure_future(run_beside(spawn))
                 await asyncio.shield(self._spawned)
@@ -130,7 +130,7 @@ class Replica:
         self.mesh = spawn(name, spec.cls, *spec.args, mailbox_len_max=window, **spec.kwargs)
 
     async def watch_health(self, check: HealthCheck) -> BaseException:
-        """Checks it from time to time; returns what it has failed with too often."""
+        """Check its health periodically; return the error once it has failed too often."""
         failures = 0
         while True:
             await asyncio.sleep(check.period_s)
@@ -151,17 +151,17 @@ class Replica:
         return self.procs
 
     async def stop(self) -> None:
-        """Stops it in good order.
+        """Stop the replica normally.
 
         Raises:
-            MeshError: What went wrong with that.
+            MeshError: The stop has failed.
         """
         procs = await self._all_procs()
         if procs is not None:
             await procs.stop()
 
     async def kill(self) -> None:
-        """Stops it whatever it does: who waits for an answer is told."""
+        """Stop the replica without draining; pending calls get an error."""
         procs = await self._all_procs()
         if procs is None:
             return
@@ -181,10 +181,10 @@ class Replica:
 
 
 def host_groups(hosts: HostMesh | None, count: int) -> list[HostMesh]:
-    """Gives the hosts in groups, one for each replica to be on.
+    """Split the hosts into groups, each for one replica.
 
     Raises:
-        ValueError: There are not enough hosts for one.
+        ValueError: The hosts do not suffice for one group.
     """
     if hosts is None:
         hosts = this_host()

@@ -1,4 +1,4 @@
-"""What a calling process knows of one replica, and the answer of one."""
+"""The state of a replica as known to a calling process, and the reply of a replica."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 __all__ = ["Place", "ReplicaFuture", "WholeReplicaFuture", "is_loss"]
 
 R = TypeVar("R")
-# How long a replica that has failed a caller is left alone: its service knows better by then.
+# How long a replica is avoided after it failed a call; by then its service has reported its state.
 _SHUN_S = 1.0
 
 
 def is_loss(error: BaseException | None) -> bool:
-    """Says whether a call failed because its replica did, and not of what the endpoint raised."""
+    """Return whether a call failed because of its replica, and not because the endpoint raised."""
     return isinstance(error, SupervisionError) and not isinstance(error, ActorError)
 
 
 class Place:
-    """One replica, as this process sees it.
+    """A replica as known to this process.
 
     Attributes:
         id: Its number.
         mesh: Its actors.
-        is_open: Whether it takes new calls.
-        calls: Calls of this process that it has not answered.
+        is_open: Whether it accepts new calls.
+        calls: Outstanding calls of this process.
         sessions: Sessions of this process that are bound to it.
-        other_calls: Calls of others, as they have said last.
-        other_sessions: Sessions of others.
-        error: What the latest call was lost of.
+        other_calls: Outstanding calls of other processes, as last reported.
+        other_sessions: Sessions of other processes.
+        error: The error with which the latest call was lost.
     """
 
     __slots__ = (
@@ -70,27 +70,27 @@ class Place:
         self.error: BaseException | None = None
         self._shunned_until = 0.0
         self._procs = [mesh._proc_of(rank) for rank in range(len(mesh))]
-        # Those that there was a link to when we looked last.
+        # The processes that had a connection at the last check.
         self._linked: set[int] = set()
 
     @property
     def load(self) -> int:
-        """Calls that it has, of everybody."""
+        """Outstanding calls of all callers."""
         return self.calls + self.other_calls
 
     @property
     def session_load(self) -> tuple[int, int]:
-        """What a new session goes by: the sessions that it has first, then the calls."""
+        """The sort key for new sessions: the number of sessions, then the number of calls."""
         return self.sessions + self.other_sessions, self.load
 
     def is_usable(self) -> bool:
-        """Says whether it takes new calls, as far as is known."""
+        """Return whether it accepts new calls, as far as known."""
         if not self._shunned_until:
             return self.is_open
         return self.is_open and time.monotonic() >= self._shunned_until
 
     def has_lost_link(self) -> bool:
-        """Says whether a link to it is gone that was there: a call would be lost."""
+        """Return whether a connection was lost since the last check; a call would then be lost."""
         is_up = self.mesh._runtime.engine.is_up
         up = {proc for proc in self._procs if is_up(proc)}
         is_lost = not self._linked <= up
@@ -98,15 +98,15 @@ class Place:
         return is_lost
 
     def shun(self, error: BaseException | None) -> None:
-        """Leaves it alone until its service has had time to say what is the matter."""
+        """Avoid the replica until its service has had time to report its state."""
         self.error = error
         self._shunned_until = time.monotonic() + _SHUN_S
 
 
 class ReplicaFuture(CallFuture[R], Generic[R]):
-    """The answer of one replica: that of its first actor, when all have answered.
+    """The reply of one replica: the reply of its first actor, once all actors have replied.
 
-    As long as it is under way it counts as load of its place.
+    An outstanding call counts as load of its replica.
     """
 
     __slots__ = ("_router", "place")
@@ -119,7 +119,7 @@ class ReplicaFuture(CallFuture[R], Generic[R]):
         self.place: Place = place
 
     def is_lost(self) -> bool:
-        """Says whether the call has failed because the replica did."""
+        """Return whether the call has failed because of its replica."""
         return self._state == _ERROR and is_loss(self._outcome)
 
     def _settle(self, state: int, outcome: Any) -> None:
@@ -154,7 +154,7 @@ class ReplicaFuture(CallFuture[R], Generic[R]):
 
 
 class WholeReplicaFuture(ReplicaFuture[R]):
-    """The answers of all actors of one replica."""
+    """The replies of all actors of one replica."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""How one process calls a service: it knows the replicas and sends to the one with the least load.
+"""The calls of one process to a service: selects the replica with the least load for each call.
 
-There is one router in a process for each service, whatever the number of handles. Calls go straight
-to the replicas. While calls are made, the router exchanges a few numbers with the service several
-times a second: who the replicas are, and what the other callers have under way there.
+A process has one router for each service, whatever the number of handles. Calls go directly to the
+replicas. While calls are made, the router exchanges a few numbers with the service several times
+per second: it gets the list of replicas and the load of the other callers.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "Router", "router_of"]
 
-# With more replicas than this, or other callers, two are picked at random and compared.
+# With more replicas or more than one caller, two random replicas are compared.
 _COMPARED_MAX = 8
-# A process that has called nothing for so long says nothing more.
+# A process without a call for this time stops reporting.
 _IDLE_S = 2.0
-# Instead of the limit that a program may have set for its own calls.
+# Used instead of the program's own limit for calls.
 _EXCHANGE_TIMEOUT_S = 30.0
 
 
 class Limits:
-    """What callers of a service go by.
+    """The limits that callers of a service apply.
 
     Attributes:
-        outstanding_max: How many calls a replica may have.
-        queue_len_max: How many calls of one process may wait for room.
-        retries: How often a call may be made again whose replica was lost, by endpoint.
+        outstanding_max: The maximum number of outstanding calls per replica.
+        queue_len_max: The maximum number of queued calls per process.
+        retries: The maximum number of retries of a call whose replica was lost, by endpoint.
         is_elastic: Whether the number of replicas follows the load.
     """
 
@@ -81,21 +81,22 @@ class Router:
         self._caller = randrange(1 << 62)
         self._callers = 1
         self._error: BaseException | None = None
-        # Answers and collected futures come from any thread, also in the middle of what is below.
+        # Reentrant, because replies and garbage-collected futures arrive on any thread, also while
+        # the thread holds the lock.
         self._lock = threading.RLock()
-        # Held by who moves a call of this service on from one replica to another.
+        # Held while a call of this service moves from one replica to another.
         self.turns = threading.RLock()
         self._answered = ReadyQueue()
         self._under_way: dict[int, Place] = {}
-        # Callers do not all begin with the same one.
+        # Callers start with different replicas.
         self._next = self._caller
         self._sessions = 0
-        # Calls that wait for room, oldest first: touched on the event loop only.
+        # Calls that wait for capacity, oldest first; used on the event loop only.
         self._waiting: deque[tuple[Order, asyncio.Future[ReplicaFuture[Any]]]] = deque()
         self._queued = 0
         self._is_reading = False
         self._is_exchanging = False
-        # Whether nothing was heard from the service since this process was idle.
+        # Whether the service has sent no state since this process was idle.
         self.is_stale = True
         self._used_at = 0.0
         self._take(whole)
@@ -103,7 +104,7 @@ class Router:
     # Sending.
 
     def send(self, order: Order) -> ReplicaFuture[Any] | None:
-        """Sends a call to the replica with the least load; gives None when none has room.
+        """Send a call to the replica with the least load; return None if none has capacity.
 
         Raises:
             SessionMoved: The replica of the call's session is gone.
@@ -118,7 +119,7 @@ class Router:
             with self._lock:
                 self._reap()
                 self.check_open()
-                # What is known may be as old as the latest call.
+                # If stale, the known state may be as old as the previous call.
                 place = None if self.is_stale else self._pick(order.binding, full)
                 if place is None:
                     return None
@@ -138,18 +139,18 @@ class Router:
             return future
 
     def began(self, reply: int, place: Place) -> None:
-        """A call was sent: its answer is to be noticed, also when nobody waits for it."""
+        """Register a sent call, so that its reply is noticed even if no thread waits for it."""
         self._under_way[reply] = place
         self.keeper._runtime.engine.notify(reply, self._answered)
 
     def began_again(self, future: ReplicaFuture[Any]) -> None:
-        """Somebody has waited for an answer and given the wait up."""
+        """Register a call again after a waiter has stopped to wait for its reply."""
         with self._lock:
             if future._reply in self._under_way:
                 self.keeper._runtime.engine.notify(future._reply, self._answered)
 
     def answered(self, reply: int, place: Place) -> None:
-        """A call has ended, or nobody wants its answer any more."""
+        """Unregister a call that has ended or whose reply is no longer needed."""
         with self._lock:
             if self._under_way.pop(reply, None) is not None:
                 place.calls -= 1
@@ -162,7 +163,7 @@ class Router:
             if place is not None:
                 place.calls -= 1
 
-    # Choosing, with the lock held.
+    # Selection, with the lock held.
 
     def _pick(self, binding: Binding | None, full: set[int]) -> Place | None:
         if binding is not None:
@@ -170,7 +171,8 @@ class Router:
         usable = [p for p in self.places.values() if p.id not in full and p.is_usable()]
         count = len(usable)
         if count > 2 and (count > _COMPARED_MAX or self._callers > 1):
-            # What is known of others is old: who all take the best of it take the same.
+            # The load of other callers is outdated: callers that all used the best replica would
+            # choose the same one.
             first, second = sample(usable, 2)
             better = first if first.load <= second.load else second
             if self._has_room(better):
@@ -179,7 +181,7 @@ class Router:
         return place if place is not None and self._has_room(place) else None
 
     def _least(self, usable: list[Place]) -> Place | None:
-        """Gives the one with the least load, by turns where several have it."""
+        """Return the replica with the least load, in turn if several have it."""
         if not usable:
             return None
         least = min(place.load for place in usable)
@@ -206,48 +208,48 @@ class Router:
         return place if place.id not in full and self._has_room(place) else None
 
     def unbind(self, binding: Binding) -> None:
-        """Frees a session from its replica."""
+        """Release a session from its replica."""
         with self._lock:
             if binding.place is not None:
                 binding.place.sessions -= 1
                 binding.place = None
 
     def session_began(self, count: int) -> None:
-        """A session has begun, or has ended where the count is negative."""
+        """Count a new session, or an ended one if `count` is negative."""
         with self._lock:
             self._sessions += count
 
     def open_places(self) -> list[Place]:
-        """Gives the replicas that take calls, by their numbers."""
+        """Return the replicas that accept calls, sorted by number."""
         self.check_open()
         with self._lock:
             return [self.places[id] for id in sorted(self.places) if self.places[id].is_open]
 
     def add_call(self, place: Place) -> None:
-        """Counts a call that was not picked a place for, but has one."""
+        """Count a call whose replica was not selected by the router."""
         with self._lock:
             place.calls += 1
 
     def drop_call(self, place: Place) -> None:
-        """Takes back what `add_call` has counted."""
+        """Undo `add_call`."""
         with self._lock:
             place.calls -= 1
 
     def known(self) -> Whole:
-        """Gives what this process knows, for another one to begin with."""
+        """Return the state known to this process, as the initial state of another one."""
         with self._lock:
             members = [
                 Member(place.id, place.mesh, place.is_open) for place in self.places.values()
             ]
             return Whole(self.version, tuple(members), dict(self.retired), False)
 
-    # Waiting for room.
+    # Waiting for capacity.
 
     def enter_queue(self, *, is_again: bool = False) -> None:
-        """Takes a place in the queue of those that wait for room.
+        """Enter the queue of calls that wait for capacity.
 
         Args:
-            is_again: The call had left it before: it is not turned away.
+            is_again: Whether the call has left the queue before; it is then not rejected.
 
         Raises:
             ServiceOverloaded: The queue is full.
@@ -263,15 +265,15 @@ class Router:
             self._queued += 1
 
     def leave_queue(self) -> None:
-        """Gives the place in the queue back."""
+        """Leave the queue."""
         with self._lock:
             self._queued -= 1
 
     async def wait_for_room(self, order: Order) -> ReplicaFuture[Any]:
-        """Sends a call as soon as there is room; calls with a place in the queue, in their order.
+        """Send a call as soon as a replica has capacity, in the order of the queue.
 
         Raises:
-            DeadlineExceeded: The time of the call is over.
+            DeadlineExceeded: The timeout of the call has passed.
             MeshStopped: The service was stopped.
         """
         self.awake()
@@ -285,7 +287,7 @@ class Router:
             raise DeadlineExceeded(order.name, order.timeout, self.name) from None
 
     def _serve_waiting(self) -> None:
-        """Sends what has room now. Runs on the event loop."""
+        """Send the calls for which capacity is available; runs on the event loop."""
         left: deque[tuple[Order, asyncio.Future[ReplicaFuture[Any]]]] = deque()
         is_full = False
         while self._waiting:
@@ -293,7 +295,8 @@ class Router:
             if sent.done():
                 continue
             try:
-                # Where one call finds no room, only those that are bound to a replica may.
+                # Once a call finds no capacity, only calls that are bound to a replica may find
+                # some.
                 future = None if is_full and order.binding is None else self._send(order)
             except BaseException as error:
                 sent.set_exception(error)
@@ -307,7 +310,7 @@ class Router:
         self._watch_answers(bool(left))
 
     def _watch_answers(self, is_wanted: bool) -> None:
-        """Has the event loop woken by answers while somebody waits for room."""
+        """Let replies wake the event loop while calls wait for capacity."""
         loop = loop_thread().loop
         if is_wanted and not self._is_reading:
             loop.add_reader(self._answered.fileno(), self._serve_waiting)
@@ -315,17 +318,18 @@ class Router:
             loop.remove_reader(self._answered.fileno())
         self._is_reading = is_wanted
 
-    # Exchanging numbers with the service.
+    # Exchange with the service.
 
     def awake(self) -> None:
-        """Sees to it that the router knows what happens, from now on until it idles again."""
+        """Keep the router's state up to date until it is idle again."""
         self._used_at = time.monotonic()
         if not self._is_exchanging:
             with self._lock:
                 if self._is_exchanging or self._error is not None:
                     return
                 self._is_exchanging = True
-            # It goes on when the actor that has called first is gone.
+            # A fresh context, because the exchange continues after the actor that called first is
+            # gone.
             Context().run(loop_thread().submit, self._exchange_on())
 
     async def _exchange_on(self) -> None:
@@ -334,18 +338,18 @@ class Router:
                 try:
                     await self.exchange(is_patient=not self.is_stale)
                 except DeadlineExceeded:
-                    # Its process is busy, not dead: of that we would have heard.
+                    # The service's process is busy. Its death would have been reported.
                     continue
                 finally:
                     self._serve_waiting()
-            # Nobody is to wait for what this process might say.
+            # No other caller may wait for a report of this process.
             await self.exchange(is_last=True)
         except BaseException as error:
             self._fail(error)
             self._is_exchanging = False
 
     def _is_idle(self) -> bool:
-        """Says whether nothing more is to be said; from then on somebody must begin anew."""
+        """Return whether nothing is left to report; if so, the next call restarts the exchange."""
         with self._lock:
             idle_s = time.monotonic() - self._used_at
             is_over = idle_s > _IDLE_S or self._error is not None
@@ -355,11 +359,11 @@ class Router:
             return is_idle
 
     async def exchange(self, *, is_patient: bool = False, is_last: bool = False) -> None:
-        """Tells the service what is under way, and hears what has changed.
+        """Report the outstanding calls to the service and apply its changes.
 
         Args:
-            is_patient: The answer may take a moment, until there is something to say.
-            is_last: This process will say nothing more.
+            is_patient: Whether the reply may be delayed until there are changes.
+            is_last: Whether this is the last report of this process.
         """
         with self._lock:
             self._reap()
@@ -393,25 +397,25 @@ class Router:
             self._fail(MeshStopped(mesh_name=self.name))
 
     def _fail(self, error: BaseException) -> None:
-        """The service is no more: who waits is told, and who calls."""
+        """Mark the service as ended and fail its waiting and future calls."""
         if self._error is None:
             self._error = error
         loop_thread().call(self._serve_waiting)
 
     def check_open(self) -> None:
-        """Raises what the service has ended with, if it has ended."""
+        """Raise the error with which the service has ended, if it has."""
         if self._error is not None:
-            # Each has its own: a traceback grows with every place that one is raised at.
+            # Each caller gets a copy, because a traceback grows wherever its exception is raised.
             raise copy(self._error)
 
 
-# As long as there are handles, or calls under way.
+# Entries live as long as handles or outstanding calls.
 _routers: WeakKeyDictionary[Runtime, WeakValueDictionary[int, Router]] = WeakKeyDictionary()
 _routers_lock = threading.Lock()
 
 
 def router_of(keeper: Any, name: str, limits: Limits, whole: Whole) -> Router:
-    """Gives the router of this process for a service, by the actor that keeps it."""
+    """Return the router of this process for a service, identified by its managing actor."""
     with _routers_lock:
         routers = _routers.setdefault(runtime(), WeakValueDictionary())
         router = routers.get(keeper._port)

@@ -1,4 +1,4 @@
-"""How many replicas a service should have, from what it has to do."""
+"""The number of replicas of a service as a function of its load and losses."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["Intensity", "Scaler"]
 
 
 class Scaler:
-    """Follows the load, not at once: up when it stays high, down when it stays low for longer."""
+    """Scales with a delay: up after the load was high, down after it was low for longer."""
 
     def __init__(self, policy: Autoscale) -> None:
         self._policy = policy
         self._high_since: float | None = None
         self._low_since: float | None = None
-        # The most that was asked for since the load is low.
+        # The largest number of replicas requested since the load is low.
         self._low_most = 0
 
     def step(self, outstanding: int, current: int, now_s: float) -> int:
-        """Gives how many replicas there should be.
+        """Return the target number of replicas.
 
         Args:
-            outstanding: Calls under way and waiting.
-            current: How many replicas there should have been so far.
-            now_s: The time.
+            outstanding: The number of outstanding and queued calls.
+            current: The previous target number of replicas.
+            now_s: The current time in seconds.
         """
         policy = self._policy
         asked = ceil(outstanding / policy.target_outstanding)
@@ -54,7 +54,7 @@ class Scaler:
 
 
 class Intensity:
-    """Counts losses: how long to wait before the next start, and when to give up."""
+    """Counts losses to determine the pause before the next start and when the service fails."""
 
     def __init__(
         self, losses_max: int, period_s: float, backoff_s: float, backoff_max_s: float
@@ -68,17 +68,18 @@ class Intensity:
         self.start_at_s = 0.0
 
     def lost(self, now_s: float, *, was_ready: bool) -> bool:
-        """Counts a loss, and says whether there were too many.
+        """Count a loss and return whether the limit is exceeded.
 
         Args:
-            now_s: The time.
-            was_ready: The replica had taken calls: that is no sign of a start that cannot succeed.
+            now_s: The current time in seconds.
+            was_ready: Whether the replica had accepted calls. Its loss is then no sign of a start
+                that cannot succeed.
         """
         self._losses.append(now_s)
         while self._losses and self._losses[0] <= now_s - self._period_s:
             self._losses.popleft()
         if was_ready:
-            # The first replacement is tried at once.
+            # The first replacement is tried immediately.
             self._in_a_row = 0
         else:
             pause_s = min(self._backoff_s * 2**self._in_a_row, self._backoff_max_s)
@@ -87,5 +88,5 @@ class Intensity:
         return len(self._losses) > self._losses_max
 
     def started(self) -> None:
-        """A replica has started."""
+        """Reset the pause after a successful start."""
         self._in_a_row = 0

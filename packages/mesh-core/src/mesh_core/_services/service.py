@@ -36,11 +36,11 @@ P = ParamSpec("P")
 
 
 class Service(Generic[A]):
-    """Replicas of an actor behind one handle, kept at their number.
+    """A constant or scaled number of replicas of an actor behind one handle.
 
-    Each replica has processes of its own. Calls go to the one with the least load; a replica that
-    dies is replaced. The service belongs to who spawned it, and ends with them. It can be sent to
-    other actors, which may use all of it but `stop`.
+    Each replica has its own processes. Calls go to the replica with the least load, and a replica
+    that dies is replaced. The service belongs to the program or actor that spawned it, and ends
+    with it. It can be sent to other actors, which may use everything except `stop`.
 
     Example:
         >>> from mesh_core import Actor, Service, endpoint
@@ -54,7 +54,7 @@ class Service(Generic[A]):
     """
 
     def __init__(self, keeper: Any, handle: Any) -> None:
-        """Is for Mesh itself: use `Service.spawn`."""
+        """Create a handle to a running service; internal, use `Service.spawn`."""
         self._keeper: Any = keeper
         self._handle: Any = handle
         self._end: Future[None] | None = None
@@ -80,30 +80,33 @@ class Service(Generic[A]):
         start_timeout_s: float = 300.0,
         drain_timeout_s: float = 60.0,
     ) -> ServiceOptions:
-        """Says how a service is to be: `Service.options(num_replicas=4).spawn("name", Class, ...)`.
+        """Configure a service: `Service.options(num_replicas=4).spawn("name", Class, ...)`.
 
         Args:
-            num_replicas: How many replicas.
-            procs: The processes of each on one host: how many, or dimensions with their sizes.
-            hosts: Where they are; on this host when left out. Replicas are spread over them.
-            hosts_per_replica: Over how many hosts each replica extends.
-            outstanding_max: How many calls a replica may have at a time, as far as its callers
-                know; more wait.
-            queue_len_max: How many calls of one process may wait; for more, `ServiceOverloaded`.
-            retries: Endpoints that may be called again when a replica was lost in the middle of
-                it, and how often. Others are never called twice.
-            health_check: What to ask replicas from time to time.
-            autoscale: Lets the number of replicas follow the load.
-            setup: Called with the actors of each new replica before it takes calls, also where it
-                replaces another: to give it the latest weights. May be `async`.
+            num_replicas: The number of replicas.
+            procs: The processes of a replica on one host: a number, or dimensions with their sizes.
+            hosts: The hosts over which replicas are spread. Default: this host.
+            hosts_per_replica: The number of hosts per replica.
+            outstanding_max: The maximum number of concurrent calls per replica, as far as its
+                callers know; further calls wait.
+            queue_len_max: The maximum number of waiting calls per process; one more raises
+                `ServiceOverloaded`.
+            retries: Endpoints that may be called again if a replica was lost during the call, with
+                the maximum number of retries. Other endpoints are never called twice.
+            health_check: The periodic check of replicas.
+            autoscale: The policy that adapts the number of replicas to the load.
+            setup: Called with the actors of each new replica before its first call, also if it
+                replaces another one, for example to load the latest weights. May be `async`.
             bootstrap: Runs once in each process before any actor.
-            replacements_max: How many losses in `replacement_period_s` are made up for; with the
-                next one the service fails, and its owner is told.
-            replacement_period_s: The window in which losses are counted.
-            backoff_s: The pause after a start that has failed; twice as long after each further.
-            backoff_max_s: The longest pause.
-            start_timeout_s: How long a replica may take to start.
-            drain_timeout_s: How long calls may take to end in a replica that is taken away.
+            replacements_max: The number of lost replicas that are replaced within
+                `replacement_period_s`; with one more the service fails, and its owner is notified.
+            replacement_period_s: The window in which losses are counted, in seconds.
+            backoff_s: The pause after a failed start in seconds; it doubles with each further
+                failure.
+            backoff_max_s: The maximum pause in seconds.
+            start_timeout_s: The time that a replica may take to start, in seconds.
+            drain_timeout_s: The time that calls may take to finish in a replica that is being
+                removed, in seconds.
 
         Raises:
             ValueError: A number is out of its range.
@@ -130,12 +133,12 @@ class Service(Generic[A]):
 
     @staticmethod
     def spawn(name: str, cls: Callable[P, B], /, *args: P.args, **kwargs: P.kwargs) -> Service[B]:
-        """Starts a service of one replica with the usual options; see `ServiceOptions.spawn`."""
+        """Start a service with one replica and default options; see `ServiceOptions.spawn`."""
         return ServiceOptions().spawn(name, cls, *args, **kwargs)
 
     @property
     def handle(self) -> A:
-        """What calls it: the endpoints of its actors, to be sent to whoever is to call.
+        """The endpoints of the actors, for callers; the handle can be sent to any process.
 
         `route` calls one replica, `fanout` all of them.
         """
@@ -143,7 +146,7 @@ class Service(Generic[A]):
 
     @property
     def name(self) -> str:
-        """The name that it was spawned under."""
+        """The name under which the service was spawned."""
         return self._handle._name  # type: ignore[no-any-return]
 
     @property
@@ -152,11 +155,11 @@ class Service(Generic[A]):
         return self._handle.initialized  # type: ignore[no-any-return]
 
     def session(self, *, on_move: Literal["raise", "ignore"] = "raise") -> Session[A]:
-        """Gives calls that go to one and the same replica.
+        """Return a context manager for calls that all go to the same replica.
 
         Args:
-            on_move: What to do when that replica is gone: `raise` a `SessionMoved`, once, or
-                `ignore` it and go on with another one.
+            on_move: What to do if that replica is gone: `raise` one `SessionMoved`, or `ignore` it
+                and continue with another replica.
 
         Raises:
             ValueError: `on_move` is neither of the two.
@@ -164,12 +167,12 @@ class Service(Generic[A]):
         return Session(self._handle, on_move)
 
     def resize(self, num_replicas: int) -> Future[None]:
-        """Changes the number of replicas; done when there are so many.
+        """Change the number of replicas; done when the new number is reached.
 
-        No call is lost: a replica that is taken away serves what it has first.
+        No call is lost: a replica that is being removed finishes its outstanding calls first.
 
         Raises:
-            ValueError: The number is not positive, or the load decides about it.
+            ValueError: The number is not positive, or `autoscale` determines it.
         """
         if num_replicas < 1:
             raise ValueError(f"num_replicas {num_replicas} is not positive: use stop() to end it")
@@ -178,19 +181,19 @@ class Service(Generic[A]):
         return self._keeper.resize.call_one(num_replicas)  # type: ignore[no-any-return]
 
     def update(self, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
-        """Puts new replicas in the place of all, one at a time; done when no old one is left.
+        """Replace all replicas by new ones, one at a time; done when no old one is left.
 
-        Each new one takes calls before an old one is taken away. If one does not start, its error
-        is raised, and the old ones that are left go on.
+        An old replica is removed only after the new one accepts calls. If a new replica does not
+        start, its error is raised, and the remaining old replicas keep running.
 
         Args:
             cls: The class, or a later version of it with the same endpoints.
             *args: Arguments of its `__init__`.
-            **kwargs: Arguments of its `__init__` by keyword.
+            **kwargs: Keyword arguments of its `__init__`.
 
         Raises:
-            ValueError: The class is no `Actor`, or lacks an endpoint.
-            TypeError: The arguments do not fit `__init__`, or cannot be pickled.
+            ValueError: `cls` is not an `Actor`, or lacks an endpoint.
+            TypeError: The arguments do not match `__init__`, or cannot be pickled.
         """
         made: Any = replacement_of(cls)  # type: ignore[arg-type]
         _check(made, args, kwargs)
@@ -202,20 +205,20 @@ class Service(Generic[A]):
         return self._keeper.update.call_one(made, args, kwargs)  # type: ignore[no-any-return]
 
     def settled(self) -> Future[None]:
-        """Done when it has its number of replicas, all ready: those lost so far are replaced."""
+        """Done when the service has all its replicas and all are ready; lost ones are replaced."""
         return self._keeper.settled.call_one()  # type: ignore[no-any-return]
 
     def status(self) -> Future[ServiceStatus]:
-        """Says how the service is: its replicas, their load, what was lost."""
+        """Return the status of the service: its replicas, their load and the losses."""
         return self._keeper.status.call_one()  # type: ignore[no-any-return]
 
     def stop(self) -> Future[None]:
-        """Takes no more calls, lets those under way end, and stops all.
+        """Accept no more calls, wait for outstanding ones, and stop the service.
 
-        Stopping twice is the same as once.
+        Stopping a service twice has the same effect as stopping it once.
 
         Raises:
-            ValueError: It is owned by somebody else.
+            ValueError: The service has another owner.
         """
         return self._stop(is_drained=True)
 
@@ -278,7 +281,7 @@ def _check(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def start_service(
     options: ServiceOptions, name: str, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Service[Any]:
-    """Starts the actor that keeps a service, which starts the rest."""
+    """Start the actor that manages a service, which starts the replicas."""
     from mesh_core._services.controller import ServiceKeeper
     from mesh_core._services.handle import ServiceHandle
     from mesh_core._services.replica import Spec, host_groups

@@ -1,4 +1,4 @@
-"""Sessions: calls that go to one and the same replica."""
+"""Sessions: calls that all go to the same replica."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ A = TypeVar("A")
 
 
 class Binding:
-    """Which replica a session has.
+    """The replica of a session.
 
     Attributes:
-        place: The replica; None before the first call, and after a move.
-        is_strict: Whether the caller is told of a move.
+        place: The replica; None before the first call and after a move.
+        is_strict: Whether a move raises an error.
     """
 
     __slots__ = ("is_strict", "place")
@@ -32,12 +32,11 @@ class Binding:
 
 
 class Session(Generic[A]):
-    """Calls that go to one and the same replica, which so can remember what they are about.
+    """Calls that all go to the same replica, which can therefore keep state between them.
 
-    Used as `async with service.session() as s` or `with ...`; `s` is a handle. The replica is
-    chosen at the first call: one that has few sessions and little to do. When it is gone, because
-    it died or the service had to shrink, a call raises `SessionMoved` once, and the next goes to
-    another replica.
+    Use it as `async with service.session() as s` or `with ...`; `s` is a handle. The first call
+    selects a replica with few sessions and little load. If the replica is gone because it died or
+    the service shrank, one call raises `SessionMoved`, and the next call goes to another replica.
     """
 
     def __init__(self, handle: ServiceHandle, on_move: str) -> None:
@@ -49,7 +48,7 @@ class Session(Generic[A]):
 
     @property
     def replica(self) -> int | None:
-        """The number of the replica that it has; None before the first call."""
+        """The number of the session's replica; None before the first call and after a move."""
         place = self._binding.place
         return None if place is None else place.id
 

@@ -22,18 +22,18 @@ class _EndFuture(_TaskFuture[None]):
 
 
 def end_service(keeper: Any, *, is_drained: bool) -> _EndFuture:
-    """Ends the replicas, and then the actor that keeps them.
+    """Stop the replicas, and then the actor that manages them.
 
     Args:
         keeper: That actor.
-        is_drained: Calls under way may end first.
+        is_drained: Whether outstanding calls may end first.
     """
     return _EndFuture(loop_thread(), _end(keeper, is_drained))
 
 
 async def _end(keeper: Any, is_drained: bool) -> None:
     with suppress(SupervisionError, DeadlineExceeded):
-        # It may have ended by itself, or with its owner; or the program's own limit for calls is
-        # over, and then all ends as it is.
+        # The actor may have ended already, alone or with its owner, or the program's own limit for
+        # calls has passed. Everything then stops without draining.
         await keeper.close.call_one(is_drained)
     await keeper.stop()

@@ -1,4 +1,4 @@
-"""What a service and its callers tell each other: who the replicas are, and how busy they are."""
+"""Messages between a service and its callers: the replicas and their load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from mesh_core._meshes.actor_mesh import ActorMesh
 
-    # By the number of a replica: calls under way, and sessions.
+    # Outstanding calls and sessions by the number of a replica.
     Loads: TypeAlias = dict[int, tuple[int, int]]
 
 __all__ = [
@@ -22,17 +22,17 @@ __all__ = [
     "Whole",
 ]
 
-# How a replica has retired: no call was lost with it, or some may have been.
+# How a replica has retired: without a lost call, or possibly with some.
 DRAINED, CUT = "drained", "cut"
 
 
 class Member:
-    """A replica as callers know it.
+    """A replica as listed to callers.
 
     Attributes:
-        id: Its number; none is used twice in a service.
+        id: Its number, unique within the service and never reused.
         mesh: Its actors.
-        is_open: Whether it takes new calls.
+        is_open: Whether it accepts new calls.
     """
 
     __slots__ = ("id", "is_open", "mesh")
@@ -44,13 +44,13 @@ class Member:
 
 
 class Whole:
-    """All of a service at one time.
+    """A snapshot of a service.
 
     Attributes:
-        version: Grows with each change.
+        version: Increases with each change.
         members: The replicas that have started.
-        retired: How the latest of the others went: `DRAINED` or `CUT`.
-        is_closed: Whether the service takes no more calls.
+        retired: How the latest retired replicas have ended: `DRAINED` or `CUT`.
+        is_closed: Whether the service accepts no more calls.
     """
 
     __slots__ = ("is_closed", "members", "retired", "version")
@@ -65,14 +65,14 @@ class Whole:
 
 
 class Report:
-    """What a calling process tells the service.
+    """The report of a calling process to the service.
 
     Attributes:
-        caller: Which process, as a number that it has drawn.
-        version: The version that it goes by.
-        loads: What it has under way.
-        queued: How many of its calls wait for room.
-        is_last: Whether it will say nothing more, unless it calls again.
+        caller: A random number that identifies the process.
+        version: The version that the process knows.
+        loads: Its outstanding calls and its sessions.
+        queued: The number of its calls that wait for capacity.
+        is_last: Whether no further report follows unless the process calls again.
     """
 
     __slots__ = ("caller", "is_last", "loads", "queued", "version")
@@ -88,12 +88,12 @@ class Report:
 
 
 class Answer:
-    """What the service tells a calling process.
+    """The reply of the service to a report.
 
     Attributes:
-        whole: What has changed, if something has.
-        loads: What all others together have under way.
-        callers: How many processes are calling.
+        whole: The new snapshot, if something has changed.
+        loads: The load of all other callers together.
+        callers: The number of calling processes.
     """
 
     __slots__ = ("callers", "loads", "whole")
@@ -105,16 +105,16 @@ class Answer:
 
 
 class ReplicaStatus:
-    """One replica at one time.
+    """A snapshot of one replica.
 
     Attributes:
-        id: Its number; none is used twice in a service.
+        id: Its number, unique within the service and never reused.
         state: `starting`, `ready` or `draining`.
         mesh: Its actors, if they have started.
-        outstanding: Calls under way, by what the callers said last.
+        outstanding: Outstanding calls, as last reported by the callers.
         sessions: Sessions that are bound to it.
         age_s: Seconds since its start.
-        generation: How many updates its service had seen when it started.
+        generation: The number of updates of the service before its start.
     """
 
     __slots__ = ("age_s", "generation", "id", "mesh", "outstanding", "sessions", "state")
@@ -145,18 +145,18 @@ class ReplicaStatus:
 
 
 class ServiceStatus:
-    """A service at one time.
+    """A snapshot of a service for its owner.
 
     Attributes:
         name: Its name.
-        num_replicas: How many replicas it should have.
-        replicas: Those that there are.
-        outstanding: Calls under way in all of them.
-        queued: Calls that wait at their callers for room.
-        callers: Processes that are calling.
-        generation: How many updates there were.
-        losses: How many replicas were lost since the start.
-        last_error: What the latest of them was lost of.
+        num_replicas: The target number of replicas.
+        replicas: The current replicas.
+        outstanding: Outstanding calls of all replicas.
+        queued: Calls that wait at their callers for capacity.
+        callers: The number of calling processes.
+        generation: The number of updates.
+        losses: The number of replicas lost since the start.
+        last_error: The error of the latest loss.
     """
 
     __slots__ = (
@@ -195,7 +195,7 @@ class ServiceStatus:
 
     @property
     def num_ready(self) -> int:
-        """How many replicas take calls."""
+        """The number of replicas that accept calls."""
         return sum(replica.state == "ready" for replica in self.replicas)
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Workers: a machine that serves one job after another."""
+"""Workers, which serve their machine to one job after another."""

@@ -1,8 +1,8 @@
-"""Programs beside the one that a worker serves: each has a session and a port of its own.
+"""Additional sessions of a worker, each with its own process and port.
 
-Somebody looks into hosts while a job runs there, with a shell or a program that measures. The
-worker's port belongs to the session of the job; so that session, asked to let somebody in beside
-it, has the worker start another one, and says where that listens.
+They serve programs that inspect hosts while a job runs there, such as a shell or a profiler. The
+worker's port belongs to the session of the job. If that session receives a request for an
+additional session, it lets the worker start one, and replies with its port.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["GUEST_LIMIT_S", "Door", "Guests"]
 
 GUESTS_MAX = 16
-# How long a session for a guest waits for it.
+# How long an additional session waits for its program.
 GUEST_LIMIT_S = 20.0
 _START_LIMIT_MS = 15_000
 
 
 class Guests:
-    """The worker's side: starts sessions for guests.
+    """The worker's side: starts additional sessions.
 
     Args:
-        host: The address of this machine that the worker listens at.
-        start: Starts a session that serves a listening socket; None when the worker is ending.
+        host: The address of this machine on which the worker listens.
+        start: Starts a session that serves a listening socket; returns None if the worker is
+            ending.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class Guests:
         self._thread = threading.Thread(target=self._run, name="mesh-guests", daemon=True)
 
     def begin(self) -> None:
-        """Answers sessions from now on."""
+        """Start to serve requests of sessions."""
         self._thread.start()
 
     def close(self) -> None:
-        """Answers no more; may be called again."""
+        """Stop serving requests; may be called more than once."""
         with suppress(OSError):
             self._asked.shutdown(socket.SHUT_RDWR)
         if self._thread.ident is not None:
@@ -75,7 +76,7 @@ class Guests:
                     stream.write(self._let_in().encode())
 
     def _let_in(self) -> str:
-        """Starts a session; says its port, or why there is none."""
+        """Start a session; return its port, or the reason why none was started."""
         self._sessions = [one for one in self._sessions if one.poll() is None]
         if len(self._sessions) >= GUESTS_MAX:
             return f"it serves {GUESTS_MAX} programs beside each other already"
@@ -93,24 +94,24 @@ class Guests:
 
 
 class Door:
-    """A session's side: sends those away to a session of their own who want to be beside.
+    """A session's side: redirects requests for an additional session.
 
     Args:
-        bell: The descriptor that the worker is asked by.
+        bell: The descriptor for requests to the worker.
     """
 
     def __init__(self, bell: int) -> None:
         self._bell = socket.socket(fileno=bell)
 
     def takes(self, caller: Caller) -> bool:
-        """Answers who wants to be beside the job; says whether it was one."""
+        """Reply if the request is for an additional session; return whether it is."""
         try:
             order = AttachOrder.decode(caller.body)
         except ValueError:
             return False
         if order.verb != BESIDE or caller.role == "worker":
             return False
-        # Not on this thread: others knock meanwhile.
+        # A separate thread, because other requests may arrive at the same time.
         threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         return True
 

@@ -1,8 +1,8 @@
-"""A worker's session between two controllers: it keeps the job's processes for a successor.
+"""The orphan grace period: a session keeps the job's processes for a successor of the controller.
 
-Only where the job has asked for it. The session then listens to requests for as long as it lives:
-who wants the worker for another job is refused, who proves to be a controller of this one takes it
-over once the controller before it is lost.
+It applies only if the job has requested it. The session then accepts requests for its whole life.
+It refuses clients that request the worker for another job. A client that authenticates as a
+controller of this job takes it over once the previous controller is lost.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 __all__ = ["HEARTBEATS", "Hold", "obituary"]
 
-# A lease is over after as many heartbeats without a sign of life.
+# The number of heartbeats without a sign of life after which a lease expires.
 HEARTBEATS = 3
 _LOOK_S = 1.0
-# A process that does not answer for as long runs code that holds the interpreter.
+# A process that does not reply for this time runs code that blocks the interpreter.
 _GIVE_UP_S = 2.0
 
 
 class Hold:
-    """What a session knows of the controllers of its job.
+    """The session's state of the controllers of its job.
 
     Args:
-        runtime: The session's host.
-        gate: Where successors ask.
-        door: For those who want to be beside the job.
-        order: How the first controller took the worker.
+        runtime: The runtime of the session's host.
+        gate: The source of requests of successors.
+        door: Redirects requests for additional sessions.
+        order: The attach request of the first controller.
         leave: Ends the session.
     """
 
@@ -63,25 +63,26 @@ class Hold:
         self._owner = order.owner
         self._generation = order.generation
         self._claim = ""
-        # Until when the job is held; None while its controller lives.
+        # The end of the orphan grace period; None while the controller is alive.
         self._until: float | None = None
 
     def start(self) -> None:
-        """Answers requests from now on."""
+        """Start to serve requests."""
         threading.Thread(target=self._run, name="mesh-hold", daemon=True).start()
 
     def begin(self) -> None:
-        """The controller is lost: whoever succeeds it may come soon; returns at once."""
+        """Start the orphan grace period after the loss of the controller; returns immediately."""
         threading.Thread(target=self._begin, name="mesh-hold-begin", daemon=True).start()
 
     def _begin(self) -> None:
-        """Lets the processes give up what the lost controller wanted, and then holds."""
+        """Let the processes abandon the calls of the lost controller, and then start the period."""
         runtime, agent = self._runtime, self._runtime.host_agent
         assert agent is not None
         host = runtime.identity.host
         procs = [(proc_id(host, slot), slot) for slot in agent.living()]
         if procs:
-            # What they were told of the loss came first: who answers this has dealt with it.
+            # The notification of the loss precedes this call, so a process that replies has handled
+            # it.
             reply = runtime.call_agents(Targets(procs), "wake", timeout=_GIVE_UP_S)
             runtime.engine.wait(reply, None)
         with self._lock:
@@ -100,7 +101,8 @@ class Hold:
                 try:
                     caller.answer(is_taken, text.encode())
                 except OSError:
-                    # It asks again, or its lease ends like that of the one before it.
+                    # The successor repeats the request, or its lease expires like that of the
+                    # previous controller.
                     continue
 
     def _decide(self, caller: Caller) -> tuple[bool, str]:
@@ -153,6 +155,6 @@ class Hold:
 
 
 def obituary(owner: str) -> bytes:
-    """Says what those are told who wait for something of a controller that is lost."""
+    """Return the encoded failure for callers that wait for something of a lost controller."""
     reason = "the program that ran the job is lost: its processes are held for a successor"
     return FailureDetail(0, HOST_DIED, {"host": owner, "reason": reason}).encode()

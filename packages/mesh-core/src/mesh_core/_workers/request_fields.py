@@ -1,4 +1,4 @@
-"""Fields of what machines ask of each other before they trust each other: JSON, read strictly."""
+"""Fields of requests between machines that do not trust each other yet: JSON, parsed strictly."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 __all__ = ["OrderFields", "is_plain"]
 
-# What people are told of who asks is not longer.
+# The maximum length of a requester's description that is shown to people.
 _NAME_LEN_MAX = 300
-# Numbers that every clock can add to.
+# The magnitude of numbers to which every clock can be added.
 _NUMBER_MAX = 1e15
 
 
 class OrderFields:
-    """A JSON object from another machine; each field is read as what it has to be.
+    """A JSON object from another machine, with one accessor per type of field.
 
-    All readers raise `ValueError` where the field is missing or something else.
+    All accessors raise `ValueError` if the field is missing or has another type.
 
     Raises:
-        ValueError: It is no such object, or holds a number that cannot be used.
+        ValueError: The body is not a JSON object, or contains a number out of range.
     """
 
     __slots__ = ("_facts",)
@@ -40,61 +40,61 @@ class OrderFields:
         self._facts: dict[str, Any] = facts
 
     def whole(self, name: str, least: int, most: int) -> int:
-        """Reads a whole number."""
+        """Return an integer within bounds."""
         value = self._get(name)
         if type(value) is not int or not least <= value <= most:
             raise ValueError(f"{name} is no whole number from {least} to {most}")
         return value
 
     def seconds(self, name: str, *, may_be_0: bool = False) -> float:
-        """Reads a span of time."""
+        """Return a duration in seconds."""
         value = self._get(name)
         if type(value) not in (int, float) or value < 0 or (value == 0 and not may_be_0):
             raise ValueError(f"{name} is no number {'from' if may_be_0 else 'above'} 0")
         return float(value)
 
     def octets(self, name: str, count: int) -> bytes:
-        """Reads so many bytes, written as hexadecimal digits."""
+        """Return `count` bytes, written as hexadecimal digits."""
         value = self._get(name)
-        # Not `fromhex` alone, which passes over spaces.
+        # `fromhex` alone would skip spaces.
         if not isinstance(value, str) or len(value) != 2 * count or not value.isalnum():
             raise ValueError(f"{name} is not {2 * count} hexadecimal digits")
         return bytes.fromhex(value)
 
     def octets_or_none(self, name: str, count: int) -> bytes | None:
-        """As `octets`, where the field may be null."""
+        """Return the same as `octets`, or None if the field is null."""
         return None if self._get(name) is None else self.octets(name, count)
 
     def word(self, name: str, *allowed: str) -> str:
-        """Reads one of some words."""
+        """Return one of the allowed strings."""
         value = self._get(name)
         if not isinstance(value, str) or value not in allowed:
             raise ValueError(f"{name} is none of {', '.join(allowed)}")
         return value
 
     def name(self, name: str, len_max: int = _NAME_LEN_MAX) -> str:
-        """Reads a text and makes it one that people can be shown."""
+        """Return a text with unprintable characters replaced, so that it can be shown to people."""
         value = self._get(name)
         if not isinstance(value, str):
             raise ValueError(f"{name} is no text")
         return "".join(c if c.isprintable() else "?" for c in value[:len_max])
 
     def texts(self, name: str) -> list[str]:
-        """Reads a list of texts."""
+        """Return a list of strings."""
         value = self._get(name)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise ValueError(f"{name} is no list of texts")
         return value
 
     def flag(self, name: str) -> bool:
-        """Reads true or false."""
+        """Return a boolean."""
         value = self._get(name)
         if not isinstance(value, bool):
             raise ValueError(f"{name} is neither true nor false")
         return value
 
     def settings(self, name: str) -> Mapping[str, Any]:
-        """Reads a table of plain values."""
+        """Return an object of plain values."""
         value = self._get(name)
         if not isinstance(value, dict) or not all(map(is_plain, value.values())):
             raise ValueError(f"{name} is no table of settings")
@@ -107,7 +107,7 @@ class OrderFields:
 
 
 def is_plain(value: object) -> bool:
-    """Says whether a value can be part of an order's table of settings."""
+    """Return whether a value can be part of the settings of a request."""
     return (
         value is None
         or isinstance(value, (bool, int, float, str))

@@ -1,4 +1,4 @@
-"""Serving this machine as a host: what programs and the command line call."""
+"""Functions that serve this machine as a host, for programs and the command line."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ def run_worker_loop_forever(
     ca: str | None = None,
     leave_grace_s: float = 0.0,
 ) -> None:
-    """Serves this machine as a host, to one job after another, until it is told to end.
+    """Serve this machine as a host, to one job after another, until a signal.
 
-    SIGTERM and Ctrl-C end it in good order: the processes of the job are stopped first. The owner
-    of the job can stop them itself within `leave_grace_s`; the worker ends once none is left.
+    SIGTERM and Ctrl-C end the worker in an orderly way: it stops the processes of the job first.
+    The owner of the job can stop them itself within `leave_grace_s`; the worker ends as soon as
+    none is left.
 
     Args:
-        address: Where to listen, such as `tcp://127.0.0.1:26600`; port 0 lets the system choose.
-        credentials: The folder with the worker's credentials, needed where other machines can reach
+        address: The address to listen on, such as `tcp://127.0.0.1:26600`; port 0 lets the system
+            select one.
+        credentials: The folder with the worker's credentials, required if other machines can reach
             the address.
-        ca: Accepted for programs written for Monarch, where it must be `trust_all_connections`.
-        leave_grace_s: After a signal, how many seconds the processes of the job go on.
+        ca: Accepted for programs written for Monarch, in which case it must be
+            `trust_all_connections`.
+        leave_grace_s: Seconds that the processes of the job continue after a signal.
 
     Raises:
-        ValueError: The address is malformed, or could be reached from other machines although
-            there are no credentials.
-        CredentialsError: The credentials are not there, or others can use them.
-        OSError: The address is taken, or is none of this machine.
+        ValueError: The address is malformed, or other machines could reach it without credentials.
+        CredentialsError: The credentials do not exist, or other users can access them.
+        OSError: The address is in use, or does not belong to this machine.
     """
     _serve(address, credentials, ca, leave_grace_s, until_shutdown=False)
 
@@ -51,19 +53,18 @@ def run_worker_loop_until_shutdown(
     ca: str | None = None,
     leave_grace_s: float = 0.0,
 ) -> None:
-    """As `run_worker_loop_forever`, but returns when the owner of a job shuts its hosts down.
+    """Serve like `run_worker_loop_forever`, until the owner of a job shuts down its hosts.
 
     Args:
-        address: Where to listen.
+        address: The address to listen on.
         credentials: The folder with the worker's credentials.
         ca: Accepted for programs written for Monarch.
-        leave_grace_s: After a signal, how many seconds the processes of the job go on.
+        leave_grace_s: Seconds that the processes of the job continue after a signal.
 
     Raises:
-        ValueError: The address is malformed, or could be reached from other machines although
-            there are no credentials.
-        CredentialsError: The credentials are not there, or others can use them.
-        OSError: The address is taken, or is none of this machine.
+        ValueError: The address is malformed, or other machines could reach it without credentials.
+        CredentialsError: The credentials do not exist, or other users can access them.
+        OSError: The address is in use, or does not belong to this machine.
     """
     _serve(address, credentials, ca, leave_grace_s, until_shutdown=True)
 
@@ -74,21 +75,20 @@ def start_worker_loop_forever(
     credentials: str | PathLike[str] | None = None,
     ca: str | None = None,
 ) -> Future[None]:
-    """As `run_worker_loop_forever`, beside whatever else the program does.
+    """Serve like `run_worker_loop_forever`, concurrently with the program.
 
-    It listens when this returns. Cancelling the future ends it in good order; it ends with the
-    program, too.
+    The worker listens when this returns. Cancelling the future ends it in an orderly way; it also
+    ends with the program.
 
     Args:
-        address: Where to listen.
+        address: The address to listen on.
         credentials: The folder with the worker's credentials.
         ca: Accepted for programs written for Monarch.
 
     Raises:
-        ValueError: The address is malformed, or could be reached from other machines although
-            there are no credentials.
-        CredentialsError: The credentials are not there, or others can use them.
-        OSError: The address is taken, or is none of this machine.
+        ValueError: The address is malformed, or other machines could reach it without credentials.
+        CredentialsError: The credentials do not exist, or other users can access them.
+        OSError: The address is in use, or does not belong to this machine.
     """
     from mesh_core._actors.own_thread import run_beside
     from mesh_core._calls.coroutine_future import run_async
@@ -121,7 +121,7 @@ def _serve(
 def _worker(
     address: str, credentials: str | PathLike[str] | None, ca: str | None, leave_grace_s: float
 ) -> Worker:
-    # Not at the top: most programs serve no machine, and importing Mesh is to be light.
+    # Imported here because most programs serve no machine, and importing Mesh must be cheap.
     from mesh_core._workers.worker import Worker
 
     if ca not in (None, "trust_all_connections"):

@@ -1,4 +1,4 @@
-"""One job on a worker: from the request to serve it until the host has left it."""
+"""One job on a worker, from the request to serve it until the host has left the job."""
 
 from __future__ import annotations
 
@@ -35,37 +35,37 @@ __all__ = ["is_session", "leave", "main", "root_died"]
 # The process of the program.
 _ROOT = 0
 _LOOK_S = 1.0
-# How long the owner may take to answer that it knows that a worker withdraws; it does not answer if
-# it knew before.
+# The time that the owner may take to reply that it knows of the withdrawal. It does not reply if it
+# knew before.
 _OWNER_HEARS_S = 0.5
-# How long the answer to the last question may take to reach the owner.
+# The time that the last reply may take to reach the owner.
 _FAREWELL_S = 0.5
 
 _over = threading.Event()
 _status = 0
 _is_at_once = False
 _is_session = False
-# It serves a job beside whatever the worker serves.
+# Whether this is an additional session of the worker.
 _is_guest = False
-# Why the host leaves the job, where its owner did not want that.
+# Why the host leaves the job without a request of its owner.
 _why_withdrawn: str | None = None
-# What serves the job, once there is one.
+# The runtime that serves the job, once it exists.
 _served: Runtime | None = None
-# What keeps the job for a successor of its program, where the job wants that.
+# Keeps the job for a successor of its program, if the job requests it.
 _hold: Hold | None = None
 
 
 def is_session() -> bool:
-    """Says whether this process is a worker's."""
+    """Return whether this process is a session of a worker."""
     return _is_session
 
 
 def leave(status: int = 0, *, is_at_once: bool = False) -> None:
-    """Ends the session: its host leaves the job.
+    """End the session: its host leaves the job.
 
     Args:
         status: The exit status of the session.
-        is_at_once: Kill the processes of the job: nobody hears of them any more.
+        is_at_once: Whether to kill the processes of the job without reporting their exits.
     """
     global _is_at_once, _status
     _status, _is_at_once = status, is_at_once
@@ -73,9 +73,9 @@ def leave(status: int = 0, *, is_at_once: bool = False) -> None:
 
 
 def withdraw(worker: Inheritance) -> None:
-    """Ends the session although its owner may need it: the worker is told to end.
+    """End the session although its owner may need it, because the worker is ending.
 
-    The owner of the job can stop its processes here until the grace period is over.
+    The owner of the job can stop its processes here until the grace period has passed.
     """
     global _why_withdrawn
     if _served is not None and worker.leave_grace_s > 0:
@@ -87,7 +87,7 @@ def withdraw(worker: Inheritance) -> None:
 
 
 def _outlast_processes(runtime: Runtime, worker: Inheritance) -> None:
-    """Waits while processes of the job live here, as long as the worker's grace period lasts."""
+    """Wait while processes of the job are alive here, at most for the worker's grace period."""
     assert runtime.host_agent is not None
     until = time.monotonic() + worker.leave_grace_s
     while (left_s := until - time.monotonic()) > 0 and not _over.is_set():
@@ -98,7 +98,7 @@ def _outlast_processes(runtime: Runtime, worker: Inheritance) -> None:
 
 
 def root_died() -> None:
-    """The program that runs the job is lost: its lease is over."""
+    """Handle the loss of the program that runs the job, whose lease has expired."""
     if _hold is None:
         leave()
     else:
@@ -107,32 +107,32 @@ def root_died() -> None:
 
 @dataclass(frozen=True)
 class Inheritance:
-    """What a session has of its worker; descriptors are numbers."""
+    """The parameters that a session gets from its worker; descriptors are numbers."""
 
     worker: int
-    """Its process id: no session goes on without it."""
+    """The process id of the worker, which no session outlives."""
     worker_id: str
-    """What tells it from all other workers."""
+    """The unique id of the worker."""
     folder: str
-    """Where its credentials are; empty for those that the programs of its user share."""
+    """The folder of its credentials; empty for those that the programs of its user share."""
     limit_s: float
-    """How long to wait for a job."""
+    """The maximum time to wait for a job, in seconds."""
     leave_grace_s: float
-    """How long the processes of a job go on after SIGTERM, unless their owner stops them."""
+    """Seconds that the processes of a job continue after SIGTERM, unless their owner stops them."""
     listener: int
-    """Where callers come."""
+    """The listening socket."""
     listens: int
-    """A pipe, closed once callers are answered."""
+    """A pipe that is closed once requests are served."""
     bell: int
-    """Where to ask for sessions beside this one."""
+    """The descriptor for requests for additional sessions."""
     bed: int
-    """Where to leave seeds."""
+    """The descriptor through which templates leave retained templates."""
     seed: int | None = None
-    """The socket of the seed that is there."""
+    """The socket of the current retained template, if any."""
 
 
 def main(worker: Inheritance) -> None:
-    """Waits for a job, serves it and ends the process."""
+    """Wait for a job, serve it and exit."""
     global _is_guest, _is_session
     _is_session, _is_guest = True, worker.limit_s < math.inf
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -146,7 +146,7 @@ def _serve_one(worker: Inheritance) -> None:
 
     _kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != worker.worker:
-        return  # It was dead before it could be watched.
+        return  # The worker died before it could be monitored.
     for fd in (worker.bed, worker.bell, worker.seed):
         if fd is not None:
             os.set_inheritable(fd, False)
@@ -154,7 +154,8 @@ def _serve_one(worker: Inheritance) -> None:
     keys = worker_keys(worker.folder)
     gate = Gate(worker.listener, keys)
     os.close(worker.listens)
-    # While nobody waits for it; who has called already is answered a moment later.
+    # Imported while no client waits; a client that has already connected gets its reply slightly
+    # later.
     import mesh_core._actors.agent
     import mesh_core._hosts.agent  # noqa: F401
 
@@ -175,7 +176,7 @@ def _serve_one(worker: Inheritance) -> None:
 
 
 def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
-    """Returns how long to wait for a job: the next session loads credentials that were renewed."""
+    """Return the maximum time to wait for a job; the next session loads renewed credentials."""
     if worker.folder:
         return worker.limit_s
     return min(worker.limit_s, keys.renew_at_s - time.time())
@@ -184,7 +185,7 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
 def _next_order(
     gate: Gate, door: Door, worker: Inheritance, wait_max_s: float
 ) -> tuple[Caller, AttachOrder] | None:
-    """Waits for a request that makes sense; None when the time or the worker is over before."""
+    """Wait for a valid request; return None if the time or the worker ends first."""
     kept = _Kept()
     until = time.monotonic() + wait_max_s
     while not _over.is_set() and time.monotonic() < until:
@@ -192,7 +193,7 @@ def _next_order(
         if caller is None or door.takes(caller):
             continue
         if caller.role == "worker":
-            # A worker that was taken over must not get at others.
+            # A compromised worker must not gain access to other workers.
             text = "only the job's controller may ask; it was a worker's certificate"
             _tell(caller, False, text, is_final=True)
             continue
@@ -215,14 +216,14 @@ def _next_order(
 
 
 class _Kept:
-    """Whether the worker is kept free for a job, as a spare of it."""
+    """The reservation of the worker as a standby of a job."""
 
     def __init__(self) -> None:
         self._order: AttachOrder | None = None
         self._until = 0.0
 
     def refusal(self, order: AttachOrder) -> str | None:
-        """Says why a job may not have this worker now; else does what it wants of a spare."""
+        """Return why a job cannot have this worker now; otherwise apply its reservation request."""
         holder = self._order if time.monotonic() < self._until else None
         if holder is not None:
             is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
@@ -234,7 +235,7 @@ class _Kept:
 
 
 def _say(what: str) -> None:
-    # Who has started the worker may have stopped listening.
+    # The program that started the worker may have closed the pipe.
     with suppress(OSError):
         print(f"mesh worker {what}", flush=True)
 
@@ -243,7 +244,7 @@ def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) 
     try:
         caller.answer(is_taken, text.encode(errors="replace"), is_final)
     except OSError:
-        # It is gone, and wants nothing any more.
+        # The client is gone, so the reply is not needed.
         return
 
 
@@ -256,11 +257,11 @@ def _serve(
     seeds: Seeds,
     worker_id: str,
 ) -> Runtime | None:
-    """Becomes a host of the job; says why to who asks, where that cannot be."""
+    """Serve as a host of the job, or reply with the reason if that fails."""
     try:
         runtime = _join(gate, door, order, keys, seeds)
     except Exception as error:
-        # What is left of the attempt goes with this process; the worker is free for the next.
+        # The process exits after a failed attempt, so the worker is available for the next job.
         why = f"it cannot serve this job: {type(error).__name__}: {error}"
         _tell(caller, False, why, is_final=True)
         _say(f"could not serve a job of {order.owner}: {error}")
@@ -272,7 +273,7 @@ def _serve(
 
 
 def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
-    """Becomes a host of the job."""
+    """Create the host of the job."""
     global _hold
     from mesh_core._configuration.config import effective, inherit
     from mesh_core._hosts.agent import HostAgent
@@ -280,7 +281,8 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
     from mesh_core._security.job_credentials import set_credentials
 
     inherit(order.config)
-    # Behind our own: where both machines see the same files, the program's modules are found.
+    # Appended to this machine's path: if both machines see the same files, the program's modules
+    # are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
     is_held = order.hold_s > 0
     identity = Identity(
@@ -320,7 +322,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
 
 
 def _turn_away(gate: Gate, door: Door, why: str) -> None:
-    """Refuses who asks for a worker that is taken, but those who want to be beside."""
+    """Refuse requests for a worker that is in use, except for additional sessions."""
     while not _over.is_set():
         caller = gate.next_request(_LOOK_S)
         if caller is not None and not door.takes(caller):
@@ -328,13 +330,13 @@ def _turn_away(gate: Gate, door: Door, why: str) -> None:
 
 
 def _end(runtime: Runtime, worker: Inheritance) -> None:
-    """Stops what is left of the job here."""
+    """Stop the remaining part of the job on this host."""
     from mesh_core._configuration.config import effective
 
     assert runtime.host_agent is not None
     if _why_withdrawn is not None:
-        # It knows before the ends of its processes, which then are no news: calls to them say that
-        # the host was lost, and not that somebody stopped the actor.
+        # The owner must learn of the withdrawal before the exits of the processes. Calls to them
+        # then report that the host was lost, and not that the actor was stopped.
         told = (runtime.identity.host_name, _why_withdrawn)
         runtime.ask_agent(_ROOT, "host_left", *told, timeout=_OWNER_HEARS_S)
         if worker.leave_grace_s > 0:

@@ -1,8 +1,8 @@
-"""A worker: serves its machine as a host, to one job after another.
+"""A worker, which serves its machine as a host to one job after another.
 
-The worker itself only keeps the port. Each job is served by a session, a process of its own that
-ends with the job, so that nothing of one job is left for the next, whatever happened in it; but
-for the packages that its processes have imported: see `mesh_core._processes.retained_template`.
+The worker itself only owns the port. A *session*, a separate process that ends with the job, serves
+each job. The next job therefore finds nothing of the previous one, whatever happened in it, except
+for imported packages: see `mesh_core._processes.retained_template`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDED_BY_OWNER", "Worker", "run", "worker_keys"]
 
-# The exit status of a session whose owner has shut the worker down.
+# The exit status of a session whose owner has shut down the worker.
 ENDED_BY_OWNER = 10
 _SESSION = """
 import json, sys
 from mesh_core._workers.session import Inheritance, main
 main(Inheritance(**json.loads(sys.argv[1])))
 """
-# A session that fails at once fails again: not too often.
+# Limits the restart rate, because a session that fails immediately is likely to fail again.
 _PAUSE_S = 1.0
 _END_LIMIT_S = 20.0
 
@@ -49,16 +49,16 @@ class Worker:
     """The port of a machine, and the sessions that serve jobs there.
 
     Args:
-        address: Where to listen, such as `tcp://*:26600`.
-        credentials: The folder with the worker's credentials. If left out, the worker uses those
-            that the programs of its user share, and must listen on loopback.
-        leave_grace_s: How long `end` waits for the owners of jobs to stop their processes here.
+        address: The address to listen on, such as `tcp://*:26600`.
+        credentials: The folder with the worker's credentials. Default: the credentials that the
+            programs of its user share; the worker must then listen on loopback.
+        leave_grace_s: How long `end` waits for the owners of jobs to stop their processes here, in
+            seconds.
 
     Raises:
-        ValueError: The address is malformed, or could be reached from other machines although
-            there are no credentials.
-        CredentialsError: The credentials are not there, or others can use them.
-        OSError: The address is taken, or is none of this machine.
+        ValueError: The address is malformed, or other machines could reach it without credentials.
+        CredentialsError: The credentials do not exist, or other users can access them.
+        OSError: The address is in use, or does not belong to this machine.
     """
 
     def __init__(
@@ -74,11 +74,12 @@ class Worker:
                 f"refused to listen on {asked} without credentials: whoever reaches it could run "
                 "code here; give credentials, or listen on tcp://127.0.0.1"
             )
-        # Empty for those that the programs of the user share.
+        # Empty for the credentials that the programs of the user share.
         self._folder: str = "" if credentials is None else os.path.abspath(credentials)
-        # Read by each session anew, so that they can be replaced; now, to say what is wrong.
+        # Each session reads the keys again, so that they can be replaced. This call only reports
+        # errors early.
         worker_keys(self._folder)
-        # Nobody else has it, also not who listens at this port after us.
+        # The id is unique, also among workers that listen on this port later.
         self._id = secrets.token_hex(16)
         self._socket: socket.socket = asked.listen()
         host = socket.gethostname() if asked.host == "*" else asked.host
@@ -87,14 +88,14 @@ class Worker:
         self._seedbed: Seedbed = Seedbed()
         self._guests: Guests = Guests(asked.host, self._start_guest)
         self._is_ending = threading.Event()
-        # Held while a session is started, so that none is after the end.
+        # Held while a session is started, so that no session starts after the end.
         self._starting = threading.Lock()
 
     def serve(self, *, until_shutdown: bool = False) -> None:
-        """Serves one job after another until `end` is called.
+        """Serve one job after another until `end` is called.
 
         Args:
-            until_shutdown: Return also when the owner of a job shuts its hosts down.
+            until_shutdown: Whether to return also when the owner of a job shuts down its hosts.
         """
         between: Gate | None = None
         self._guests.begin()
@@ -115,9 +116,10 @@ class Worker:
         self._close()
 
     def _open_between(self) -> Gate | None:
-        """Answers at the port until the next session does.
+        """Accept connections on the port until the next session does.
 
-        The owner of the job of a session that was killed asks at once what has become of it.
+        After a session was killed, the owner of its job immediately queries the port for the
+        reason.
         """
         if self._is_ending.is_set():
             return None
@@ -127,7 +129,7 @@ class Worker:
             keys = worker_keys(self._folder)
             return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
         except (CredentialsError, OSError, ValueError):
-            # The next session says it, in some moments; or the worker has just ended.
+            # The next session reports the problem soon, or the worker has just ended.
             return None
 
     def _start_guest(self, listener: socket.socket) -> subprocess.Popen[bytes] | None:
@@ -136,11 +138,11 @@ class Worker:
     def _start_session(
         self, listener: socket.socket, limit_s: float = math.inf
     ) -> subprocess.Popen[bytes] | None:
-        """Starts what serves the next job, until it listens; None when the worker is to end.
+        """Start a session for the next job and wait until it listens; None if the worker is ending.
 
         Args:
-            listener: Where it is asked.
-            limit_s: How long it waits for a job.
+            listener: The socket that receives the requests.
+            limit_s: The maximum time that the session waits for a job, in seconds.
         """
         ready, listens = os.pipe()
         try:
@@ -171,7 +173,7 @@ class Worker:
                 self._sessions.append(session)
             os.close(listens)
             listens = -1
-            # The end of the pipe: it has closed it, or has ended.
+            # EOF means that the session has closed the pipe or has exited.
             os.read(ready, 1)
             return session
         finally:
@@ -180,10 +182,10 @@ class Worker:
                 os.close(listens)
 
     def end(self) -> None:
-        """Ends the sessions and with them the jobs' processes here, and then `serve`.
+        """End the sessions, and with them the processes of jobs here, and then `serve`.
 
-        Processes that their owners stop within the grace period end in the owners' own way; then
-        the worker ends at once.
+        Owners can stop their processes in their own way within the grace period. The worker ends
+        immediately after that.
         """
         with self._starting:
             self._is_ending.set()
@@ -197,7 +199,7 @@ class Worker:
                 session.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 session.kill()
-        # Not left to `serve`: when this returns, the port is free again.
+        # Not left to `serve`, because the port must be free when this returns.
         self._close()
 
     def _close(self) -> None:
@@ -207,16 +209,16 @@ class Worker:
 
 
 def worker_keys(folder: str) -> Keys:
-    """Reads the keys of a worker from a folder; from an empty name, those of its user.
+    """Load the keys of a worker from a folder, or those of its user if the name is empty.
 
     Raises:
-        CredentialsError: They are not there, or another user could use or change them.
+        CredentialsError: The keys do not exist, or another user could use or change them.
     """
     return (Credentials.load(folder) if folder else Credentials.local(role="worker"))._keys
 
 
 def run(worker: Worker, *, until_shutdown: bool) -> None:
-    """Serves, and ends on signals where these can be had."""
+    """Serve, and end on SIGTERM and SIGINT if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         worker.serve(until_shutdown=until_shutdown)
         return
