@@ -160,7 +160,7 @@ class HostRows(Actor):
         """Store a dump of a process that another program has made with py-spy.
 
         Raises:
-            TelemetryError: The text is not a dump, or there is no space for it.
+            TelemetryError: The text is not a dump, or the space is insufficient.
         """
         await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
 
@@ -240,7 +240,7 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def close(self) -> None:
-        """Discard all rows of this host, except those that are kept on disk."""
+        """Discard all rows of this host, except rows that are kept on disk."""
         await self._ended(_CLOSE_S)
 
     async def __cleanup__(self, error: Exception | None) -> None:

@@ -248,7 +248,7 @@ class Keeper(Actor):
 def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
     """Wait until the telemetry process of a host is closed; return whether it stopped responding.
 
-    Closing takes long if many rows are written to disk, so its duration is no criterion.
+    Closing takes long if many rows are written to disk, so its duration is not a criterion.
     """
     while True:
         with suppress(MeshError, TimeoutError):

@@ -352,7 +352,7 @@ class Telemetry:
         Raises:
             TelemetryError: The text is not a dump, the host does not answer, or telemetry is not
                 started.
-            StorageError: There is no space for it.
+            StorageError: The space is insufficient.
 
         Example:
             >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
@@ -541,7 +541,7 @@ class Telemetry:
     def debug_on_failure(
         self, mesh: str | None = None, *, limit: float = 600.0, is_on: bool = True
     ) -> None:
-        """Pause at exceptions that leave an endpoint, where they were raised.
+        """Pause an actor where an exception was raised that leaves its endpoint.
 
         The actor pauses before the caller sees the exception.
 

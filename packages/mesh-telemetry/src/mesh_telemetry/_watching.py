@@ -58,7 +58,7 @@ def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None
 def _failures(
     begun: Sequence[tuple[int, Future[Literal[True]]]], deadline: float
 ) -> list[tuple[int, BaseException]]:
-    """Wait for collectors, and return the failures of those that did not start.
+    """Wait for collectors, and return the failures of collectors that did not start.
 
     Raises:
         TimeoutError: The deadline has passed and no other failure occurred.

@@ -57,7 +57,7 @@ class Looking:
         return [self._plain(answer) for answer in answers]
 
     def coverage(self) -> dict[str, Any]:
-        """Return the hosts that were queried, and those that did not answer with the cause."""
+        """Return the queried hosts, and the hosts that did not answer with the cause."""
         failed = [{"host": host, "cause": cause} for host, cause in sorted(self._failed.items())]
         return {"asked": sorted(self._asked), "failed": failed}
 

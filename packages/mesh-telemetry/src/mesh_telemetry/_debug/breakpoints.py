@@ -176,7 +176,7 @@ class Breakpoints:
         return serve
 
     def _failed(self, error: Exception) -> None:
-        # The first frame is that of the wrapper.
+        # The first frame belongs to the wrapper.
         traceback = None if error.__traceback__ is None else error.__traceback__.tb_next
         if traceback is None or isinstance(error, CallCancelled):
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Debugger"]
 
-# Modules that call user code: stepping out ends there.
+# Modules that call user code; the debugger does not step out into them.
 _OUTSIDE = frozenset({"asyncio", "concurrent", "mesh_core", "mesh_telemetry", "threading"})
 _SKIPPED = [f"{name}{rest}" for name in sorted(_OUTSIDE) for rest in ("", ".*")]
 _SUSPENDS = frozenset({"YIELD_VALUE"})
@@ -240,7 +240,7 @@ def _frames(frame: FrameType, last: FrameType | None) -> list[FrameType]:
 
 
 def _root_of(frame: FrameType) -> FrameType:
-    """Return the outermost frame of user code, which is usually that of the endpoint."""
+    """Return the outermost frame of user code, which is usually the endpoint."""
     found = frame
     while found.f_back is not None:
         module = str(found.f_back.f_globals.get("__name__", ""))

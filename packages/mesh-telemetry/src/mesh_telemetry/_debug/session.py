@@ -117,7 +117,7 @@ class DebugSession:
         """Wait in the paused thread until there is something to do.
 
         Args:
-            greeted: The client to which the location was shown: the one that was returned before.
+            greeted: The client to which the location was shown: the value that was returned before.
 
         Returns:
             A line that the client has sent, or None if the code must continue or another client is

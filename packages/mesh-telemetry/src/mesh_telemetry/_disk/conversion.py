@@ -108,7 +108,7 @@ def convert(
 def _convert_table(
     table: str, some: list[Waiting], stored: StoredTables, own_procs: frozenset[int]
 ) -> None:
-    """Write the rows of one table in some segments, except those that are already written."""
+    """Write the rows of one table in some segments, unless they are already written."""
     makes = dict(families_of(table))
     wanted = [one for one in some if one.segment.family in makes]
     if not wanted:

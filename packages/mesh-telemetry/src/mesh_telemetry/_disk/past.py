@@ -1,4 +1,4 @@
-"""Rows of programs that have ended, which are queried like those of a running program."""
+"""Rows of programs that have ended, which are queried like a running program."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TABLES_FOLDER = "tables"
 _NAME = re.compile(r"(-?\d+)-(-?\d+)-[0-9a-f]{16}\.parquet")
 _SOURCES = b"mesh_telemetry.sources"
 _ROW_GROUP_ROWS = 1 << 16
-# The number of files of a live table from which they are merged.
+# The files of a live table are merged when there are this many.
 _SMALL_MAX = 64
 
 
@@ -70,7 +70,7 @@ class StoredTables:
         self._large: set[str] = set()
 
     def files(self, table: str) -> list[StoredFile]:
-        """Return the files of a table, oldest first, without those that were merged into others."""
+        """Return the files of a table, oldest first, without files that were merged into others."""
         found = []
         with suppress(OSError):
             for name in os.listdir(self._folder / table):

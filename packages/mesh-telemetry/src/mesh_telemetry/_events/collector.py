@@ -32,7 +32,7 @@ __all__ = ["COLLECTOR_NAME", "Collector", "is_ours"]
 
 COLLECTOR_NAME = "mesh-telemetry-collector"
 _log = logging.getLogger("mesh_telemetry")
-# Seconds by which the notification of a restart may precede that of the loss.
+# Seconds by which the notification of a restart may precede the notification of the loss.
 _BACK_S = 10.0
 
 #: Set while telemetry spawns its own processes, which are not recorded.
@@ -43,7 +43,7 @@ class _Watched:
     """Processes that are recorded by collectors which this collector owns.
 
     Args:
-        number: Identifies these processes among those of one collector.
+        number: Identifies these processes; unique in one collector.
         procs: The processes.
         collectors: The collectors that record them.
         whole: The mesh whose recording was requested first; `procs` is a restarted part of it.

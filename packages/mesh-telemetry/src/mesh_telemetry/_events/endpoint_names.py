@@ -29,7 +29,7 @@ def write_endpoints(folder: Path, names: Sequence[str]) -> None:
 
 
 def read_endpoints(folder: Path) -> list[str]:
-    """Return the endpoint names by number, or an empty list if there is no file."""
+    """Return the endpoint names by number, or an empty list without a file."""
     try:
         names: list[str] = json.loads((folder / ENDPOINTS).read_text())
     except (OSError, ValueError):

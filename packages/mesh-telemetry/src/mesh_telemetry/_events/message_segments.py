@@ -44,7 +44,7 @@ class MessageSegments:
     Attributes:
         sealed: The segments that are complete.
         dropped: The number of messages that were lost because no file was available in time.
-        is_short: Whether there is no space for the next file.
+        is_short: Whether the space for the next file is insufficient.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class MessageSegments:
         """Allocate all pages of a file; if the disk is full, evict older segments to free space.
 
         Raises:
-            OSError: There are no segments left to evict.
+            OSError: All segments have been evicted, and the space is still insufficient.
         """
         while True:
             try:

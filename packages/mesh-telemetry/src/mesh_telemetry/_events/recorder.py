@@ -76,7 +76,7 @@ _STATED_BYTES = 256
 _CLOSE_S = 10.0
 # Kinds of events with the name of a mesh, which identifies the meshes of telemetry itself.
 _LIVES = frozenset({"spawned", "started", "proc_started", "proc_died"})
-# Limit for all exited processes of a host, as a multiple of that of one process.
+# Limit for all exited processes of a host, as a multiple of the limit for one process.
 _DEAD_SHARES = 4
 
 _recorders: WeakSet[Recorder] = WeakSet()

@@ -133,7 +133,7 @@ class SegmentWriter:
         return self._segment_bytes - len(LINES_HEADER)
 
     def append(self, piece: bytes, count: int, first_us: int) -> None:
-        """Append `count` whole lines, the first of which is from `first_us`.
+        """Append `count` whole lines, beginning with a line from `first_us`.
 
         Raises:
             OSError: They cannot be written, for example because the disk is full; nothing is added.

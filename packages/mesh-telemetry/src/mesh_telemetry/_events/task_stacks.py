@@ -26,7 +26,7 @@ _AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
 
 def running_loops(tops: Iterable[tuple[int, FrameType]]) -> dict[int, asyncio.AbstractEventLoop]:
     """Find the event loops that threads run, by the innermost frame of each thread."""
-    # If asyncio is not loaded, there are no event loops.
+    # Without asyncio, no event loop can exist.
     asyncio = sys.modules.get("asyncio")
     found: dict[int, Any] = {}
     if asyncio is None:

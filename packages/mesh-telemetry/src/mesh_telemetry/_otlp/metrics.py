@@ -177,7 +177,7 @@ class _Calls:
 
 
 class _MessageCounts:
-    """The state from which the message metrics of one process are derived."""
+    """The state for deriving message metrics of one process."""
 
     def __init__(self) -> None:
         self._sent: OrderedDict[int, tuple[int, str | None]] = OrderedDict()

@@ -89,7 +89,7 @@ def rejected(signal: str, answer: bytes) -> int:
 
 
 def attributes_of(said: Mapping[str, Any]) -> list[KeyValue]:
-    """Return attributes, without those that are None."""
+    """Return attributes; values that are None are omitted."""
     return [KeyValue(key=key, value=_value(it)) for key, it in said.items() if it is not None]
 
 

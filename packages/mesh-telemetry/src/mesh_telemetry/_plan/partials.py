@@ -39,7 +39,7 @@ class _Whole:
 
 @dataclass
 class Partials:
-    """An aggregate of which hosts can compute partial results.
+    """An aggregate whose partial results hosts can compute.
 
     Attributes:
         frame: The partial aggregate on a host, with columns `c0`, `c1` and so on.
@@ -80,7 +80,7 @@ def _as_type(expr: datafusion.Expr, have: pa.DataType, want: pa.DataType) -> dat
 
 @dataclass
 class _Shipped:
-    """The columns of the partial aggregate, each of which is computed once."""
+    """The columns of the partial aggregate, without duplicates."""
 
     below: datafusion.DataFrame
     groups: list[datafusion.Expr]

@@ -45,7 +45,7 @@ class Split:
 
     Attributes:
         units: The statements for hosts; each fills a table of the planning session.
-        links: Pairs of units of which one can be reduced by the keys of the other.
+        links: Pairs of units in which the keys of one can reduce the other.
         frame: The rest of the query over those tables.
         whole: The unit whose rows are the answer without further work; None if there is more to do.
         rows_max: The number of those rows to return, in any order; None for all.

@@ -40,7 +40,7 @@ def least_delays(pairs: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int],
 
 
 def clock_offsets(delays: Delays, first: int) -> dict[int, ClockOffset]:
-    """Return how far the clock of each host is ahead of that of the first host.
+    """Return how far the clock of each host is ahead of the first host's clock.
 
     Hosts that have not exchanged messages in both directions, also not through other hosts, are
     omitted.

@@ -1,6 +1,6 @@
 """Encoder for the Perfetto trace format, limited to the messages that are needed.
 
-The numbers of fields are those of `perfetto/protos/perfetto/trace/perfetto_trace.proto`. Repeated
+The field numbers are defined in `perfetto/protos/perfetto/trace/perfetto_trace.proto`. Repeated
 names are sent once and then referenced by number.
 """
 

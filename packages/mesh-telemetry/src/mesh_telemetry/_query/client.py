@@ -34,8 +34,8 @@ __all__ = ["Asking", "QueryClient"]
 
 _STREAM_ROWS = 1 << 16
 _STREAM_BYTES_MAX = 1 << 30
-# Extra share of the timeout in which a reply is still accepted after late hosts were left out, and
-# the time in which it must arrive.
+# Share of the timeout that is added for finishing after late hosts were left out, and seconds for
+# the reply to arrive.
 _REST = 0.25
 _REPLY_S = 2.0
 

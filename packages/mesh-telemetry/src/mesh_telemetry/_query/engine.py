@@ -57,7 +57,7 @@ class Rows(Protocol):
 
 @runtime_checkable
 class FiledRows(Protocol):
-    """The rows of a host of which some are in Parquet files."""
+    """The rows of a host, some of them in Parquet files."""
 
     @property
     def scratch(self) -> Path:

@@ -33,8 +33,8 @@ class Planned:
         values: The values of its parameters.
         schemas: The tables that it may read, with plain types.
         wanted: The columns of the answer.
-        tables: The tables that it reads; None if it reads tables of the planning session, such as
-            the catalog.
+        tables: The tables that it reads; None if it reads no table, or a table of the planning
+            session such as the catalog.
     """
 
     text: QueryText

@@ -16,7 +16,8 @@ class QueryLimits:
         host_memory_max_bytes: Memory on each host, in addition to its tables.
         memory_max_bytes: Memory in the process that finishes the query.
         keys_max: Keys of one side of a join that may be put into the filter of the other side.
-        reduced_rows_min: The number of rows from which the other side of a join is filtered.
+        reduced_rows_min: The other side of a join is filtered if it has at least this number of
+            rows.
         answer_bytes_max: The maximum size of an answer; None for what fits into memory. In a
             stream, it applies to the data of each host.
     """

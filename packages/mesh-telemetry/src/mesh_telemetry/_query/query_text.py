@@ -1,4 +1,4 @@
-"""The text of a query, split into tokens to separate the syntax of Mesh from that of DataFusion."""
+"""The text of a query, split into tokens to separate the syntax of Mesh from DataFusion's."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def values_of(
     """Return the values of `$1` and so on, or of `$name`.
 
     Raises:
-        QueryError: A value has no SQL type, or their number differs from that of `?`.
+        QueryError: A value has no SQL type, or their number differs from the number of `?`.
     """
     if parameters is None:
         parameters = ()

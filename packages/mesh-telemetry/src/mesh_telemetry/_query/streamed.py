@@ -19,7 +19,7 @@ __all__ = ["Streamed"]
 
 @dataclass(frozen=True)
 class Streamed:
-    """The fragment that every host runs, and the conversion of its rows to those of the answer.
+    """The fragment that every host runs, and the conversion of its rows to the answer.
 
     Attributes:
         fragment: The fragment, over one table and without parameters.

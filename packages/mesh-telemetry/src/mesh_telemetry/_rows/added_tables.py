@@ -67,7 +67,7 @@ class AddedTable:
 
 
 def table_docs(own: Mapping[str, SourceTable] | None = None) -> Mapping[str, TableDoc]:
-    """Return all tables: built-in ones, those of installed packages, and those of a program.
+    """Return all tables: built-in tables, tables of installed packages, and tables of a program.
 
     Raises:
         ValueError: A table of the program is declared incorrectly.
@@ -90,7 +90,7 @@ def table_docs(own: Mapping[str, SourceTable] | None = None) -> Mapping[str, Tab
 def added_tables(
     names: Sequence[str], own: Mapping[str, SourceTable] | None = None
 ) -> tuple[AddedTable, ...]:
-    """Return those of the given tables that are not built in."""
+    """Return the given tables that are not built in."""
     found = []
     for name in names:
         table = (own or {}).get(name) or source_tables().get(name)
@@ -100,7 +100,7 @@ def added_tables(
 
 
 class RowsWithAdded:
-    """The rows of a host, including those of tables that packages add.
+    """The rows of a host, including tables that packages add.
 
     Args:
         kept: The built-in tables.

@@ -254,7 +254,7 @@ class Asking:
 
 
 class _Head(http.client.HTTPResponse):
-    """A response of which only the head is read; the bytes after it belong to another protocol."""
+    """A response that is read up to the end of its head; another protocol follows."""
 
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)

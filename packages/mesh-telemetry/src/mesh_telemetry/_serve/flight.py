@@ -189,7 +189,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         return flight.RecordBatchStream(self._rows_of(context, name, fields))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """List the actions, which are those of prepared statements."""
+        """List the actions of prepared statements."""
         return [
             ("CreatePreparedStatement", "Plans a query."),
             ("ClosePreparedStatement", "Forgets a query."),

@@ -1,6 +1,6 @@
 """The OpenAPI description of the HTTP server.
 
-It contains each route of a serving program; a path that ends in a parameter stands for all paths
+It contains each route of a serving program; a path that ends in a parameter represents all paths
 with this prefix.
 """
 

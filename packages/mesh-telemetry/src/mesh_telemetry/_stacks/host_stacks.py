@@ -61,7 +61,7 @@ class HostStacks:
 
         Raises:
             TelemetryError: The text is not a dump.
-            StorageError: There is no space for it.
+            StorageError: The space is insufficient.
         """
         now_us = time.time_ns() // 1000
         store_dump(self._kept, said, DumpOrigin(dump_id, now_us, self._host_name, proc, proc))

@@ -144,7 +144,7 @@ def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s:
 
     Raises:
         TelemetryError: The text is not a dump, or the host does not answer.
-        StorageError: There is no space for it.
+        StorageError: The space is insufficient.
     """
     deadline = time.monotonic() + timeout_s
     hosts = keeper.hosts.call_one().get(timeout_s)
@@ -217,7 +217,7 @@ def _complain(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]
 
 
 def _write(svgs: dict[str, str], path: str | PathLike[str] | None) -> None:
-    """Write a flame graph to a file, or those of several processes to files of a directory."""
+    """Write a flame graph to a file, or several flame graphs to files of a directory."""
     if path is None:
         return
     if len(svgs) == 1:

@@ -1,7 +1,7 @@
 """The rows of the dumps in the folder of a host.
 
 A file contains the Arrow stream of each table in sequence. It is memory-mapped: its columns take no
-memory besides that of the file, and are created once.
+memory in addition to the file, and are created once.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StackTables", "store_dump"]
 
-# Upper bound for the size of a stream besides its batch.
+# Upper bound for the size of a stream without its batch.
 _AROUND_BATCH = 8192
 
 
 def store_dump(folder: StackFolder, said: str | Mapping[str, Any], origin: DumpOrigin) -> None:
-    """Add a dump to those of a host.
+    """Add a dump to the folder of a host.
 
     Raises:
         TelemetryError: The text is not a dump.
-        StorageError: There is no space for it.
+        StorageError: The space is insufficient.
     """
     rows = dump_rows(said, origin)
     size = sum(pa.ipc.get_record_batch_size(batch) + _AROUND_BATCH for batch in rows.values())

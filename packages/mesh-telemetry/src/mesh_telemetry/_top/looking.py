@@ -58,7 +58,7 @@ def _actors(asking: Asking, snapshot: Snapshot, view: View, key: Key, len_max: i
         of=of,
         dead=snapshot.dead,
         order="a.display_name, a.mesh_id, a.rank" if kind == "proc" else "a.rank",
-        # One more row than is shown indicates that there are more.
+        # One more row than is shown indicates that more exist.
         limit=len_max + 1,
         offset=0,
     )

@@ -143,7 +143,7 @@ class EntryTree(Tree[Entry]):
 
     def _go(self, key: Key | None, otherwise: int) -> None:
         """Keep the cursor on its entry wherever that is now, or on its line."""
-        # Reading the last line updates the line numbers, including those of new lines.
+        # Reading the last line updates the line numbers, also for new lines.
         last = self.last_line
         node = None if key is None else self._by_key.get(key)
         line = otherwise if node is None or node.line < 0 else node.line
