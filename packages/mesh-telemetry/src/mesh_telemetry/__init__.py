@@ -1,7 +1,7 @@
-"""Ask a running mesh questions in SQL.
+"""Query a running mesh with SQL.
 
 `Telemetry` records a program and the processes that it spawns, each on its own host, and answers
-questions over the rows of all of them.
+SQL queries over the rows of all hosts.
 """
 
 from mesh_telemetry._debug.debugging import DebugConsole as DebugConsole

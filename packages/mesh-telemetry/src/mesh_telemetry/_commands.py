@@ -1,4 +1,4 @@
-"""The command `mesh query`: asks a program of this user in SQL."""
+"""The command `mesh query`, which queries a program of this user with SQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
 from mesh_telemetry._serve.asking import Asking
@@ -21,7 +21,7 @@ __all__ = ["query"]
 
 
 class _Door(Protocol):
-    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
 
     def print_json(self, value: Any) -> None: ...
 
@@ -72,7 +72,7 @@ def query(
 
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
-    # Here, not at the top: other commands have no use for Arrow.
+    # Imported here because other commands do not need Arrow.
     from mesh_telemetry._disk.past import Past
     from mesh_telemetry._query.plain_json import plain_answer
 

@@ -1,4 +1,4 @@
-"""Telemetry with a job: started when the program has attached to the hosts, closed with it."""
+"""Telemetry as equipment of a job: started when the job is attached, closed with it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["RecordedJob"]
 
 
 class RecordedJob:
-    """What `Job.equip` of mesh-jobs holds of telemetry.
+    """The handle that `Job.equip` of mesh-jobs keeps for telemetry.
 
     Args:
-        close: Ends it.
+        close: Closes telemetry.
     """
 
     def __init__(self, close: Callable[[], None]) -> None:
@@ -24,17 +24,17 @@ class RecordedJob:
         self._is_open = True
 
     def refresh(self) -> None:
-        """It is live."""
+        """Do nothing: telemetry needs no refresh."""
 
     def used(self, name: str, hosts: HostMesh) -> HostMesh:
-        """Gives the hosts as they are."""
+        """Return the hosts unchanged."""
         return hosts
 
     def status(self) -> dict[str, Any]:
-        """Says whether it records."""
+        """Return whether telemetry is recording."""
         return {"records": self._is_open}
 
     def close(self) -> None:
-        """Records nothing more, and forgets all rows."""
+        """Stop recording and discard all rows."""
         self._is_open = False
         self._close()

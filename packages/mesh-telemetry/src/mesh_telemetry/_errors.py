@@ -1,4 +1,4 @@
-"""What goes wrong between a question and its answer."""
+"""Errors of recording and queries."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ __all__ = [
 
 
 class TelemetryError(MeshError):
-    """Telemetry could not do what it was asked for."""
+    """Raised if an operation of telemetry fails; the base class of its other errors."""
 
 
 class StorageError(TelemetryError):
-    """The folder in which processes keep their events cannot be used."""
+    """Raised if the directory in which processes store their events cannot be used."""
 
 
 class DebugError(TelemetryError):
-    """A debug session is not there, or in use, or cannot do what it was asked for."""
+    """Raised if a debug session does not exist, is in use, or cannot run a request."""
 
 
 class PySpyError(TelemetryError):
-    """Stacks could not be taken with py-spy: the message says of which processes, and why."""
+    """Raised if py-spy cannot take stacks; the message names the processes and the causes."""
 
 
 class QueryError(TelemetryError):
-    """The query itself cannot be answered: the message says what to change in it."""
+    """Raised if the query itself is invalid; the message describes what to change in it."""
 
 
 class CoverageError(TelemetryError):
-    """Some hosts did not answer, and the caller wants all of them or none did.
+    """Raised if hosts did not answer although all are required, or if no host answered.
 
     Attributes:
-        failed: The hosts, each with the cause as text.
+        failed: The hosts that did not answer, each with the cause as text.
     """
 
     def __init__(self, text: str, failed: tuple[tuple[str, str], ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The actor in the telemetry process of a host: has the host's rows, and answers fragments."""
+"""The actor in the telemetry process of a host, which answers queries over the host's rows."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ if TYPE_CHECKING:
 
 __all__ = ["HostRows"]
 
-# How long it may take to make what is left Parquet; what is not is kept as it is.
+# Limit for converting the remaining rows to Parquet; rows that are not converted are kept as they
+# are.
 _CLOSE_S = 30.0
-# Mesh gives an actor ten seconds to clean up.
+# Mesh limits the cleanup of an actor to ten seconds.
 _CLEANUP_S = 4.0
 _FRAGMENT_BYTES_MAX = QueryLimits().host_memory_max_bytes + SLACK_BYTES
 _QUESTION_BYTES_MAX = QueryLimits().memory_max_bytes + SLACK_BYTES
 
 
 class HostRows(Actor):
-    """Answers what is asked of one host.
+    """Answers requests to the telemetry process of one host.
 
     Args:
         run: The name of the run.
-        config: What is kept.
-        program: What is recorded, as it was started.
+        config: The options.
+        program: The command line of the recorded program.
     """
 
     def __init__(self, run: str, config: TelemetryConfig, program: str) -> None:
@@ -99,24 +100,24 @@ class HostRows(Actor):
             self._remove_links,
         )
         self._queries.start()
-        # Loading takes a second, which the first who asks need not wait for.
+        # Loading takes a second, which the first query need not wait for.
         self._loading = threading.Thread(target=self._load, name="mesh-telemetry-load", daemon=True)
         self._loading.start()
 
     @endpoint
     async def name(self) -> str:
-        """Says which machine it is on."""
+        """Return the host name of the machine."""
         return self._place.host_name
 
     @concurrent_endpoint
     async def run(self, fragment: bytes, deadline_s: float) -> bytes:
-        """Runs a fragment, pickled, over the rows of this host; gives an Arrow stream.
+        """Run a pickled fragment over the rows of this host; return an Arrow stream.
 
-        It runs in a query process, which is killed when the call is cancelled.
+        It runs in a query process, which is killed if the call is cancelled.
 
         Raises:
-            QueryError: It cannot be run.
-            TelemetryError: It has not ended in time.
+            QueryError: The fragment cannot be run.
+            TelemetryError: The deadline has passed.
         """
         return await self._queries.run(Task(FRAGMENTS, fragment, deadline_s, _FRAGMENT_BYTES_MAX))
 
@@ -128,18 +129,19 @@ class HostRows(Actor):
         is_outside: bool,
         others: tuple[Keeper, tuple[HostHandle, ...]] | None,
     ) -> bytes:
-        """Answers a question in a query process, which is killed when the call is cancelled.
+        """Answer a query in a query process, which is killed if the call is cancelled.
 
         Args:
-            request: The question as a pickled `Request`.
-            timeout_s: When to kill the process, in seconds.
-            is_outside: Whether another program asks.
-            others: All hosts, and who has to know which is lost; None if there is this one only.
+            request: The query as a pickled `Request`.
+            timeout_s: Seconds after which the process is killed.
+            is_outside: Whether the query comes from another program.
+            others: The keeper, which must be notified of lost hosts, and all hosts; None if this is
+                the only host.
 
         Returns:
             A packed `Reply`.
         """
-        # Here, not at the top: what it needs imports this module.
+        # Imported here because the imported module imports this one.
         from mesh_telemetry._query.host_asking import HostAsking
 
         def ask_hosts(fragment: bytes, deadline_s: float) -> HostAsking:
@@ -155,10 +157,10 @@ class HostRows(Actor):
 
     @concurrent_endpoint
     async def store_pyspy_dump(self, dump_id: str, proc: str, said: str) -> None:
-        """Keeps the dump of a process that somebody else has made with py-spy.
+        """Store a dump of a process that another program has made with py-spy.
 
         Raises:
-            TelemetryError: It is no dump, or there is no room for it.
+            TelemetryError: The text is not a dump, or the space is insufficient.
         """
         await asyncio.to_thread(lambda: self._made_stacks().store(dump_id, proc, said))
 
@@ -166,76 +168,79 @@ class HostRows(Actor):
     async def dump_stacks(
         self, dump_id: str, procs: frozenset[str] | None, options: DumpOptions, timeout_s: float
     ) -> HostDump:
-        """Takes and keeps the stacks of processes of this host; of all where none is named.
+        """Take and store the stacks of processes of this host; of all processes if `procs` is None.
 
         Raises:
-            PySpyError: py-spy is not on this host.
+            PySpyError: py-spy is not installed on this host.
         """
         stacks = await asyncio.to_thread(self._made_stacks)
         return await stacks.dump(dump_id, procs, options, timeout_s)
 
     @concurrent_endpoint
     async def record_stacks(self, proc: str, options: FlameOptions) -> str:
-        """Records what a process of this host runs; gives the flame graph as SVG.
+        """Sample what a process of this host executes; return the flame graph as SVG.
 
         Raises:
-            PySpyError: It could not be recorded.
+            PySpyError: The process could not be sampled.
         """
         stacks = await asyncio.to_thread(self._made_stacks)
         return await stacks.record(proc, options)
 
     @concurrent_endpoint
     async def stop_mesh(self, slot: int, mesh_id: int, by: str) -> dict[str, str]:
-        """Has a process of this host stop a mesh that it owns; see `_stops.ask_to_stop`."""
+        """Request that a process of this host stops a mesh that it owns; see `ask_to_stop`."""
         return await asyncio.to_thread(ask_to_stop, self._folder, slot, mesh_id, by)
 
     @concurrent_endpoint
     async def debug_open(self, session: str, greeting: dict[str, Any]) -> str | None:
-        """Attaches to a debug session; gives the name of the connection, None if it is not here.
+        """Attach to a debug session.
+
+        Returns:
+            The name of the connection, or None if the session is not on this host.
 
         Raises:
-            DebugError: Somebody else is attached, or it ends just now.
+            DebugError: Another client is attached, or the session is ending.
         """
         return await self._debugging.open(session, greeting)
 
     @concurrent_endpoint
     async def debug_send(self, connection: str, piece: bytes) -> bool:
-        """Sends bytes to a debug session; says whether it is still there."""
+        """Send bytes to a debug session; return whether it still exists."""
         return await self._debugging.send(connection, piece)
 
     @concurrent_endpoint
     async def debug_receive(self, connection: str, wait_s: float) -> bytes | None:
-        """Gives what a debug session has sent; None once it has ended."""
+        """Return the bytes that a debug session has sent; None after it has ended."""
         return await self._debugging.receive(connection, wait_s)
 
     @concurrent_endpoint
     async def debug_close(self, connection: str) -> None:
-        """Leaves a debug session."""
+        """Detach from a debug session."""
         self._debugging.close(connection)
 
     @concurrent_endpoint
     async def debug_run(self, sessions: list[str], command: str, timeout_s: float) -> list[Said]:
-        """Runs a command in those debug sessions that are here."""
+        """Run a command in the given debug sessions that are on this host."""
         return await self._debugging.run(sessions, command, timeout_s)
 
     @concurrent_endpoint
     async def debug_release(self, sessions: list[str]) -> list[Said]:
-        """Lets those debug sessions go on that are here."""
+        """Let the given debug sessions that are on this host continue."""
         return await self._debugging.release(sessions)
 
     @concurrent_endpoint
     async def debug_rules(self, rules: list[FailureRule]) -> None:
-        """Says which failures are to stand here from now on."""
+        """Set the rules for pausing at failures on this host."""
         await self._debugging.set_rules(rules)
 
     @concurrent_endpoint
     async def is_alive(self) -> bool:
-        """Returns True, also while this is being closed."""
+        """Return True, also while the process is being closed."""
         return True
 
     @concurrent_endpoint
     async def close(self) -> None:
-        """Forgets all rows of this host, but for those that are to be kept on its disk."""
+        """Discard all rows of this host, except rows that are kept on disk."""
         await self._ended(_CLOSE_S)
 
     async def __cleanup__(self, error: Exception | None) -> None:
@@ -248,11 +253,11 @@ class HostRows(Actor):
         await asyncio.to_thread(self._close, limit_s)
 
     def _remove_links(self, pid: int) -> None:
-        """Removes what a query process has left that was killed."""
+        """Remove the files of a killed query process."""
         shutil.rmtree(self._scratch / str(pid), ignore_errors=True)
 
     def _note_spilled(self, folder: Path) -> None:
-        """Says on disk whose rows these are; it may be in place of one that was lost."""
+        """Write to disk which host the rows belong to; keep the start time of a predecessor."""
         before = noted_host(folder)
         if before is not None:
             self._note = self._note._replace(began_us=before.began_us)
@@ -260,7 +265,7 @@ class HostRows(Actor):
             note_host(folder, self._note)
 
     def _load(self) -> None:
-        """Loads Arrow; then rows can be written to disk, and exported."""
+        """Load Arrow, then start writing to disk and exporting."""
         self._made_stacks()
         if self._spilled is not None:
             from mesh_telemetry._disk.spill import Spill
@@ -290,7 +295,7 @@ class HostRows(Actor):
             spill, self._spill = self._spill, None
             export, self._export = self._export, None
         if export is not None:
-            # First, as it reads what is moved to disk then.
+            # The export comes first, because it reads segments that the spill then moves to disk.
             export.close(budget_s)
         if spill is not None:
             spill.close(budget_s)

@@ -1,4 +1,4 @@
-"""Looks after telemetry: which hosts there are, and what answers there."""
+"""The actor that manages telemetry on all hosts of a program."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ __all__ = ["KEEPER_NAME", "HostHandle", "Keeper", "cause_of"]
 
 KEEPER_NAME = "mesh-telemetry-keeper"
 _PROC_NAME = "mesh-telemetry"
-# Between two attempts to have something answer for a host.
+# Seconds between two attempts to start the telemetry process of a host.
 _RETRY_S = 1.0
 _RULES_S = 10.0
-# How often a process that is being closed is looked at, and how long it may take to answer.
+# Interval at which a closing process is checked, and the time it has to respond.
 _ALIVE_LOOK_S = 1.0
 _SILENT_S = 5.0
 
 
 class HostHandle(NamedTuple):
-    """What answers for one host.
+    """The telemetry process of one host, as other components see it.
 
-    A host that was lost has an error instead.
+    If the process was lost, `error` is set instead of `rows`.
     """
 
     number: int
     """The number of the host in the job."""
     name: str
-    """What the machine calls itself; `host <number>` when that was never heard."""
+    """The host name of the machine; `host <number>` if it was never reported."""
     rows: HostRows | None
     error: str | None
 
 
 class _Kept:
-    """A host, and the process of telemetry there."""
+    """A host and its telemetry process."""
 
     def __init__(self, number: int, host: HostMesh) -> None:
         self.number = number
@@ -72,11 +72,11 @@ class _Kept:
         self.started_at = 0.0
 
     def lose(self, cause: str) -> None:
-        """Notes that nothing answers for it any more."""
+        """Record that the telemetry process of the host was lost."""
         self.procs, self.rows, self.naming, self.error = None, None, None, cause
 
     def handle(self) -> HostHandle:
-        """Gives it as others see it: one that was lost counts as lost until it has answered."""
+        """Return the handle; a lost process counts as lost until its replacement has answered."""
         if self.naming is not None and self.naming.done():
             naming, self.naming = self.naming, None
             failure = naming.exception()
@@ -89,11 +89,11 @@ class _Kept:
 
 
 class Keeper(Actor):
-    """Has one process on each host that answers for it, and goes on when one is lost.
+    """Runs one telemetry process on each host, and replaces it if it is lost.
 
     Args:
         run: The name of the run.
-        config: What is kept.
+        config: The options.
     """
 
     def __init__(self, run: str, config: TelemetryConfig) -> None:
@@ -107,7 +107,7 @@ class Keeper(Actor):
         self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Notes which host does not answer any more; one that is to export is not waited for."""
+        """Record hosts whose telemetry process was lost; with an export, replace it immediately."""
         for kept in self._hosts.values():
             for mesh in failure.meshes:
                 if mesh in (kept.procs, kept.rows):
@@ -118,25 +118,25 @@ class Keeper(Actor):
 
     @endpoint
     def begin(self, keeper: Keeper) -> None:
-        """Records the process of the program; `keeper` is the handle of this actor."""
+        """Start recording the process of the program; `keeper` is the handle of this actor."""
         self._recording.check()
         self._handle = keeper
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         collector.initialized.get()
         self._collector = collector
         if station().slot:
-            # The program itself looks after its host; here somebody else does.
+            # The program is not the agent of its host, so another process reports for the host.
             host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         self._see(this_host())
 
     @endpoint
     def seen(self, hosts: HostMesh) -> None:
-        """Hears that processes on some hosts are recorded."""
+        """Register hosts on which processes are recorded."""
         self._see(hosts)
 
     @endpoint
     def watch(self, procs: ProcMesh) -> list[tuple[int, Collector]]:
-        """Records processes that were there before; gives what `Collector.watch` gives."""
+        """Start recording existing processes; return the result of `Collector.watch`."""
         assert self._collector is not None, "the handle asks only after `begin`"
         found = self._collector.watch.call_one(procs).get()
         self._see(procs.host_mesh)
@@ -144,13 +144,13 @@ class Keeper(Actor):
 
     @endpoint
     def collectors_lost(self, lost: list[tuple[int, int]]) -> None:
-        """Hears from who was told first what is not recorded any more; see `Collector.lost`."""
+        """Forward lost collectors, as reported by their watcher, to `Collector.lost`."""
         if self._collector is not None:
             self._collector.lost.call_one(lost).get()
 
     @endpoint
     def hosts(self) -> list[HostHandle]:
-        """Gives what answers for each host; where it was lost and its host is not, another one."""
+        """Return the handle of each host; restart lost telemetry processes on live hosts."""
         for kept in self._hosts.values():
             if kept.rows is None and time.monotonic() - kept.started_at > _RETRY_S:
                 self._start(kept)
@@ -158,27 +158,32 @@ class Keeper(Actor):
 
     @endpoint
     def lost(self, number: int, rows: HostRows, cause: str) -> None:
-        """Hears from who was told first that something does not answer any more."""
+        """Record that a telemetry process was lost; called by the first process to detect it."""
         kept = self._hosts.get(number)
         if kept is not None and kept.rows == rows:
             kept.lose(cause)
 
     @endpoint
     def set_failure_rule(self, mesh: str | None, limit_s: float | None) -> None:
-        """Has failures of a mesh, or of all, stand everywhere; not any more without a limit."""
+        """Pause actors at failures in all processes.
+
+        Args:
+            mesh: The mesh to which the rule applies; all meshes if None.
+            limit_s: Seconds to wait for a client to attach; None removes the rule.
+        """
         rules = [rule for rule in self._failure_rules if mesh is not None and rule.mesh != mesh]
         if limit_s is not None:
             rules.append(FailureRule(mesh, limit_s))
         self._failure_rules = rules
         told = [one.rows.debug_rules.call_one(rules) for one in self._hosts.values() if one.rows]
         for each in told:
-            # What is lost will be told when it is back.
+            # A lost process receives the rules when it has been replaced.
             with suppress(MeshError, TimeoutError):
                 each.get(_RULES_S)
 
     @endpoint
     def close(self) -> None:
-        """Ends all that was spawned, and forgets all rows."""
+        """Stop everything that was spawned, and discard all rows."""
         self._close()
 
     def __cleanup__(self, error: Exception | None) -> None:
@@ -193,7 +198,7 @@ class Keeper(Actor):
                 self._start(kept)
 
     def _start(self, kept: _Kept) -> None:
-        """Starts a process of telemetry on a host; notes why, where that cannot be."""
+        """Start the telemetry process of a host; record the error if that fails."""
         token = is_ours.set(True)
         kept.started_at = time.monotonic()
         try:
@@ -209,12 +214,12 @@ class Keeper(Actor):
             is_ours.reset(token)
 
     def _start_again(self, kept: _Kept) -> None:
-        """Starts what was lost, but not at once when that was started a moment ago."""
+        """Start a lost telemetry process, but not immediately if it was started a moment ago."""
         left_s = kept.started_at + _RETRY_S - time.monotonic()
         if left_s <= 0:
             self._start(kept)
         elif self._handle is not None:
-            # Whoever asks for the hosts has those started again that are lost.
+            # A request for the hosts starts the lost processes.
             again = threading.Timer(left_s, self._handle.hosts.broadcast)
             again.daemon = True
             again.start()
@@ -222,28 +227,28 @@ class Keeper(Actor):
     def _close(self) -> None:
         hosts, self._hosts = list(self._hosts.values()), {}
         collector, self._collector = self._collector, None
-        # First those that write, then those that remove what was written.
+        # Stop the writers first, then the processes that remove what was written.
         if collector is not None:
             with suppress(MeshError):
                 collector.stop().get()
         closing = [(kept, kept.rows.close.call_one()) for kept in hosts if kept.rows is not None]
         silent = [kept for kept, closed in closing if kept.rows and _is_silent(kept.rows, closed)]
         with configured(stop_grace_s=0.0):
-            # A process that does not answer does not end by itself: it is killed.
+            # A process that does not respond does not exit either, so it is killed.
             stops = [kept.procs.stop() for kept in silent if kept.procs is not None]
         stops += [kept.procs.stop() for kept in hosts if kept.procs is not None]
         for stop in stops:
             with suppress(MeshError):
                 stop.get()
         if silent:
-            # What was killed has left its folder, which is here if it was on this host.
+            # Remove the folder that a killed process on this host has left.
             sweep(self._config.directory)
 
 
 def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
-    """Wait until the process of a host is closed; return whether it does not answer any more.
+    """Wait until the telemetry process of a host is closed; return whether it stopped responding.
 
-    Closing may take long where rows are written to disk, so that its length says nothing.
+    Closing takes long if many rows are written to disk, so its duration is not a criterion.
     """
     while True:
         with suppress(MeshError, TimeoutError):
@@ -259,12 +264,12 @@ def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
 
 
 def cause_of(error: BaseException) -> str:
-    """Says what went wrong, without where in the code."""
+    """Describe an error without the location in the code."""
     return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
 
 
 def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:
-    """Gives each host by its number."""
+    """Yield each host with its number."""
     row = hosts.flatten("host")
     for at, number in enumerate(host_numbers(row)):
         yield number, row.slice(host=at)

@@ -1,4 +1,4 @@
-"""The tests that every source of tables must pass."""
+"""Conformance tests for packages that add tables."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["SourceConformance"]
 
 
 class SourceTests(ABC):
-    """What is the same for all sources."""
+    """Tests that apply to every package that adds tables."""
 
     source: ClassVar[str]
 
     @abstractmethod
     def happening(self) -> AbstractContextManager[None]:
-        """Does what rows are told of, and has what live tables show."""
+        """Record rows on entry, and provide rows for live tables while open."""
 
     @pytest.fixture
     def added(self) -> Mapping[str, SourceTable]:
-        """The tables, as the entry point gives them."""
+        """The tables of the entry point."""
         (entry,) = entry_points(group=GROUP, name=self.source)
         return {name: SourceTable(*table) for name, table in entry.load().items()}
 
@@ -83,13 +83,13 @@ class SourceTests(ABC):
                 ).table.to_pylist()
                 assert rows, f"{name}: there is no row"
                 assert list(rows[0]) == added_tables([name])[0].schema.names
-                # What does not fit its column has become null.
+                # Values that do not fit their column have been replaced by null.
                 own = {one.name for one in map(column, table.columns)}
                 _check(name, table, [{key: row[key] for key in own} for row in rows])
 
 
 class SourceConformance(SourceTests):
-    """Tests of a source of tables; derive a class from it that names one.
+    """Conformance tests for a package that adds tables; derive a class that names its entry point.
 
         class TestMine(SourceConformance):
             source = "mine"
@@ -97,10 +97,9 @@ class SourceConformance(SourceTests):
             def happening(self):
                 return my_package.something_to_look_at()
 
-    `source` is the name of the entry point, in the group `mesh_telemetry.sources`. While
-    `happening` is open there has to be a row in each table that is live, and at least one has to
-    have been told of each of the others. The tests need pytest, and processes that `happening`
-    spawns.
+    `source` is the name of the entry point in the group `mesh_telemetry.sources`. While `happening`
+    is open, each live table must have a row, and for each other table at least one row must have
+    been recorded. The tests require pytest and the processes that `happening` spawns.
 
     Attributes:
         source: The name of the entry point.

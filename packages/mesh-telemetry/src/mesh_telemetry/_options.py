@@ -1,4 +1,4 @@
-"""What of the past is kept, where, and how much of it."""
+"""Options of telemetry: what is recorded, where, and for how long."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ _SNAPSHOT_S_MIN = 0.1
 
 @dataclass(frozen=True)
 class TelemetryConfig:
-    """What telemetry keeps.
+    """Options of telemetry.
 
     Attributes:
-        retention_s: For how long rows are kept, in seconds; those of actors, meshes, their states
-            and failures as long as there is room.
-        proc_bytes: How many bytes the events of one process may take on its host. Messages may
-            take half of them. What processes leave that have ended takes four times as many at
-            most, for all of a host.
-        host_cache_bytes: How much memory the telemetry process of a host may use to keep tables
-            that it has made of events.
-        stacks_bytes: How many bytes dumps of stacks may take on a host, besides the events. They
-            are kept for `retention_s` at most, and are not moved to `spill`.
-        directory: Below which folder of each host events are kept; `/dev/shm` where there is one
-            if left out, else the temporary directory.
-        spill: A folder on each host where rows are kept, as Parquet, when there is no more room
-            for them or they are too old, and when the program ends. They can be queried while it
-            runs, and with `Past` afterwards. Without it they are forgotten.
-        spill_bytes: How many bytes a host may take there; the oldest files go first. None for any
-            number.
-        snapshot_s: Every how many seconds the live tables are written there too, so that they have
-            a past; None for never. It is less often where that takes more than a twentieth of the
-            time.
-        otlp: Where each host exports its rows to, as OpenTelemetry has it; `"env"` for what the
-            variables of OpenTelemetry say in the program. Nowhere if left out.
+        retention_s: Age in seconds at which rows are evicted. Rows of actors, meshes, their status
+            and failures are evicted only for lack of space.
+        proc_bytes: Space in bytes for the events of one process on its host; messages may use half
+            of it. The data of all exited processes of a host is limited to four times this value.
+        host_cache_bytes: Memory in bytes that the telemetry process of a host may use to cache
+            tables that it has decoded from events.
+        stacks_bytes: Space in bytes on a host for dumps of stacks, in addition to the events. Dumps
+            are kept for at most `retention_s` and are not moved to `spill`.
+        directory: The directory on each host in which events are recorded. If omitted, `/dev/shm`
+            if it exists, else the temporary directory.
+        spill: A directory on each host to which rows are written as Parquet when they are evicted
+            and when the program ends. Queries read them while the program runs, and `Past` reads
+            them afterwards. If omitted, evicted rows are discarded.
+        spill_bytes: Limit in bytes for the spill directory of a host; the oldest files are deleted
+            first. No limit if None.
+        snapshot_s: Interval in seconds at which live tables are also written to `spill`, so that
+            they have a history. It is longer if writing takes more than a twentieth of the time.
+            Never if None.
+        otlp: Where each host exports its rows with OpenTelemetry. `"env"` reads the standard
+            variables of OpenTelemetry in the program. No export if None.
 
     Raises:
-        ValueError: A number is not one that it takes, a path is relative, or what wants `spill`
+        ValueError: A number is out of range, a path is relative, or an option that requires `spill`
             is set without it.
 
     Example:
@@ -94,11 +93,11 @@ class TelemetryConfig:
 
 
 def with_otlp(config: TelemetryConfig, environment: Mapping[str, str]) -> TelemetryConfig:
-    """Gives the options with what the variables say of exports, if they are to.
+    """Return the options with the export resolved from environment variables if requested.
 
     Raises:
-        TelemetryError: What exporting takes is not installed.
-        ValueError: A variable cannot be read.
+        TelemetryError: A package that the export requires is not installed.
+        ValueError: A variable cannot be parsed.
     """
     if config.otlp == "env":
         config = replace(config, otlp=otlp_from(environment))

@@ -1,6 +1,6 @@
-"""Tables that packages add, by the entry points `mesh_telemetry.sources`.
+"""Tables that packages add through the entry points `mesh_telemetry.sources`.
 
-This is read in processes that only record, so that it loads no Arrow.
+This module is imported in processes that only record, so it must not import Arrow.
 """
 
 from __future__ import annotations
@@ -27,33 +27,40 @@ _log = logging.getLogger("mesh_telemetry")
 class SourceTable(NamedTuple):
     """A table that a package adds.
 
-    An entry point of the group `mesh_telemetry.sources` gives a mapping from names of tables to
-    these; a plain tuple of the same three is as good, for packages that need no mesh-telemetry.
+    An entry point of the group `mesh_telemetry.sources` is a mapping from table names to instances
+    of this class. A plain tuple of the same three values works too, so that the package need not
+    depend on mesh-telemetry.
 
     Example:
         >>> SourceTable("Checkpoints that were written.", ("step i64 | of the training",)).rows
     """
 
     text: str
-    """What its rows are."""
+    """A sentence that describes the rows."""
     columns: tuple[str, ...]
-    """Each as `name type | what is in it`: `u64`, `i64`, `f64`, `s` for text, `b` for true and
-    false, with a question mark where it may be null. `timestamp_us`, `host` and `proc` are added,
-    and `actor_id` where rows are told."""
+    """The columns, each as `name type | description`.
+
+    The types are `u64`, `i64`, `f64`, `s` for text and `b` for booleans; a question mark after the
+    type makes the column nullable. `timestamp_us`, `host` and `proc` are added to every table, and
+    `actor_id` if rows are recorded.
+    """
     rows: Callable[[], Rows] | None = None
-    """Gives what is now, in each process that is recorded, in a thread of its own: a live table.
-    Without it rows are told as they happen, by `mesh_core.spi.record_row`."""
+    """Computes the current rows of a live table.
+
+    Called in each recorded process, in a separate thread. If omitted, rows are recorded as they
+    happen with `mesh_core.spi.record_row`.
+    """
 
 
 @cache
 def source_tables() -> Mapping[str, SourceTable]:
-    """Gives the tables that installed packages add; what cannot be loaded is left out."""
+    """Return the tables that installed packages add; packages that fail to load are skipped."""
     found: dict[str, SourceTable] = {}
     for entry in sorted(entry_points(group=GROUP)):
         try:
             added = {name: SourceTable(*table) for name, table in entry.load().items()}
         except Exception as error:
-            # The other tables are as good without it.
+            # The tables of other packages remain usable.
             _log.warning("tables of %s are missing: %r", entry.name, error)
             continue
         for name, table in added.items():
@@ -67,7 +74,7 @@ def source_tables() -> Mapping[str, SourceTable]:
 
 
 def live_rows(table: str) -> list[dict[str, Any]]:
-    """Gives the rows of a live table in this process."""
+    """Return the rows of a live table in this process."""
     added = source_tables().get(table)
     if added is None or added.rows is None:
         return []

@@ -1,4 +1,4 @@
-"""Telemetry of a program: recorded from its start to its close, and asked in SQL meanwhile."""
+"""Telemetry of a program: records it from start to close, and answers SQL queries about it."""
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ if TYPE_CHECKING:
 __all__ = ["Telemetry"]
 
 _CLOSE_S = 60.0
-# For one of the questions of a trace.
+# Timeout in seconds for one of the queries of a trace.
 _LONG_S = 60.0
 
 
 class Telemetry:
-    """Records a program and all processes that it spawns, and answers questions about them.
+    """Records a program and all processes that it spawns, and answers SQL queries about them.
 
-    Nothing is recorded before `start`, and nothing is sent while nobody asks. A context manager.
+    Nothing is recorded before `start`, and nothing is sent over the network until a query arrives.
+    Instances are context managers.
 
     Args:
-        config: What is kept, and where.
-        tables: Tables of the program's own, by name: rows of them are told with
-            `mesh_core.spi.record_row`, in any process.
+        config: The options; defaults to `TelemetryConfig()`.
+        tables: Tables that the program adds, by name. Any process can record their rows with
+            `mesh_core.spi.record_row`.
 
     Raises:
-        ValueError: One of the tables has a name that is taken, or a column that is none.
+        ValueError: A table has a name that is already taken, or an invalid column.
 
     Example:
         >>> with Telemetry() as telemetry:
@@ -79,13 +80,14 @@ class Telemetry:
         self._client: QueryClient | None = None
 
     def start(self) -> Self:
-        """Records the calling process, and every process that is spawned from there from now on.
+        """Record the calling process and every process that is spawned from it afterwards.
 
         Raises:
-            StorageError: The folder for events cannot be used.
-            TelemetryError: It is to export, and what that takes is not installed.
-            ValueError: It is to export as variables say, and one of them cannot be read.
-            RuntimeError: It is started already.
+            StorageError: The directory for events cannot be used.
+            TelemetryError: An export is configured, and a package that it requires is not
+                installed.
+            ValueError: The export is configured by environment variables, and one cannot be parsed.
+            RuntimeError: Telemetry is already started.
         """
         if self._keeper is not None:
             raise RuntimeError("telemetry is started already: use it, or close() it first")
@@ -102,18 +104,19 @@ class Telemetry:
         return self
 
     def watch(self, procs: ProcMesh, *, timeout: float = 30.0) -> None:
-        """Records processes that were spawned before, from now on, and what they spawn.
+        """Record existing processes and the processes that they spawn.
 
-        What happens there after it has returned is recorded. Twice is the same as once.
+        Everything that happens there after this call returns is recorded. Watching a mesh twice has
+        no further effect.
 
         Args:
-            procs: Which.
-            timeout: Seconds in which all of them have to begin.
+            procs: The processes.
+            timeout: Seconds in which all of them must start recording.
 
         Raises:
-            TelemetryError: It is not started, or some processes are not recorded: the message says
-                why. The others are, and watching again tries it again.
-            ValueError: `timeout` is not above 0.
+            TelemetryError: Telemetry is not started, or some processes are not recorded; the
+                message has the cause. All others are recorded, and another call retries.
+            ValueError: `timeout` is not positive.
 
         Example:
             >>> telemetry.watch(procs)
@@ -125,7 +128,7 @@ class Telemetry:
         watch_until_begun(self._started(), procs, timeout)
 
     def tables(self) -> Mapping[str, pa.Schema]:
-        """Gives the schemas of all tables, by name."""
+        """Return the schemas of all tables, by name."""
         from mesh_telemetry._rows.added_tables import table_docs
         from mesh_telemetry._rows.schemas import schema_of
 
@@ -140,23 +143,24 @@ class Telemetry:
         timeout: float = 10.0,
         require_full: bool = False,
     ) -> Answer:
-        """Asks all hosts.
+        """Query all hosts with SQL.
 
         Args:
-            sql: One `select`, over the tables that `tables` names.
-            params: What stands for `$1`, `$2`, or for `$name`.
-            as_of: Ask for rows as they were then: seconds since the epoch, or a time with a zone.
-            timeout: Seconds after which a host is left out that has not answered.
-            require_full: Raise unless all hosts have answered.
+            sql: One `select` over the tables that `tables` lists.
+            params: The values of `$1`, `$2` and so on as a sequence, or of `$name` as a mapping.
+            as_of: Return the rows as they were at this time: seconds since the epoch, or a
+                `datetime` with a time zone.
+            timeout: Seconds after which hosts that have not answered are left out.
+            require_full: Raise `CoverageError` unless all hosts have answered.
 
         Returns:
-            The rows as `table`, and as `coverage` which hosts they are of.
+            The rows as `table`, and the hosts that answered as `coverage`.
 
         Raises:
-            QueryError: The question is no SQL that can be answered.
-            CoverageError: A host has not answered, and `require_full` is set.
-            TelemetryError: It is not started.
-            ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
+            QueryError: The query is invalid.
+            CoverageError: No host answered, or a host did not answer and `require_full` is set.
+            TelemetryError: Telemetry is not started.
+            ValueError: `as_of` has no time zone, or `timeout` is not positive.
         """
         client, asking = self._asking(timeout, require_full)
         question = client.question(sql, params, microseconds(as_of), "arrow", asking)
@@ -171,18 +175,19 @@ class Telemetry:
         timeout: float = 10.0,
         require_full: bool = False,
     ) -> Stream:
-        """Asks all hosts, and gives rows as hosts answer: takes what `query` takes.
+        """Query all hosts, and return batches as hosts answer.
 
-        Where a question only filters one table, picks columns, or wants some rows in no order, the
-        rows of a host are handed on and not kept. Else it is finished first.
+        Takes the same arguments as `query`. If the query only filters one table, selects columns,
+        or limits the rows without an order, batches are passed on as they arrive and not stored.
+        Otherwise the result is computed first.
 
         Returns:
-            Batches, and as `coverage`, at their end, which hosts they are of.
+            The batches, and as `coverage`, after the last batch, the hosts that answered.
 
         Raises:
-            QueryError: The question is no SQL that can be answered.
-            TelemetryError: It is not started.
-            ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
+            QueryError: The query is invalid.
+            TelemetryError: Telemetry is not started.
+            ValueError: `as_of` has no time zone, or `timeout` is not positive.
 
         Example:
             >>> with telemetry.stream("select * from logs") as stream:
@@ -201,7 +206,7 @@ class Telemetry:
         return self._asker(), Asking(timeout, require_full)
 
     def _asker(self) -> QueryClient:
-        # Here, not at the top: processes that only record must not load Arrow.
+        # Imported here because processes that only record must not load Arrow.
         from mesh_telemetry._query.client import QueryClient
 
         keeper = self._started()
@@ -218,26 +223,27 @@ class Telemetry:
         subprocesses: bool = False,
         timeout: float = 10.0,
     ) -> StackDump:
-        """Takes the stacks of all recorded processes with py-spy, and keeps them for queries.
+        """Take the stacks of all recorded processes with py-spy, and store them for queries.
 
-        It reads their memory from outside: also of one that holds the lock of its interpreter for
-        ever. The rows are in `pyspy_dumps`, `pyspy_stack_traces`, `pyspy_frames` and
+        py-spy reads the memory of a process from outside, so it also works if the process never
+        releases the GIL. The rows are in `pyspy_dumps`, `pyspy_stack_traces`, `pyspy_frames` and
         `pyspy_local_variables`.
 
         Args:
-            where: Of which: a condition in SQL over the table `procs`, or their names, as `0.3`.
-            native: Also what runs in C and the like. The processes stop for it, some milliseconds.
-            locals: Also local variables.
-            subprocesses: Also of the processes that they have started.
-            timeout: Seconds after which processes are left out that py-spy has not read.
+            where: The processes: an SQL condition over the table `procs`, or names such as `0.3`.
+                All processes if None.
+            native: Include native frames. This pauses each process for some milliseconds.
+            locals: Include local variables.
+            subprocesses: Include child processes.
+            timeout: Seconds after which processes that py-spy has not read are left out.
 
         Returns:
-            The name of the dump, and of which processes it is.
+            The id of the dump, and the processes that it contains.
 
         Raises:
             PySpyError: No stacks could be taken.
-            QueryError: `where` is no condition.
-            TelemetryError: It is not started.
+            QueryError: `where` is not a valid condition.
+            TelemetryError: Telemetry is not started.
 
         Example:
             >>> dump = telemetry.pyspy_dump("mesh = 'trainers'")
@@ -268,23 +274,24 @@ class Telemetry:
         idle: bool = False,
         path: str | os.PathLike[str] | None = None,
     ) -> FlameGraph:
-        """Records for some seconds what processes run, with py-spy on their hosts.
+        """Sample for some seconds what processes execute, with py-spy on their hosts.
 
         Args:
-            proc: Which, as `0.3`; several are recorded beside each other.
-            seconds: For how long, 300 at most.
-            rate: How often in a second their stacks are looked at.
-            native: Also what runs in C and the like. The processes stop for each look.
-            idle: Also threads that wait.
-            path: Where to write the picture: a file, or where it is several a folder.
+            proc: The name of a process, such as `0.3`, or several names; they are sampled
+                concurrently.
+            seconds: The duration; at most 300.
+            rate: Samples per second.
+            native: Include native frames. This pauses the process for each sample.
+            idle: Include waiting threads.
+            path: Where to write the image: a file, or a directory if there are several processes.
 
         Returns:
-            How often each stack was seen, and a picture of it.
+            The number of samples of each stack, and the flame graph.
 
         Raises:
-            PySpyError: None of them could be recorded.
-            TelemetryError: It is not started.
-            ValueError: `seconds` or `rate` is not one that it takes.
+            PySpyError: None of the processes could be sampled.
+            TelemetryError: Telemetry is not started.
+            ValueError: `seconds` or `rate` is out of range.
 
         Example:
             >>> graph = telemetry.flame_graph("0.3", seconds=10, path="trainer.svg")
@@ -300,23 +307,23 @@ class Telemetry:
     def save(
         self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
     ) -> Coverage:
-        """Writes all rows of all hosts as they are now to a folder here, for `Past`.
+        """Write all current rows of all hosts to a directory on this machine, for `Past`.
 
-        Live tables are as they were while it was written. Rows come a part at a time, so that
+        Live tables have their values from the time of the export. Rows are fetched in parts, so
         memory is bounded.
 
         Args:
-            folder: Where to; it may have what was saved before.
+            folder: The directory; it may contain earlier exports.
             timeout: Seconds that one part may take.
-            require_full: Raise unless all hosts have answered.
+            require_full: Raise `CoverageError` unless all hosts have answered.
 
         Returns:
-            Which hosts it is of.
+            The hosts that answered.
 
         Raises:
-            CoverageError: No host has answered, or not all and `require_full` is set.
-            StorageError: The folder cannot be written to.
-            TelemetryError: It is not started.
+            CoverageError: No host answered, or a host did not answer and `require_full` is set.
+            StorageError: The directory cannot be written to.
+            TelemetryError: Telemetry is not started.
 
         Example:
             >>> telemetry.save("/shared/before-the-change")
@@ -332,19 +339,20 @@ class Telemetry:
         return save(ask, Path(folder))
 
     def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
-        """Keeps a dump of stacks that somebody else has made with py-spy, for queries.
+        """Store a dump of stacks that another program has made with py-spy, for queries.
 
         Args:
-            dump_id: What to call it; dumps of several processes may share it.
-            proc: The process, as `0.3`: the dump is kept on its host. Of other processes whatever
-                they are called: the host of the program keeps it.
-            said: JSON: what `py-spy dump --json` prints, or an object that has it as
+            dump_id: The id of the dump; dumps of several processes may share it.
+            proc: The process, such as `0.3`; the dump is stored on its host. Processes that are not
+                recorded may have any other name; their dumps are stored on the host of the program.
+            said: JSON: the output of `py-spy dump --json`, or an object that contains it as
                 `stack_traces`.
-            timeout: Seconds that it may take.
+            timeout: Seconds that the request may take.
 
         Raises:
-            TelemetryError: It is no dump, the host does not answer, or telemetry is not started.
-            StorageError: There is no room for it.
+            TelemetryError: The text is not a dump, the host does not answer, or telemetry is not
+                started.
+            StorageError: The space is insufficient.
 
         Example:
             >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
@@ -361,19 +369,23 @@ class Telemetry:
         token: str | None = None,
         act_token: str | None = None,
     ) -> Serving:
-        """Answers other programs of this machine too, until that or telemetry is closed.
+        """Serve queries of other programs on this machine until the result or telemetry is closed.
 
-        `mesh query` finds it by itself; others need its addresses and a token.
+        `mesh query` finds the program automatically. Other clients need the addresses and a token.
 
         Args:
-            port: Where to listen on the loopback for HTTP; 0 for any free port.
-            flight_port: Where to listen for Arrow Flight SQL; 0 for any free port.
-            token: Permits reading; a random one when left out.
-            act_token: Permits everything: also to stop meshes, to run code and to see local
-                variables. A random one when left out.
+            port: Port on the loopback interface for HTTP; 0 for any free port.
+            flight_port: Port on the loopback interface for Arrow Flight SQL; 0 for any free port.
+            token: The read token; random if omitted.
+            act_token: The act token, which permits everything: it also allows clients to stop
+                meshes, run code and read local variables. Random if omitted.
+
+        Returns:
+            The addresses and tokens; closing it stops the servers.
 
         Raises:
-            TelemetryError: It is not started, a port is taken, or the tokens are equal or empty.
+            TelemetryError: Telemetry is not started, a port is taken, or the tokens are equal or
+                empty.
 
         Example:
             >>> with telemetry.serve() as serving:
@@ -407,19 +419,22 @@ class Telemetry:
         since: float | datetime | None = None,
         until: float | datetime | None = None,
     ) -> TraceFile:
-        """Writes what actors did, and which message led to what, for ui.perfetto.dev.
+        """Write a trace of actors and their messages for ui.perfetto.dev.
 
         Args:
-            path: Where; one that ends in `.gz` is compressed. A new name in the working directory
-                if left out.
-            since: From when on: seconds since the epoch, or a time with a zone. As far as rows go
-                if left out.
-            until: Until before when; now if left out.
+            path: The file; if its name ends in `.gz`, it is compressed. A new name in the working
+                directory if omitted.
+            since: The start: seconds since the epoch, or a `datetime` with a time zone. The oldest
+                row if omitted.
+            until: The end, exclusive; now if omitted.
+
+        Returns:
+            The path and a summary of the trace.
 
         Raises:
-            CoverageError: No host has answered.
-            TelemetryError: It is not started.
-            ValueError: A time is without a zone.
+            CoverageError: No host answered.
+            TelemetryError: Telemetry is not started.
+            ValueError: A time has no time zone.
             OSError: The file cannot be written.
 
         Example:
@@ -441,15 +456,15 @@ class Telemetry:
         *,
         on_trace_ready: Callable[[TraceFile], object] | None = None,
     ) -> Iterator[None]:
-        """Writes a trace of what happens within the block, at its end, also when it fails.
+        """Write a trace of the block when it ends, also if it fails.
 
         Args:
-            path: Where, as for `export_perfetto_trace`.
-            on_trace_ready: Called with the trace when it is written.
+            path: The file, as for `export_perfetto_trace`.
+            on_trace_ready: Called with the trace after it is written.
 
         Raises:
-            CoverageError: No host has answered.
-            TelemetryError: It is not started.
+            CoverageError: No host answered.
+            TelemetryError: Telemetry is not started.
             OSError: The file cannot be written.
 
         Example:
@@ -466,13 +481,13 @@ class Telemetry:
                 on_trace_ready(trace)
 
     def _asked_at_length(self, sql: str, until_us: int | None) -> Answer:
-        """Asks what may take its time, of rows until a moment, which the question says itself."""
-        # What is asked has the exact bound; this lets hosts leave out what is much later.
+        """Run a query with a long timeout over rows up to a time, which the query also contains."""
+        # The query has the exact bound. `as_of` only lets hosts skip rows that are much newer.
         until = None if until_us is None else until_us / 1e6 + 1.0
         return self.query(sql, as_of=until, timeout=_LONG_S)
 
     def _routes(self) -> list[Route]:
-        """Gives what `serve` answers besides questions in SQL."""
+        """Return the routes of `serve` other than SQL queries."""
         from mesh_telemetry._debug.routes import debug_routes
         from mesh_telemetry._profile.routes import profile_routes
         from mesh_telemetry._serve.actions import action_routes
@@ -486,29 +501,32 @@ class Telemetry:
         ]
 
     def _recorded(self, proc: str, options: FlameOptions, cancellation: Cancellation) -> FlameGraph:
-        """Does what `flame_graph` does, until somebody wants it no more."""
+        """Do the same as `flame_graph` for one process, and stop when it is cancelled."""
         from mesh_telemetry._stacks.requests import flame_graph_of
 
         return flame_graph_of(self._started(), [proc], options, None, cancellation)
 
     def debug_sessions(self) -> list[dict[str, Any]]:
-        """Gives what stands at a breakpoint or a failure now, as in the table `debug_sessions`.
+        """Return the paused debug sessions, with the columns of the table `debug_sessions`.
 
         Raises:
-            TelemetryError: It is not started.
+            TelemetryError: Telemetry is not started.
         """
         rows = self.query("select * from debug_sessions order by since_us, id").table.to_pylist()
         return list(rows)
 
     def debug(self, session: str) -> DebugConsole:
-        """Attaches to a session.
+        """Attach to a debug session.
 
         Args:
-            session: Its id.
+            session: The id of the session.
+
+        Returns:
+            A console that runs pdb commands in the session.
 
         Raises:
-            DebugError: It is not there, or somebody else is attached.
-            TelemetryError: It is not started.
+            DebugError: The session does not exist, or another client is attached.
+            TelemetryError: Telemetry is not started.
 
         Example:
             >>> for session in telemetry.debug_sessions():
@@ -523,16 +541,18 @@ class Telemetry:
     def debug_on_failure(
         self, mesh: str | None = None, *, limit: float = 600.0, is_on: bool = True
     ) -> None:
-        """Has an exception that leaves an endpoint stand where it was raised, before it is told.
+        """Pause an actor where an exception was raised that leaves its endpoint.
+
+        The actor pauses before the caller sees the exception.
 
         Args:
-            mesh: The name of actors, or of processes; all when left out.
-            limit: Seconds after which a failure goes on at which nobody looks.
-            is_on: False to have it no more.
+            mesh: The name of an actor mesh or process mesh; all meshes if omitted.
+            limit: Seconds after which the actor continues if no client attaches.
+            is_on: False to turn this off.
 
         Raises:
-            TelemetryError: It is not started.
-            ValueError: `limit` is not above 0.
+            TelemetryError: Telemetry is not started.
+            ValueError: `limit` is not positive.
         """
         if not limit > 0:
             raise ValueError(f"limit {limit} is not above 0")
@@ -545,20 +565,22 @@ class Telemetry:
         return Debugging(self._started())
 
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
-        """Starts it, if it is not; `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
+        """Start telemetry unless it is started.
+
+        `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
 
         Args:
             meshes: All meshes of the job.
 
         Raises:
-            StorageError: The folder for events cannot be used.
+            StorageError: The directory for events cannot be used.
         """
         if self._keeper is None:
             self.start()
         return RecordedJob(self.close)
 
     def close(self) -> None:
-        """Records nothing more, and forgets all rows. Twice is the same as once."""
+        """Stop recording and discard all rows; later calls do nothing."""
         servings, self._servings = self._servings, []
         for serving in servings:
             serving.close()

@@ -1,4 +1,4 @@
-"""Waits until processes are recorded that were there before."""
+"""Waits until existing processes are recorded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _TELL_S = 5.0
 
 
 def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None:
-    """Has processes recorded, and waits until they are: here, as others ask the keeper meanwhile.
+    """Start recording processes, and wait until all of them are recorded.
+
+    The wait takes place in the caller, so that the keeper can serve other requests.
 
     Raises:
-        TelemetryError: Some are not, or not in time.
+        TelemetryError: Some processes are not recorded, or not in time.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -47,7 +49,7 @@ def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None
         for number, failure in failures
         if isinstance(failure, SupervisionError) and failure.where.rank is not None
     ]
-    # Who watches again is to find what is lost, however soon that is.
+    # The next call of `watch` must find the lost collectors, even if it follows immediately.
     with suppress(MeshError, TimeoutError):
         keeper.collectors_lost.call_one(lost).get(_TELL_S)
     raise _not_recorded(procs, [_cause(failure) for _, failure in failures]) from failures[0][1]
@@ -56,10 +58,10 @@ def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None
 def _failures(
     begun: Sequence[tuple[int, Future[Literal[True]]]], deadline: float
 ) -> list[tuple[int, BaseException]]:
-    """Waits for collectors, and gives what went wrong with each that there is not.
+    """Wait for collectors, and return the failures of collectors that did not start.
 
     Raises:
-        TimeoutError: The time is over, and nothing else went wrong.
+        TimeoutError: The deadline has passed and no other failure occurred.
     """
     failures: list[tuple[int, BaseException]] = []
     late: TimeoutError | None = None
@@ -76,7 +78,7 @@ def _failures(
 
 
 def _cause(failure: BaseException) -> str:
-    """Says what went wrong, and in which process."""
+    """Describe a failure, with the process in which it occurred."""
     cause = cause_of(failure.__cause__ or failure)
     if isinstance(failure, SupervisionError) and not isinstance(failure, ActorError):
         return f"process {failure.where.proc}: {cause}"

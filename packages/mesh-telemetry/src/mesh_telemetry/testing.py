@@ -1,6 +1,4 @@
-"""For tests: the conformance kit that each source of tables passes.
-
-from mesh_telemetry.testing import SourceConformance
+"""Conformance tests for packages that add tables.
 
 class TestMine(SourceConformance):
     source = "mine"
@@ -16,7 +14,7 @@ def __getattr__(name: str) -> object:
     if name == "SourceConformance":
         import pytest
 
-        # So that a test that fails says what it has found.
+        # Assertions in the conformance tests then report the values that they compared.
         pytest.register_assert_rewrite("mesh_telemetry._kit")
         from mesh_telemetry._kit import SourceConformance
 

@@ -1,1 +1,1 @@
-"""The dashboard, for browsers."""
+"""The dashboard for browsers."""

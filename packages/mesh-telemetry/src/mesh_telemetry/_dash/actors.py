@@ -1,4 +1,4 @@
-"""Hosts, processes and actors in the dashboard: lists in pages, and all about one actor."""
+"""Topics of the dashboard for hosts, processes and actors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FRAMES_MAX = 5000
 
 
 def hosts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """The hosts that have processes; two on a machine differ in their number."""
+    """Return the hosts with processes; hosts on one machine differ in their number."""
     rows = looking.rows(
         "select host, split_part(proc, '.', 1) as number, count(*) as procs,"
         " count(*) filter (where state = 'dead') as dead from procs"
@@ -27,7 +27,7 @@ def hosts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def procs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """A page of the processes of `host` with its `number`, with how many actors each has had."""
+    """Return a page of the processes of `host` and `number`, each with its number of actors."""
     arguments = Arguments(said)
     where, values = _where_host(arguments)
     count, rows, held = looking.together(
@@ -47,7 +47,7 @@ def procs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def actors(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """A page of actors whose name or class has `text` in it, of all or of one `host` and `proc`."""
+    """Return a page of actors with `text` in name or class, optionally of one `host` and `proc`."""
     arguments = Arguments(said)
     where, values = "(display_name ilike $1 or class ilike $1 or full_name ilike $1)", []
     values.append(pattern(arguments.text("text")))
@@ -67,7 +67,7 @@ def actors(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """All about one actor: by its `id`, or by its `mesh` and `rank`."""
+    """Return the details of one actor, given by its `id` or by its `mesh` and `rank`."""
     arguments = Arguments(said)
     if arguments.has("mesh"):
         rank = pa.scalar(arguments.number("rank", 0, 2**63 - 1), pa.uint64())
@@ -128,7 +128,7 @@ def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def stacks(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """What the threads of the process `proc` on `host` run now, the innermost frame first."""
+    """Return the current stacks of the threads of `proc` on `host`, innermost frame first."""
     arguments = Arguments(said)
     rows = looking.rows(
         "select thread, thread_id, depth, function, file, line from stacks"

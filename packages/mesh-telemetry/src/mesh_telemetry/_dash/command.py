@@ -1,4 +1,4 @@
-"""The command `mesh dash`: where a browser looks at a program of this user."""
+"""The command `mesh dash`, which opens the dashboard of a program of this user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import webbrowser
 from typing import Annotated
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
 from mesh_telemetry._dash.dashboard import dashboard_url
@@ -36,5 +36,5 @@ def dash(
 
 
 def _has_screen() -> bool:
-    """Says whether a browser would be seen: one of text would take the terminal."""
+    """Return whether there is a display: a text browser would take over the terminal."""
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,4 +1,4 @@
-"""The dashboard: its files, its topics once or live, and its address."""
+"""The dashboard: its files, its topics, and its address."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundedLook", "Dashboard", "dashboard_url"]
 
-#: Seconds after which a page does without a host that has not answered.
+#: Seconds after which hosts that have not answered are left out.
 _LOOK_S = 3.0
-#: The same until the first answer: hosts may still be loading the query engine.
+#: The same until the first answer, while hosts may still be loading the query engine.
 _FIRST_LOOK_S = 15.0
 
 
 class BoundedLook:
-    """Answers the queries of a dashboard, each within a limit."""
+    """Runs the queries of a dashboard with a time limit."""
 
     def __init__(self, query: Callable[..., Answer]) -> None:
         self._query = query
         self._has_answered = False
 
     def __call__(self, sql: str, params: Sequence[object]) -> Answer:
-        """Answer one query, without the hosts that are late."""
+        """Run one query, leaving out late hosts."""
         timeout_s = _LOOK_S if self._has_answered else _FIRST_LOOK_S
         answer = self._query(sql, params, timeout=timeout_s)
         self._has_answered = True
@@ -42,12 +42,12 @@ class BoundedLook:
 
 
 class Dashboard:
-    """Shows a program to browsers.
+    """Serves the dashboard to browsers.
 
     Args:
-        look: Answers a query in SQL; called in several threads.
-        docs: The tables that there are.
-        live: What asks again for who listens.
+        look: Runs an SQL query; called in several threads.
+        docs: The existing tables.
+        live: Repeats queries for open pages.
     """
 
     def __init__(self, look: Look, docs: Mapping[str, TableDoc], live: Live | None = None) -> None:
@@ -56,7 +56,7 @@ class Dashboard:
         self.live: Live = live or Live()
 
     def routes(self) -> list[Route]:
-        """Gives the files, `GET /topics/<name>` for once and `GET /live/<name>` for a stream."""
+        """Return the routes of the files, of `GET /topics/<name>` and of `GET /live/<name>`."""
         return [
             *file_routes(),
             known_route("GET", "/topics/*", self._once),
@@ -64,7 +64,7 @@ class Dashboard:
         ]
 
     def close(self) -> None:
-        """Ends all streams. Twice is the same as once."""
+        """End all streams; later calls do nothing."""
         self.live.close()
 
     def _once(self, request: Request) -> Reply:
@@ -83,7 +83,7 @@ class Dashboard:
         return Reply("text/event-stream", pieces, {"Cache-Control": "no-store"})
 
     def _told(self, name: str, arguments: Mapping[str, str]) -> bytes:
-        """Gives an answer, or what is wrong: a stream goes on when telemetry does not for once."""
+        """Return an answer or an error message, so that a stream survives temporary errors."""
         try:
             return self._answer(name, arguments)
         except Refused as refused:
@@ -105,7 +105,7 @@ class Dashboard:
 
 
 def dashboard_url(url: str, token: str) -> str:
-    """Gives the address for a browser: it keeps the part with the token to itself.
+    """Return the address for a browser, which does not send the fragment with the token.
 
     Example:
         >>> dashboard_url("http://127.0.0.1:80", "a b")

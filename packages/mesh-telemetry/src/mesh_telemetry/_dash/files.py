@@ -1,4 +1,4 @@
-"""The files of the dashboard, for browsers: they say nothing of the program."""
+"""The static files of the dashboard, which contain no data of the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Nothing of elsewhere is loaded or asked, and no other page may show this one inside.
+# Pages load and query nothing from other origins, and cannot be embedded in other pages.
 _POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
     " object-src 'none'"
@@ -27,13 +27,13 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    # A browser keeps them, and asks whether they are still the same.
+    # Browsers cache the files, and revalidate them each time.
     "Cache-Control": "no-cache",
 }
 
 
 def file_routes() -> list[Route]:
-    """Gives a route for each file, and `GET /` for the first of them."""
+    """Return a route for each file, and `GET /` for the main page."""
     folder = files("mesh_telemetry._dash") / "pages"
     routes = []
     for file in sorted(folder.iterdir(), key=lambda each: each.name):

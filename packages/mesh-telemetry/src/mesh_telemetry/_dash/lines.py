@@ -1,4 +1,4 @@
-"""What has happened over time in the dashboard: printed lines, spans and messages of actors."""
+"""Topics of the dashboard for printed lines, spans and messages over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINES_MAX = 2000
 _LANES_MAX = 20
 _MARKS_MAX = 3000
 _TIME_MAX = 2**62
-#: What a line has in it that is at least as bad.
+#: Patterns of lines with at least this severity.
 _SEVERITIES = {
     "": "",
     "warning": r"\b(warn|warning|\w*error|critical|fatal|\w*exception|traceback)\b",
@@ -24,9 +24,9 @@ _SEVERITIES = {
 
 
 def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """The last lines of those with `text`, of `mesh`, `proc`, `stream` and `severity`.
+    """Return the last lines with `text`, filtered by `mesh`, `proc`, `stream` and `severity`.
 
-    With `before`, in microseconds since the epoch, those before that time.
+    With `before`, in microseconds since the epoch, only lines before that time are returned.
     """
     arguments = Arguments(said)
     where, values = ["line ilike $1"], [pattern(arguments.text("text"))]
@@ -57,9 +57,9 @@ def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def timeline(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """Spans of and messages to some `actors` between `since` and `until`, the latest of each.
+    """Return spans and messages of some `actors` between `since` and `until`, latest first.
 
-    Without `actors`, of those that have most of them.
+    Without `actors`, the actors with the most spans and messages are chosen.
     """
     arguments = Arguments(said)
     chosen = arguments.ids("actors", _LANES_MAX) or _busiest(looking)

@@ -1,4 +1,4 @@
-"""What is asked again and again for all who look at it, as long as somebody does."""
+"""Topics that are queried repeatedly for all pages that show them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator
 __all__ = ["Live"]
 
 _PERIOD_S = 1.0
-# As often something is sent to who has nothing to hear, so that one who has left is noticed.
+# Interval of heartbeats on idle streams, which detect clients that have disconnected.
 _HEARTBEAT_S = 1.0
 _STREAM_COUNT_MAX = 64
 _HEARTBEAT = b":\n\n"
 
 
 class Live:
-    r"""Answers of topics as they change, each asked once however many listen.
+    r"""Streams of topics as they change, with a single query for all clients of a topic.
 
     Args:
-        period_s: Seconds between two questions for a topic; more where an answer takes longer.
-        heartbeat_s: Seconds after which who has nothing to hear is sent an empty line.
-        stream_count_max: How many may listen at once.
+        period_s: Seconds between two queries of a topic; longer if a query takes longer.
+        heartbeat_s: Seconds after which an idle stream sends an empty line.
+        stream_count_max: The maximum number of streams.
 
     Example:
         >>> live = Live()
@@ -47,29 +47,29 @@ class Live:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody more may listen."""
+        """Whether the maximum number of streams is open."""
         return self.stream_count >= self._stream_count_max
 
     @property
     def stream_count(self) -> int:
-        """How many listen."""
+        """The number of open streams."""
         with self._turn:
             return sum(ticker.listeners for ticker in self._tickers.values())
 
     @property
     def topics(self) -> dict[str, int]:
-        """How many listen to each topic that somebody listens to."""
+        """The number of streams of each active topic."""
         with self._turn:
             return {name: ticker.listeners for name, ticker in self._tickers.items()}
 
     def stream(self, name: str, ask: Callable[[], bytes]) -> Iterator[bytes]:
-        """Gives the answer of a topic in one line, now and after each change, as events of SSE.
+        """Yield the answer of a topic, now and after each change, as server-sent events.
 
-        Ends when this is closed, or at once if too many listen.
+        The stream ends when this instance is closed, or at once if there are too many streams.
 
         Args:
-            name: The topic; all who name the same get the answers of the first one's `ask`.
-            ask: Gives the answer, in a thread of its own.
+            name: The topic; all streams of the same name get the answers of the first one's `ask`.
+            ask: Returns the answer as one line; called in a separate thread.
         """
         if self.is_full:
             return
@@ -90,7 +90,7 @@ class Live:
             self._leave(ticker)
 
     def close(self) -> None:
-        """Ends all streams. Twice is the same as once."""
+        """End all streams; later calls do nothing."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()
@@ -110,7 +110,7 @@ class Live:
         with self._turn:
             ticker.listeners -= 1
             if not ticker.listeners and self._tickers.get(ticker.name) is ticker:
-                # Who comes now begins a new one; the thread of this one ends by itself.
+                # A new client starts a new ticker; the thread of this one exits on its own.
                 del self._tickers[ticker.name]
                 self._turn.notify_all()
 
@@ -123,14 +123,14 @@ class Live:
                 if answer != ticker.answer:
                     ticker.answer, ticker.version = answer, ticker.version + 1
                     self._turn.notify_all()
-                # Asking takes half of the time at most.
+                # Queries take at most half of the time.
                 pause_s = max(self._period_s - took_s, took_s)
                 if self._turn.wait_for(lambda: self._is_closed or not ticker.listeners, pause_s):
                     return
 
 
 class _Ticker:
-    """A topic that somebody listens to."""
+    """A topic with at least one stream."""
 
     def __init__(self, name: str, ask: Callable[[], bytes]) -> None:
         self.name = name

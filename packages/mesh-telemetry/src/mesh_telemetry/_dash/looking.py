@@ -1,4 +1,4 @@
-"""One look of the dashboard at a program: its queries, which hosts answered, and its arguments."""
+"""The queries and arguments of one request to the dashboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh_telemetry._serve.routes import Refused
 
 __all__ = ["PAGE_LEN_MAX", "Arguments", "Look", "Looking", "Page", "id_list", "pattern"]
 
-#: Answers a query with its parameters.
+#: Runs a query with its parameters.
 Look = Callable[[str, Sequence[object]], Answer]
 
 PAGE_LEN_MAX = 1000
@@ -26,14 +26,14 @@ _AT_ONCE = 4
 
 
 class Looking:
-    """Asks, and notes which hosts have answered everything.
+    """Runs queries, and records which hosts have answered all of them.
 
     Args:
-        look: Answers a query.
-        docs: The tables that there are.
+        look: Runs a query.
+        docs: The existing tables.
 
     Attributes:
-        docs: The same.
+        docs: The existing tables.
     """
 
     def __init__(self, look: Look, docs: Mapping[str, TableDoc]) -> None:
@@ -43,21 +43,21 @@ class Looking:
         self._failed: dict[str, str] = {}
 
     def has(self, table: str, column: str) -> bool:
-        """Says whether there is such a column."""
+        """Return whether a table has a column."""
         return table in self.docs and column in {one.name for one in self.docs[table].columns}
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
-        """Gives the rows of a query; ids are text, as browsers have no numbers that long."""
+        """Return the rows of a query, with ids as text, which JavaScript cannot round."""
         return self._plain(self._look(sql, values))
 
     def together(self, *questions: tuple[Any, ...]) -> list[list[dict[str, Any]]]:
-        """Gives the rows of several queries, each with its parameters, asked at the same time."""
+        """Return the rows of several queries with their parameters, which run concurrently."""
         with ThreadPoolExecutor(min(_AT_ONCE, len(questions))) as threads:
             answers = list(threads.map(lambda each: self._look(each[0], each[1:]), questions))
         return [self._plain(answer) for answer in answers]
 
     def coverage(self) -> dict[str, Any]:
-        """Says which hosts were asked, and which have not answered and why."""
+        """Return the queried hosts, and the hosts that did not answer with the cause."""
         failed = [{"host": host, "cause": cause} for host, cause in sorted(self._failed.items())]
         return {"asked": sorted(self._asked), "failed": failed}
 
@@ -73,29 +73,29 @@ class Looking:
 
 
 class Page(NamedTuple):
-    """Which rows of a list are wanted."""
+    """A range of rows of a list."""
 
     offset: int
     length: int
 
     @property
     def sql(self) -> str:
-        """The end of a query that gives them."""
+        """The clause that selects the rows."""
         return f"limit {self.length} offset {self.offset}"
 
 
 class Arguments:
-    """What a page says that it wants.
+    """The arguments of a request.
 
     Args:
-        said: Names and values, as they came.
+        said: Names and values as received.
     """
 
     def __init__(self, said: Mapping[str, str]) -> None:
         self._said = said
 
     def text(self, name: str) -> str:
-        """Gives a text, empty if it was not said.
+        """Return a text; empty if it is missing.
 
         Raises:
             Refused: It is too long.
@@ -106,10 +106,10 @@ class Arguments:
         return value
 
     def number(self, name: str, default: int, largest: int) -> int:
-        """Gives a whole number that is not negative.
+        """Return a nonnegative integer.
 
         Raises:
-            Refused: It is none, or too large.
+            Refused: It is not a number, or too large.
         """
         value = self._said.get(name, "")
         if not value:
@@ -119,20 +119,20 @@ class Arguments:
         return int(value)
 
     def id(self, name: str) -> pa.Scalar:
-        """Gives an id as a parameter.
+        """Return an id as a query parameter.
 
         Raises:
-            Refused: It is none, or was not said.
+            Refused: It is not an id, or is missing.
         """
         if name not in self._said:
             raise Refused(400, "bad_argument", f"{name} is missing: send it")
         return pa.scalar(self.number(name, 0, _ID_MAX), pa.uint64())
 
     def ids(self, name: str, count_max: int) -> list[int]:
-        """Gives ids that are separated by commas.
+        """Return a list of ids separated by commas.
 
         Raises:
-            Refused: One is none, or there are too many.
+            Refused: A value is not an id, or there are too many.
         """
         values = [one for one in self._said.get(name, "").split(",") if one]
         if len(values) > count_max or not all(
@@ -142,21 +142,21 @@ class Arguments:
         return [int(one) for one in values]
 
     def has(self, name: str) -> bool:
-        """Says whether something was said."""
+        """Return whether an argument is present and not empty."""
         return bool(self._said.get(name))
 
     def page(self) -> Page:
-        """Gives `offset` and `limit`.
+        """Return the range given by `offset` and `limit`.
 
         Raises:
-            Refused: One is no number, or too large.
+            Refused: A value is not a number, or too large.
         """
         length = self.number("limit", _PAGE_LEN, PAGE_LEN_MAX)
         return Page(self.number("offset", 0, _OFFSET_MAX), length)
 
 
 def pattern(text: str) -> str:
-    r"""Gives the pattern of ILIKE for what has a text in it.
+    r"""Return the ILIKE pattern for values that contain a text.
 
     Example:
         >>> pattern("50%")
@@ -168,5 +168,5 @@ def pattern(text: str) -> str:
 
 
 def id_list(ids: Sequence[int | str]) -> str:
-    """Gives ids as SQL has them after IN; of none, one that nothing has."""
+    """Return ids for an SQL IN list; 0, which no row has, if there are none."""
     return ", ".join(str(int(one)) for one in ids) or "0"

@@ -1,4 +1,4 @@
-"""Meshes in the dashboard: a list of them, the ranks of one, and who spawns and calls whom."""
+"""Topics of the dashboard for meshes: a list, the ranks of one, and the graph of all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIELDS = (
 
 
 def meshes(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """A page of meshes whose name or class has `text` in it, the oldest first."""
+    """Return a page of meshes whose name or class contains `text`, oldest first."""
     arguments = Arguments(said)
     wanted = pattern(arguments.text("text"))
     where = "where (given_name ilike $1 or class ilike $1)"
@@ -48,7 +48,7 @@ def meshes(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def mesh(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """One mesh, by its `id`: its shape, and those of its ranks that do not just run."""
+    """Return the mesh with a given `id`: its shape, and its ranks that are not simply running."""
     wanted = Arguments(said).id("id")
     found, latest, waiting, procs, failures = looking.together(
         (f"select {_FIELDS} from meshes where id = $1 limit 1", wanted),
@@ -74,7 +74,7 @@ def mesh(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         ),
     )
     if found and found[0]["class"] == "Proc":
-        # Of two processes at a place the later one counts.
+        # If two processes had the same rank, the later one counts.
         states = {row["rank"]: "dead" if row["state"] == "dead" else "running" for row in procs}
     else:
         states = _states(latest)
@@ -90,21 +90,21 @@ def mesh(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _states(latest: list[dict[str, Any]]) -> dict[int, str]:
-    """Gives what each rank is, of the times at which it became each last."""
+    """Return the state of each rank from the last time of each status."""
     at: dict[int, dict[str, int]] = {}
     for row in latest:
         at.setdefault(row["rank"], {})[row["new_status"]] = row["at"]
     states = {}
     for rank, times in at.items():
         since = times.get("running", 0)
-        # What has failed is stopped then: that it failed is what matters.
+        # A failed actor is stopped afterwards, but its failure is more important.
         ended = [name for name in ("failed", "stopped") if times.get(name, -1) >= since]
         states[rank] = ended[0] if ended else "running"
     return states
 
 
 def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """Meshes that send or are sent most, what spawned them, and how much goes between them."""
+    """Return the busiest meshes, their spawn relations, and the messages between them."""
     count, sent, procs, sizes = looking.together(
         ("select count(*) as n from meshes",),
         _sent(looking),
@@ -121,7 +121,7 @@ def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     busiest = sorted(totals, key=lambda edge: -totals[edge])
     chosen = _first([one for edge in busiest for one in edge] + [row["id"] for row in sizes])
     nodes = looking.rows(f"select {_FIELDS} from meshes where id in ({id_list(chosen)})")
-    # What has spawned a mesh is shown with it.
+    # The parents of a mesh are included.
     parents = {one for row in nodes for one in (row["parent_mesh_id"], row["owner_mesh_id"])}
     parents -= {None, *(row["id"] for row in nodes)}
     if parents:
@@ -139,7 +139,7 @@ def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _sent(looking: Looking) -> tuple[str]:
-    """Counts what goes from each process, or actor where it is known, to each mesh."""
+    """Return a query that counts messages from each process, or actor if known, to each mesh."""
     if looking.has("sent_messages", "sender_actor_id"):
         return (
             "select s.host, s.proc, a.mesh_id as from_mesh_id, s.actor_mesh_id, sum(s.n) as n"

@@ -1,4 +1,4 @@
-"""The first page of the dashboard: how much there is of everything, and what has failed."""
+"""The topic of the dashboard's first page: counts, activity and failures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PROCS = "select state = 'dead' as is_dead, count(*) as n from procs group by 1"
 
 
 def counts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """What of the overview is known first: how many actors and processes there are."""
+    """Return the numbers of actors and processes, which are shown first."""
     actors, procs = looking.together((_ACTORS,), (_PROCS,))
     return _counted(actors, procs)
 
 
 def overview(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """Counts, the last minute in seconds, the latest failures, and the hosts."""
-    # The second that is not over yet would seem to have less in it.
+    """Return counts, the activity of the last minute by second, the latest failures, and hosts."""
+    # The current second is incomplete.
     until_s = int(time.time()) - 1
     since_us, until_us = (until_s - _SECONDS) * 1_000_000, until_s * 1_000_000
     actors, ended, failed, procs, waits, failures, failure_count, hosts, *activity = (
@@ -57,7 +57,7 @@ def overview(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {
         **_counted(actors, procs),
         "actors_failed": failed[0]["n"],
-        # What has failed is stopped after that.
+        # A failed actor is stopped afterwards.
         "actors_stopped": ended[0]["n"] - failed[0]["n"],
         "waits": waits[0]["n"],
         "failure_count": failure_count[0]["n"],

@@ -1,4 +1,4 @@
-"""What pages of the dashboard ask for by name: SQL is written here, not in a browser."""
+"""The topics of the dashboard: pages request them by name, and contain no SQL themselves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mesh_telemetry._rows.schemas import LIVE_TABLES
 
 __all__ = ["TOPICS", "Look", "Looking", "Topic"]
 
-#: Gives a value of JSON for what a page says that it wants.
+#: Returns a JSON value for the arguments of a request.
 Topic = Callable[[Looking, Mapping[str, str]], dict[str, Any]]
 
 
 def tables(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """The tables with their columns, for who writes SQL."""
+    """Return the tables with their columns, for users who write SQL."""
     rows = [
         {
             "name": name,

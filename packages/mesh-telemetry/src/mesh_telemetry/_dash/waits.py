@@ -1,4 +1,4 @@
-"""Who waits for whom in the dashboard, and who of them waits in a circle."""
+"""The topic of the dashboard for waits and deadlocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROWS_MAX = 2000
 
 
 def waits(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
-    """Answers that are missing, those missing longest first, and the circles among them."""
+    """Return the pending answers, longest wait first, and the deadlocks among them."""
     count, rows = looking.together(
         ("select count(*) as n from waits",),
         (
@@ -41,7 +41,7 @@ def waits(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def circles(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """Finds circles: one for each set of nodes that all lead to each other.
+    """Find cycles: one for each set of nodes that can all reach each other.
 
     Example:
         >>> circles([("a", "b"), ("b", "c"), ("c", "b"), ("d", "d")])
@@ -74,13 +74,13 @@ def circles(edges: Sequence[tuple[str, str]]) -> list[list[str]]:
 
 
 def sorted_from_least(circle: list[str]) -> list[str]:
-    """Turns a circle so that it begins with the least, in the same order."""
+    """Rotate a cycle so that it begins with its smallest element."""
     at = circle.index(min(circle))
     return circle[at:] + circle[:at]
 
 
 def _apart(found: list[list[str]]) -> list[list[str]]:
-    """Leaves of circles that share a node the first."""
+    """Of cycles that share a node, keep only the first."""
     taken: set[str] = set()
     left = []
     for circle in found:

@@ -1,1 +1,1 @@
-"""What stands in a process, and the way to it from outside."""
+"""Debug sessions of a process, and the connections to them."""

@@ -1,7 +1,7 @@
-"""Has debugpy look after this process, for an editor that speaks the Debug Adapter Protocol.
+"""Runs debugpy in this process, for an editor that uses the Debug Adapter Protocol.
 
-debugpy listens on the loopback with a token that only this process knows. Who comes through a
-session is let in, and nobody else.
+debugpy listens on the loopback interface with a token that only this process knows, and accepts
+only connections that come through a session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONNECT_S = 10.0
 _LOOK_S = 0.05
 _PIECE_LEN = 1 << 16
 _HEAD_LEN_MAX = 1 << 12
-# What of mesh-core runs the code of users in a thread.
+# The modules of mesh-core that run user code in threads.
 _USERS = frozenset(
     {
         "mesh_core._calls.event_loop",
@@ -43,16 +43,16 @@ _USERS = frozenset(
 
 
 def has_debugpy() -> bool:
-    """Says whether it is installed here."""
+    """Return whether debugpy is installed."""
     try:
         return importlib.util.find_spec("debugpy") is not None
     except ValueError:
-        # It has been hidden.
+        # The module is hidden.
         return False
 
 
 class DebugAdapter:
-    """The debugpy of this process, which is started by the first who wants it."""
+    """The debugpy of this process, which is started on first use."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -62,20 +62,20 @@ class DebugAdapter:
 
     @property
     def is_attached(self) -> bool:
-        """Whether an editor is attached, and has said what it wants."""
+        """Whether an editor is attached and has sent its configuration."""
         if not self._is_carrying:
             return False
         return bool(_pydevd()._is_attached())
 
     def carry(self, client: socket.socket, on_end: Callable[[], object]) -> None:
-        """Connects an editor to debugpy, in threads of its own.
+        """Connect an editor to debugpy, in separate threads.
 
         Args:
             client: The connection of the editor.
             on_end: Called once when either side has ended.
 
         Raises:
-            DebugError: debugpy does not start, or lets nobody in.
+            DebugError: debugpy does not start, or rejects the connection.
         """
         server = None
         try:
@@ -98,7 +98,7 @@ class DebugAdapter:
             thread.start()
 
     def stand(self, frame: FrameType, is_released: Callable[[], bool]) -> None:
-        """Stands in a frame, once the editor has said what it wants; unless it leaves before."""
+        """Pause in a frame once the editor has sent its configuration, unless it leaves before."""
         while not self.is_attached:
             if is_released():
                 return
@@ -106,7 +106,7 @@ class DebugAdapter:
         self.stop_in(frame)
 
     def stop_in(self, frame: FrameType) -> None:
-        """Stands in a frame, with an editor that is attached."""
+        """Pause in a frame, with an editor that is attached."""
         _leave_us_alone()
         _pydevd().settrace(
             suspend=True,
@@ -116,7 +116,7 @@ class DebugAdapter:
         )
 
     def _detached(self) -> None:
-        """Lets everything go on that the editor had stopped, and forgets what it wanted."""
+        """Let all code continue that the editor has paused, and drop its breakpoints."""
         self._is_carrying = False
         debugger = _pydevd().get_global_debugger()
         from _pydevd_bundle.pydevd_api import (  # pyright: ignore[reportMissingImports]
@@ -128,7 +128,7 @@ class DebugAdapter:
                 PyDevdAPI().request_disconnect(debugger, resume_threads=True)
 
     def _listening(self) -> tuple[str, int]:
-        """Starts it; gives where it listens."""
+        """Start debugpy if necessary; return its address."""
         with self._turn:
             if self._address is None:
                 hook = sys.breakpointhook
@@ -140,12 +140,12 @@ class DebugAdapter:
             return self._address
 
 
-#: That of this process.
+#: The debugpy of this process.
 adapter = DebugAdapter()
 
 
 class _Once:
-    """Ends both sides of a connection, and tells so, once."""
+    """Closes both sides of a connection and calls the callbacks, once."""
 
     def __init__(
         self,
@@ -178,11 +178,11 @@ def _pump(source: socket.socket, target: socket.socket, ended: _Once) -> None:
 
 
 def _authorize(server: socket.socket, token: str) -> bytes:
-    """Lets the connection in; gives what was said to it before it was.
+    """Authorize the connection; return the messages that were received before the response.
 
     Raises:
-        OSError: It is not let in.
-        ValueError: That is no debug adapter.
+        OSError: The connection is rejected.
+        ValueError: The peer is not a debug adapter.
     """
     arguments = {"debugServerAccessToken": token}
     asked = {"seq": 0, "type": "request", "command": "pydevdAuthorize", "arguments": arguments}
@@ -204,7 +204,7 @@ def _framed(said: dict[str, Any]) -> bytes:
 
 
 def _message(server: socket.socket) -> dict[str, Any]:
-    """Reads one message, and not a byte more."""
+    """Read exactly one message."""
     head = _exactly(server, 1)
     while not head.endswith(b"\r\n\r\n"):
         if len(head) > _HEAD_LEN_MAX:
@@ -230,8 +230,8 @@ def _exactly(server: socket.socket, length: int) -> bytes:
 
 
 def _pydevd() -> Any:
-    """Gives the module that debugpy is made of, which it brings along."""
-    # The first makes the second known.
+    """Return the module `pydevd`, which is part of debugpy."""
+    # Importing debugpy makes `pydevd` importable.
     import debugpy.server.api  # noqa: F401
     import pydevd  # pyright: ignore[reportMissingImports]
 
@@ -239,15 +239,15 @@ def _pydevd() -> Any:
 
 
 def _ours() -> tuple[str, ...]:
-    """Gives the folders of code that is not to be stopped in, whichever thread runs it."""
+    """Return the folders of code in which debugpy must not stop, in any thread."""
     files = (mesh_core.__file__, mesh_telemetry.__file__)
     return tuple(str(Path(file).resolve().parent) for file in files if file is not None)
 
 
 def _leave_us_alone() -> None:
-    """Has debugpy neither stop nor look at threads that run nothing of the user's.
+    """Exclude threads that run no user code from debugpy.
 
-    An editor stops all threads of a process at once, and the process has to go on answering.
+    An editor stops all threads of a process at once, but the process must continue to answer.
     """
     for thread in threading.enumerate():
         target = getattr(thread, "_target", None)

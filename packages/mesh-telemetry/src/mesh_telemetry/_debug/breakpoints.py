@@ -1,6 +1,6 @@
-"""What `breakpoint()` does in a process that is recorded, and what stands there.
+"""The effect of `breakpoint()` in a recorded process, and its paused sessions.
 
-Nothing of a debugger is loaded before something stands.
+No part of a debugger is loaded before code pauses.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["Breakpoints"]
 _VARIABLE = "PYTHONBREAKPOINT"
 _ROOT = "root"
 _changing = threading.RLock()
-# Those of the recorders of this process, oldest first: the last has the sessions.
+# The instances of this process, oldest first: the last one has the sessions.
 _present: list[Breakpoints] = []
 _python_hook: Callable[..., Any] = sys.breakpointhook
 
 
 class Breakpoints:
-    """Where code of this process stands.
+    """The debug sessions of this process.
 
     Args:
-        folder: That of the process.
-        host_folder: That of its host, which says which failures are to stand.
+        folder: The folder of the process.
+        host_folder: The folder of its host, which has the rules for pausing at failures.
     """
 
     def __init__(self, folder: Path, host_folder: Path) -> None:
@@ -57,16 +57,16 @@ class Breakpoints:
         self.read_rules()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Says what stands."""
+        """Return the rows of the table `debug_sessions`."""
         return [session.row() for session in self._standing()]
 
     def read_rules(self) -> bool:
-        """Sees which failures are to stand from now on."""
+        """Read the rules for pausing at failures."""
         with _changing:
             self._rules = read_rules(self._host_folder)
             unguard = self._unguard
             if self._rules and unguard is None:
-                # Where somebody else guards endpoints, that one has the failures.
+                # If another guard is installed, that one handles failures.
                 with suppress(RuntimeError):
                     self._unguard = guard_endpoints(self._guarded)
             elif unguard is not None and not self._rules:
@@ -75,7 +75,7 @@ class Breakpoints:
         return True
 
     def close(self) -> None:
-        """Lets all go on; `breakpoint()` is Python's again."""
+        """Let all sessions continue, and restore Python's `breakpoint()`."""
         with _changing:
             unguard, self._unguard = self._unguard, None
             if unguard is not None:
@@ -85,14 +85,14 @@ class Breakpoints:
             session.release()
 
     def let_go(self) -> None:
-        """Has nothing stand here any more; also in a fork, where nobody could attach."""
+        """Stop opening sessions; also called in forked processes, which no client can reach."""
         if self in _present:
             _present.remove(self)
         if not _present and sys.breakpointhook is _stand_here:
             sys.breakpointhook = _python_hook
 
     def stand(self, frame: FrameType) -> None:
-        """Stands at a breakpoint."""
+        """Pause at a breakpoint."""
         from mesh_telemetry._debug.adapter import adapter
         from mesh_telemetry._debug.debugger import Debugger
 
@@ -103,7 +103,7 @@ class Breakpoints:
         Debugger(session).stand(frame)
 
     def stand_behind(self, error: BaseException, traceback: TracebackType, limit_s: float) -> None:
-        """Stands where an exception was raised."""
+        """Pause where an exception was raised."""
         from mesh_telemetry._debug.debugger import Debugger
 
         last = traceback
@@ -150,7 +150,7 @@ class Breakpoints:
         return session
 
     def _guarded(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
-        """Has failures of an endpoint stand before they are told."""
+        """Wrap an endpoint so that it pauses at failures before the caller is notified."""
         if str(getattr(function, "__module__", "")).startswith("mesh_"):
             return function
         if is_async:
@@ -176,14 +176,14 @@ class Breakpoints:
         return serve
 
     def _failed(self, error: Exception) -> None:
-        # The first frame is that of the guard.
+        # The first frame belongs to the wrapper.
         traceback = None if error.__traceback__ is None else error.__traceback__.tb_next
         if traceback is None or isinstance(error, CallCancelled):
             return
         names = (None, context().actor_instance.name, station().mesh_name)
         limits_s = [rule.limit_s for rule in self._rules if rule.mesh in names]
         if limits_s:
-            # The failure is what matters, whatever becomes of this.
+            # The failure must reach the caller even if no session can be opened.
             with suppress(OSError):
                 self.stand_behind(error, traceback, max(limits_s))
 
@@ -196,7 +196,7 @@ def _set_hook() -> None:
 
 
 def _stand_here(*args: Any, **kwargs: Any) -> None:
-    """What `breakpoint()` calls."""
+    """Handle `breakpoint()`."""
     frame = sys._getframe(1)
     port = context().actor_instance.actor_id.port
     present = list(_present)
@@ -205,7 +205,7 @@ def _stand_here(*args: Any, **kwargs: Any) -> None:
     elif _python_hook is sys.__breakpointhook__:
         import pdb
 
-        # As Python's own does, but not in this function.
+        # The same as Python's own hook, but in the frame of the caller.
         pdb.Pdb().set_trace(frame)
     else:
         _python_hook(*args, **kwargs)

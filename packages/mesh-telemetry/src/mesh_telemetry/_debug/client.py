@@ -1,4 +1,4 @@
-"""The side of `mesh debug`: opens a stream to a session, and talks to it in a terminal."""
+"""The client side of `mesh debug`: opens a stream to a session, and shows it in a terminal."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HISTORY_LEN = 1000
 
 
 def opened(asking: Asking, session: str, *, how: str, is_kept: bool) -> socket.socket:
-    """Opens a stream to a session.
+    """Open a stream to a session.
 
     Raises:
-        DebugError: It is not there, or somebody else is attached.
+        DebugError: The session does not exist, or another client is attached.
         TelemetryError: The program does not answer.
     """
     client = f"{getpass.getuser()} (pid {os.getpid()})"
@@ -42,14 +42,14 @@ class Terminal:
     """A session in the terminal of a user.
 
     Args:
-        stream: To the session.
+        stream: The stream to the session.
     """
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
 
     def talk(self) -> None:
-        """Shows what the session says, and sends what is typed, until either has enough."""
+        """Show the output of the session and send typed lines until either side ends."""
         with _history(), self._stream, suppress(KeyboardInterrupt, ConnectionError):
             reader = LineReader()
             while piece := self._stream.recv(_PIECE_LEN):
@@ -64,7 +64,7 @@ class Terminal:
             print("[the session has ended]")
 
     def _answer(self, prompt: str) -> bool:
-        """Sends a line; says whether there was one."""
+        """Send a line; return False at the end of the input."""
         while True:
             try:
                 line = input(prompt)
@@ -79,7 +79,7 @@ class Terminal:
 
 
 class _history:
-    """What was typed in earlier sessions, where the terminal can show it."""
+    """The input history of earlier sessions, if the terminal supports it."""
 
     def __enter__(self) -> None:
         self._readline: Any = None

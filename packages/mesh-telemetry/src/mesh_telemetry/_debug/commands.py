@@ -1,4 +1,4 @@
-"""The commands of `mesh debug`: what stands in a running program, and what it is to do."""
+"""The commands of `mesh debug`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
 from mesh_telemetry._debug.client import Terminal, opened
@@ -38,7 +38,7 @@ _Ids = Annotated[list[str] | None, typer.Argument(help="Sessions; all when left 
 
 
 class _Door(Protocol):
-    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
 
     def print_json(self, value: Any) -> None: ...
 
@@ -193,7 +193,7 @@ def _chosen_sessions(
 
 
 def _numbers(ranks: str) -> set[int]:
-    """Gives the ranks that are named as in `0,3-5`."""
+    """Return the ranks of a list such as `0,3-5`."""
     found: set[int] = set()
     for word in ranks.split(","):
         first, dash, last = word.strip().partition("-")

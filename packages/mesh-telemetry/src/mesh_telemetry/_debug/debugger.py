@@ -1,4 +1,4 @@
-"""The debugger of Python, for a thread that stands and somebody who is attached to it."""
+"""Python's debugger for a paused thread and the client that is attached to it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Debugger"]
 
-# What calls the code of users: nobody steps out there.
+# Modules that call user code; the debugger does not step out into them.
 _OUTSIDE = frozenset({"asyncio", "concurrent", "mesh_core", "mesh_telemetry", "threading"})
 _SKIPPED = [f"{name}{rest}" for name in sorted(_OUTSIDE) for rest in ("", ".*")]
 _SUSPENDS = frozenset({"YIELD_VALUE"})
-# Python copies what was set back by itself only where a trace function has returned.
+# Before Python 3.13, changed local variables are copied back only after a trace function returned.
 _COPIES_LOCALS = sys.version_info < (3, 13)
 _NOT_HERE = "*** not in a session: "
 
 
 class _Input:
-    """What is typed; a prompt is what was written last without a line feed."""
+    """Input of the debugger. The prompt is the last output without a line feed."""
 
     def __init__(self, session: DebugSession, debugger: Debugger) -> None:
         self._session = session
@@ -37,7 +37,7 @@ class _Input:
         self._greeted: object = None
 
     def readline(self) -> str:
-        """Gives a line; nothing when the code is to go on."""
+        """Return a line; an empty string if the code must continue."""
         prompt = self._debugger.output.take_prompt()
         self._session.say(prompt=prompt)
         while True:
@@ -52,7 +52,7 @@ class _Input:
 
 
 class _Output:
-    """What is shown: whole lines go out, the rest waits."""
+    """Output of the debugger: whole lines are sent, the rest is buffered."""
 
     encoding = "utf-8"
 
@@ -68,7 +68,7 @@ class _Output:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing waits but a prompt."""
+        """Do nothing: only a prompt is buffered."""
 
     def take_prompt(self) -> str:
         prompt, self._rest = self._rest, ""
@@ -76,20 +76,21 @@ class _Output:
 
 
 class Debugger(pdb.Pdb):
-    """What `pdb` does, over a session.
+    """`pdb` over a debug session.
 
-    It ends with the endpoint that it has begun in, or when the session is released. Its breakpoints
-    end with it.
+    It ends when the endpoint in which it began returns, or when the session is released. Its
+    breakpoints end with it.
 
     Args:
-        session: Where the commands come from.
+        session: The session that provides the commands.
     """
 
     def __init__(self, session: DebugSession) -> None:
         self.output: _Output = _Output(session)
         streams: dict[str, Any] = {"stdin": _Input(session, self), "stdout": self.output}
         super().__init__(nosigint=True, readrc=False, skip=_SKIPPED, **streams)
-        # Those of other sessions of this process are not its own.
+        # `pdb` shares breakpoints among all instances; this one must not have those of other
+        # sessions.
         self.breaks = {}
         self._session = session
         self._root: FrameType | None = None
@@ -97,7 +98,7 @@ class Debugger(pdb.Pdb):
         self._raised_in: FrameType | None = None
 
     def stand(self, frame: FrameType) -> None:
-        """Stands in a frame until somebody has attached and lets it go on."""
+        """Pause in a frame until a client has attached and let the code continue."""
         self.reset()
         self._root = root = _root_of(frame)
         for each in _frames(frame, root):
@@ -111,11 +112,11 @@ class Debugger(pdb.Pdb):
         if self._session.is_editor:
             self._hand_over(frame)
         elif not self._session.is_released and not self._is_done:
-            # Last: what is called from here on is stepped into.
+            # This is the last statement, because functions called afterwards would be traced.
             sys.settrace(self.trace_dispatch)
 
     def stand_behind(self, traceback: TracebackType) -> None:
-        """Stands where an exception was raised until somebody has attached and lets it go on."""
+        """Pause where an exception was raised until a client attaches and continues it."""
         self.reset()
         try:
             self.interaction(None, traceback)
@@ -123,12 +124,12 @@ class Debugger(pdb.Pdb):
             self._let_go("the failure goes on")
 
     def show_place(self) -> None:
-        """Says where the code stands, to somebody who has just come."""
+        """Show the current location to a client that has just attached."""
         with suppress(Exception):
             self.print_stack_entry(self.stack[self.curindex])
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
-        """Takes commands, until one lets the code go on."""
+        """Process commands until one lets the code continue."""
         if self._is_begun and frame is not None:
             code = frame.f_code
             self._session.moved(code.co_qualname, code.co_filename, frame.f_lineno)
@@ -140,10 +141,10 @@ class Debugger(pdb.Pdb):
             self._let_go("the code goes on")
 
     def onecmd(self, line: str) -> bool:
-        """Runs a command; what it has set in a frame is what the code sees."""
+        """Run a command, and write changed local variables back to the frame."""
         frame = self.curframe if _COPIES_LOCALS and self._root is not None else None
         if frame is not None:
-            # Python copies back only what it has given away since it last did.
+            # Python copies back only variables that were read through `f_locals` before.
             frame.f_locals  # noqa: B018
         is_last = bool(super().onecmd(line))
         if frame is not None:
@@ -151,7 +152,7 @@ class Debugger(pdb.Pdb):
         return is_last
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Looks at what the code does between two commands."""
+        """Trace the code between two commands."""
         if self._session.is_released:
             self._let_go("the code goes on")
             return None
@@ -164,7 +165,7 @@ class Debugger(pdb.Pdb):
         return result
 
     def set_continue(self) -> None:
-        """Lets the code go on to the next breakpoint; where there is none, for good."""
+        """Continue to the next breakpoint; end the session if there is none."""
         super().set_continue()
         self._is_done = not self.breaks
 
@@ -187,7 +188,7 @@ class Debugger(pdb.Pdb):
         self.message(f"{_NOT_HERE}any statement can be typed here, with ! before it")
 
     def _has_ended(self, frame: FrameType) -> bool:
-        """Whether a frame has returned, and does not only wait for something."""
+        """Return whether a frame has returned, rather than been suspended."""
         if not frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR):
             return True
         if self._raised_in is frame:
@@ -195,7 +196,7 @@ class Debugger(pdb.Pdb):
         return dis.opname[frame.f_code.co_code[frame.f_lasti]] not in _SUSPENDS
 
     def _hand_over(self, frame: FrameType) -> None:
-        """Lets an editor have the process from here on."""
+        """Pass control of the process to an editor."""
         from mesh_telemetry._debug.adapter import adapter
 
         session = self._session
@@ -209,7 +210,7 @@ class Debugger(pdb.Pdb):
         adapter.stand(frame, lambda: session.is_released)
 
     def _let_go(self, why: str) -> None:
-        """Ends the session, and looks at nothing any more."""
+        """End the session, and stop tracing."""
         self._look_away()
         self._session.close(why)
 
@@ -227,7 +228,7 @@ class Debugger(pdb.Pdb):
 
 
 def _frames(frame: FrameType, last: FrameType | None) -> list[FrameType]:
-    """Gives a frame and those that have called it, up to the last."""
+    """Return a frame and its callers, up to the last."""
     found = []
     each: FrameType | None = frame
     while each is not None:
@@ -239,7 +240,7 @@ def _frames(frame: FrameType, last: FrameType | None) -> list[FrameType]:
 
 
 def _root_of(frame: FrameType) -> FrameType:
-    """Gives the outermost frame that is the user's: mostly that of the endpoint."""
+    """Return the outermost frame of user code, which is usually the endpoint."""
     found = frame
     while found.f_back is not None:
         module = str(found.f_back.f_globals.get("__name__", ""))

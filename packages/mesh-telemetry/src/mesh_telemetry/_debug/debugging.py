@@ -1,4 +1,4 @@
-"""Debugs a program from its own process: what stands on all hosts, and what it is asked."""
+"""Access to the debug sessions on all hosts, from the process of the program."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _POLL_S = 5.0
 
 
 class DebugConnection:
-    """Bytes to a debug session and from there, wherever it is."""
+    """A connection to a debug session on any host."""
 
     def __init__(self, rows: HostRows, name: str) -> None:
         self._rows = rows
         self._name = name
 
     def send(self, piece: bytes) -> None:
-        """Sends bytes.
+        """Send bytes.
 
         Raises:
             DebugError: The session has ended.
@@ -45,7 +45,7 @@ class DebugConnection:
             raise DebugError("the session has ended: mesh debug list says which stand")
 
     def receive(self, wait_s: float = _POLL_S) -> bytes | None:
-        """Gives what has come; nothing when nothing comes for so long, and None at the end."""
+        """Return received bytes; empty if there are none within `wait_s`, and None at the end."""
         try:
             future = self._rows.debug_receive.call_one(self._name, wait_s)
             piece: bytes | None = future.get(_ANSWER_S)
@@ -54,25 +54,25 @@ class DebugConnection:
         return piece
 
     def close(self) -> None:
-        """Leaves the session."""
+        """Detach from the session."""
         self._rows.debug_close.broadcast(self._name)
 
 
 class Debugging:
-    """What can be done with the sessions of a program.
+    """Operations on the debug sessions of a program.
 
     Args:
-        keeper: Who knows its hosts.
+        keeper: The actor that knows the hosts.
     """
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
 
     def open(self, session: str, greeting: dict[str, Any]) -> DebugConnection:
-        """Attaches to a session.
+        """Attach to a session.
 
         Raises:
-            DebugError: It is not there, or somebody else is attached.
+            DebugError: The session does not exist, or another client is attached.
         """
         asked = [(rows, rows.debug_open.call_one(session, greeting)) for rows in self._hosts()]
         silent = ""
@@ -91,13 +91,13 @@ class Debugging:
         )
 
     def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
-        """Runs a command in sessions; gives the answer of each."""
+        """Run a command in sessions; return the result of each."""
         hosts = self._hosts()
         asked = [rows.debug_run.call_one(list(sessions), command, timeout_s) for rows in hosts]
         return _gathered(sessions, asked, timeout_s + _ANSWER_S)
 
     def release(self, sessions: Sequence[str]) -> list[Said]:
-        """Lets sessions go on at which nobody is attached."""
+        """Let sessions continue to which no client is attached."""
         asked = [rows.debug_release.call_one(list(sessions)) for rows in self._hosts()]
         return _gathered(sessions, asked, _ANSWER_S)
 
@@ -107,9 +107,9 @@ class Debugging:
 
 
 class DebugConsole:
-    """Somebody who is attached to a session, as a program sees it; `Telemetry.debug` makes it.
+    """A client of a debug session for use in a program, returned by `Telemetry.debug`.
 
-    A context manager; at its end the code goes on, unless `close` has said otherwise.
+    A context manager; when it exits, the code continues unless `close` was called with `is_kept`.
     """
 
     def __init__(self, connection: DebugConnection) -> None:
@@ -120,15 +120,15 @@ class DebugConsole:
         self.is_ended: bool = False
 
     def run(self, command: str = "", timeout: float = 60.0) -> str:
-        """Runs a command of pdb, and gives what it shows; `is_ended` says whether it was the last.
+        """Run a pdb command, and return its output; `is_ended` is true if the session ended.
 
         Args:
-            command: The command; nothing says only where the code stands.
-            timeout: Seconds to wait for it.
+            command: The command; if empty, return the current location.
+            timeout: Seconds to wait for the output.
 
         Raises:
             DebugError: The session has ended.
-            TimeoutError: There is no answer in time.
+            TimeoutError: The output is not complete in time.
         """
         until = time.monotonic() + timeout
         shown = "" if self._is_prompted else self._until_prompt(until)
@@ -141,10 +141,10 @@ class DebugConsole:
         return self._until_prompt(until)
 
     def close(self, *, is_kept: bool = False) -> None:
-        """Leaves the session. Twice is the same as once.
+        """Detach from the session; later calls do nothing.
 
         Args:
-            is_kept: Whether the code stays where it stands, for whoever attaches next.
+            is_kept: Whether the code stays paused for the next client.
         """
         if self._is_closed:
             return
@@ -187,7 +187,7 @@ class DebugConsole:
 
 
 def _gathered(sessions: Sequence[str], asked: Sequence[Any], timeout_s: float) -> list[Said]:
-    """Gives what the hosts say, in the order of the sessions; those that nobody has are named."""
+    """Return the results of all hosts in the order of the sessions; missing ones get an error."""
     until = time.monotonic() + timeout_s
     found: dict[str, Said] = {}
     for future in asked:

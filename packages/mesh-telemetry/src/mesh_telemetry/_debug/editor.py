@@ -1,4 +1,4 @@
-"""Where an editor finds a session: a port of this machine, for one connection."""
+"""A port of this machine through which an editor connects to a session."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _PIECE_LEN = 1 << 16
 
 
 def relay_editor(stream: socket.socket, port: int) -> None:
-    """Waits for an editor of this user, and connects it to a session until either has enough.
+    """Wait for an editor of this user, and connect it to a session until either side ends.
 
-    Connections of other users of the machine are refused: an editor can run code.
+    Connections of other users of the machine are rejected, because an editor can run code.
 
     Args:
-        stream: To the session.
-        port: Where to wait on the loopback; 0 for any free port.
+        stream: The stream to the session.
+        port: The port on the loopback interface; 0 for any free port.
 
     Raises:
-        DebugError: The port is taken, or the session has ended before an editor came.
+        DebugError: The port is taken, or the session ended before an editor connected.
     """
     with stream, suppress(KeyboardInterrupt):
         editor = _accepted(stream, port)
@@ -68,7 +68,7 @@ def _accepted(stream: socket.socket, port: int) -> socket.socket:
 
 
 def _is_permitted(user: int | None) -> bool:
-    """Return whether an editor may attach, which can run code as this user."""
+    """Return whether an editor of this user may attach; it can run code as this user."""
     if user == os.geteuid():
         return True
     whose = "a user that the kernel does not tell" if user is None else f"user {user}"

@@ -1,4 +1,4 @@
-"""Which failures are to stand until somebody has looked at them: a file of the host."""
+"""The rules for pausing at failures, stored in a file of each host."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _NAME = "on-failure.json"
 
 
 class FailureRule(NamedTuple):
-    """Has failures stand."""
+    """A rule for pausing at failures."""
 
     mesh: str | None
-    """The name of the actors, or of their processes; None for all."""
+    """The name of the actors or of their processes; None for all."""
     limit_s: float
-    """After how many seconds a failure goes on at which nobody looks."""
+    """Seconds after which the actor continues if no client attaches."""
 
 
 def read_rules(host_folder: Path) -> list[FailureRule]:
-    """Gives the rules of a host."""
+    """Return the rules of a host."""
     with suppress(OSError, ValueError, TypeError):
         return [FailureRule(*one) for one in json.loads((host_folder / _NAME).read_text())]
     return []
 
 
 def write_rules(host_folder: Path, rules: Sequence[FailureRule]) -> None:
-    """Sets the rules of a host; processes read them when they start, and when they are told to."""
+    """Write the rules of a host; processes read them when they start and on request."""
     made = host_folder / f"{_NAME}.{os.urandom(4).hex()}"
     made.write_text(json.dumps(rules))
     made.rename(host_folder / _NAME)

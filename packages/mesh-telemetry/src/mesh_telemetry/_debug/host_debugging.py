@@ -1,4 +1,4 @@
-"""Brings those who debug to the sessions of one host."""
+"""Connects clients to the debug sessions of one host."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HostDebugging", "Said"]
 
-#: What one session has answered to a command: its name, the answer, and what went wrong instead.
+#: The result of a command in one session: its id, the output, and the error instead of it.
 Said = tuple[str, str, str | None]
 
-# A connection that nobody asks after for so long is closed: whoever had it is gone.
+# A connection is closed if its client sends no request for this time.
 _LEASE_S = 20.0
 _CONNECTIONS_MAX = 256
 _GREETING_S = 60.0
@@ -35,7 +35,7 @@ _RULES_S = 2.0
 
 
 class _Connection:
-    """Somebody who is attached to a session."""
+    """The connection of one client to a session."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -45,10 +45,10 @@ class _Connection:
 
 
 class HostDebugging:
-    """Connections to the sessions of a host; for one event loop.
+    """Connections to the sessions of a host, for use in one event loop.
 
     Args:
-        folder: That of the host.
+        folder: The folder of the host.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,13 +56,13 @@ class HostDebugging:
         self._connections: dict[str, _Connection] = {}
 
     async def open(self, session: str, greeting: dict[str, Any]) -> str | None:
-        """Attaches to a session; gives the name of the connection.
+        """Attach to a session.
 
         Returns:
-            None where the session is not on this host.
+            The name of the connection; None if the session is not on this host.
 
         Raises:
-            DebugError: Somebody else is attached, or it ends just now.
+            DebugError: Another client is attached, or the session is ending.
         """
         found = self._find(session)
         if found is None:
@@ -76,7 +76,7 @@ class HostDebugging:
         return name
 
     async def send(self, name: str, piece: bytes) -> bool:
-        """Sends bytes to the session; says whether it is still there."""
+        """Send bytes to the session; return whether it still exists."""
         connection = self._connections.get(name)
         if connection is None:
             return False
@@ -89,10 +89,10 @@ class HostDebugging:
         return True
 
     async def receive(self, name: str, wait_s: float) -> bytes | None:
-        """Gives what the session has sent; nothing when it is silent for so long.
+        """Return the bytes that the session has sent; empty if there are none within `wait_s`.
 
         Returns:
-            None once the session has ended.
+            The bytes; None once the session has ended.
         """
         connection = self._connections.get(name)
         if connection is None:
@@ -108,7 +108,7 @@ class HostDebugging:
         return piece or None
 
     def close(self, name: str) -> None:
-        """Leaves a session. Twice is the same as once."""
+        """Detach from a session; later calls do nothing."""
         connection = self._connections.pop(name, None)
         if connection is not None:
             if connection.lease is not None:
@@ -116,17 +116,17 @@ class HostDebugging:
             connection.writer.close()
 
     def close_all(self) -> None:
-        """Leaves all sessions."""
+        """Detach from all sessions."""
         for name in list(self._connections):
             self.close(name)
 
     async def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
-        """Runs a command in sessions, at the same time; those of other hosts are left out."""
+        """Run a command in sessions concurrently; sessions of other hosts are skipped."""
         here = [session for session in sessions if self._find(session) is not None]
         return list(await asyncio.gather(*(self._run(one, command, timeout_s) for one in here)))
 
     async def release(self, sessions: Sequence[str]) -> list[Said]:
-        """Lets sessions go on at which nobody is attached; those of other hosts are left out."""
+        """Let sessions without a client continue; sessions of other hosts are skipped."""
         found: list[Said] = []
         for session in sessions:
             folder = self._find(session)
@@ -142,7 +142,7 @@ class HostDebugging:
         return found
 
     async def set_rules(self, rules: Sequence[FailureRule]) -> None:
-        """Says which failures are to stand on this host."""
+        """Set the rules for pausing at failures on this host."""
         write_rules(self._folder, rules)
         living = [one.path for one in proc_folders(self._folder, None) if one.is_alive]
         await asyncio.to_thread(ask_all, living, RULES, _RULES_S)
@@ -181,10 +181,10 @@ class HostDebugging:
 
 
 async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Connection:
-    """Attaches to the session whose socket is in a folder.
+    """Attach to the session whose socket is in a folder.
 
     Raises:
-        DebugError: It does not let us in.
+        DebugError: The session rejects the connection.
     """
     made = socket.socket(socket.AF_UNIX)
     made.setblocking(False)
@@ -213,7 +213,7 @@ async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Conne
 
 
 async def _answer_of(connection: _Connection, command: str) -> str:
-    """Runs a command, and gives what it shows.
+    """Run a command, and return its output.
 
     Raises:
         DebugError: The session ends before.

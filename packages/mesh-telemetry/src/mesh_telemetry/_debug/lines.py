@@ -1,11 +1,11 @@
-"""What a debug session and who is attached to it say to each other: lines of JSON.
+"""The protocol between a debug session and its client: lines of JSON.
 
-A client greets with `{"how": "attach", "client": "who", "is_kept": false}`, and is answered
-`{"ok": true}` or `{"error": "why"}`. Then the session says `{"text": ...}` and `{"prompt": ...}`,
-and the client `{"line": ...}` to a prompt. `{"end": "why"}` is the last that a session says; a
-client just leaves, after `{"is_kept": true}` if nothing is to go on. A greeting with
-`"how": "release"` lets the code go on, and one with `"how": "dap"` makes the rest of the connection
-that of a debug adapter.
+A client sends `{"how": "attach", "client": "who", "is_kept": false}`, and receives `{"ok": true}`
+or `{"error": "why"}`. Then the session sends `{"text": ...}` and `{"prompt": ...}`, and the client
+replies to a prompt with `{"line": ...}`. The last message of a session is `{"end": "why"}`. A
+client detaches by closing the connection, after `{"is_kept": true}` if the code must stay paused.
+With `"how": "release"`, the code continues; with `"how": "dap"`, the rest of the connection uses
+the Debug Adapter Protocol.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any
 
 __all__ = ["LineReader", "encoded"]
 
-# What a line may be long: commands are typed by hand, answers are cut before.
+# Limit for a line: commands are typed by hand, and longer output is truncated before.
 _LINE_LEN_MAX = 1 << 22
 
 
 def encoded(said: dict[str, Any]) -> bytes:
-    """Writes what is said, with its line feed."""
+    """Encode a message, including its line feed."""
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
 class LineReader:
-    """Makes lines of what comes in, in pieces of any length."""
+    """Splits incoming bytes into lines."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> list[dict[str, Any]]:
-        """Gives the lines that are complete now.
+        """Return the messages that are complete now.
 
         Raises:
-            ValueError: It is no line of JSON, or too long.
+            ValueError: A line is not a JSON object, or too long.
         """
         self._rest += piece
         *lines, rest = bytes(self._rest).split(b"\n")
@@ -47,6 +47,6 @@ class LineReader:
         return said
 
     def rest(self) -> bytes:
-        """Gives what has come in behind the last line, once."""
+        """Return the bytes after the last line, once."""
         rest, self._rest = bytes(self._rest), bytearray()
         return rest

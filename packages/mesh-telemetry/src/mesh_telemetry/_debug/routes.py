@@ -1,4 +1,4 @@
-"""Debugging over HTTP: a stream to a session, commands to several, failures that are to stand."""
+"""HTTP routes for debugging: a stream to a session, commands, and pausing at failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_re
 
 __all__ = ["STREAM", "debug_routes"]
 
-#: What a connection to a session becomes: the lines of `_debug_lines`.
+#: The protocol of an upgraded connection: the lines of `_debug.lines`.
 STREAM = "mesh-debug"
 
 _PIECE_LEN = 1 << 16
@@ -25,10 +25,10 @@ _JOIN_S = 60.0
 def debug_routes(
     debugging: Callable[[], Debugging], on_failure: Callable[..., None]
 ) -> list[Route]:
-    """Gives the routes.
+    """Return the routes.
 
     Args:
-        debugging: Gives what reaches the sessions.
+        debugging: Returns the access to the sessions.
         on_failure: `Telemetry.debug_on_failure`.
     """
 
@@ -89,7 +89,7 @@ def _answers(said: list[tuple[str, str, str | None]]) -> Reply:
 
 
 def _carry(client: socket.socket, connection: DebugConnection) -> None:
-    """Carries bytes both ways, until one side ends."""
+    """Relay bytes in both directions until one side ends."""
     back = Thread(
         target=_carry_back, args=(client, connection), name="mesh-telemetry-debug", daemon=True
     )

@@ -1,4 +1,4 @@
-"""Code that stands still until somebody has attached to it, and lets it go on."""
+"""A debug session: code that is paused until a client attaches and lets it continue."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PREFIX", "DebugSession"]
 
-#: What the names of the sockets of sessions begin with.
+#: Prefix of the names of session sockets.
 PREFIX = "debug-"
-# Exceptions from other threads arrive only between two waits.
+# Exceptions from other threads are raised only between two waits.
 _LOOK_S = 0.1
 _EDITOR_LOOK_MS = 500.0
 _GREETING_S = 2.0
@@ -35,17 +35,17 @@ _LISTENING_MAX = 16
 
 
 class DebugSession:
-    """A place in the code where a thread stands, and who is attached there.
+    """A location where a thread is paused, and the client that is attached to it.
 
-    One thread stands (`wait`, `say`), another one hears of who comes and goes.
+    The paused thread calls `wait` and `say`; another thread serves connections.
 
     Args:
-        folder: That of the process; nobody else can enter it.
-        about: What is told of it: the actor, the function, the line.
-        limit_s: After how many seconds it goes on by itself; None for never.
+        folder: The folder of the process, which other users cannot enter.
+        about: The description of the session: the actor, the function, the line.
+        limit_s: Seconds after which the code continues automatically; None for never.
 
     Attributes:
-        id: Its name, unique in the job.
+        id: Its id, unique in the job.
     """
 
     def __init__(self, folder: Path, about: dict[str, Any], limit_s: float | None) -> None:
@@ -57,7 +57,7 @@ class DebugSession:
         self._client_name = ""
         self._is_kept = False
         self._is_editor = self._is_stepped = False
-        # Whose end is looked for from another thread.
+        # The context of the actor, whose end is polled from another thread.
         self._place = contextvars.copy_context()
         self._lines: deque[str] = deque()
         self._is_released = False
@@ -72,56 +72,56 @@ class DebugSession:
         thread.start()
 
     def row(self) -> dict[str, Any]:
-        """Says what it is."""
+        """Return the description of the session."""
         with self._changed:
             return {"id": self.id, **self._about, "attached": self._client is not None}
 
     @property
     def is_released(self) -> bool:
-        """Whether the code is to go on, whatever else was asked for."""
+        """Whether the code must continue, regardless of other requests."""
         return self._is_released or self._is_late() or is_actor_ending()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether the session has ended."""
         return self._is_over
 
     @property
     def is_editor(self) -> bool:
-        """Whether an editor is attached, which speaks another protocol from here on."""
+        """Whether an editor is attached, which uses another protocol."""
         return self._is_editor
 
     def editor(self) -> socket.socket:
-        """Gives the connection of the editor, to who carries it from now on."""
+        """Return the connection of the editor to the code that takes it over."""
         assert self._client is not None, "an editor is attached until it is carried"
         return self._client
 
     def release(self) -> None:
-        """Lets the code go on."""
+        """Let the code continue."""
         with self._changed:
             self._is_released = True
             self._changed.notify_all()
             editor = self._client if self._is_editor else None
         if editor is not None:
-            # Whoever carries it hears of that, and debugpy lets the code go on.
+            # The relay of the connection is notified, and debugpy lets the code continue.
             with suppress(OSError):
                 editor.shutdown(socket.SHUT_RDWR)
 
     def moved(self, function: str, file: str, line: int) -> None:
-        """Notes that the code stands somewhere else now, without a way for editors to join."""
+        """Record a new location; from now on, no editor can attach."""
         with self._changed:
             self._about |= {"function": function, "file": file, "line": line}
             self._is_stepped = True
 
     def wait(self, greeted: object) -> tuple[str | None, object]:
-        """Waits, in the thread that stands, until there is something to do.
+        """Wait in the paused thread until there is something to do.
 
         Args:
-            greeted: Who has been told where the code stands: what was given before.
+            greeted: The client to which the location was shown: the value that was returned before.
 
         Returns:
-            A line that somebody has typed; None where the code is to go on, or where somebody
-            else is attached than was greeted. Then who is attached.
+            A line that the client has sent, or None if the code must continue or another client is
+            attached than `greeted`; and the attached client.
         """
         while True:
             with self._changed:
@@ -139,7 +139,7 @@ class DebugSession:
                 return None, client
 
     def say(self, **said: Any) -> None:
-        """Tells who is attached, if anybody is."""
+        """Send a message to the client, if one is attached."""
         client = self._client
         if client is None or self._is_editor:
             return
@@ -152,7 +152,7 @@ class DebugSession:
             self._leave(client)
 
     def close(self, why: str) -> None:
-        """Ends it, when the code goes on. Twice is the same as once."""
+        """End the session when the code continues; later calls do nothing."""
         with self._changed:
             if self._is_over:
                 return
@@ -164,13 +164,13 @@ class DebugSession:
             self._bell.send(b"x")
 
     def _is_late(self) -> bool:
-        # Who is attached may take their time.
+        # The limit does not apply while a client is attached.
         if self._until is None or self._client is not None:
             return False
         return time.monotonic() > self._until
 
     def _attend(self) -> None:
-        """Hears of who comes and goes, until the session ends."""
+        """Serve connections until the session ends."""
         reader = LineReader()
         heard: socket.socket | None = None
         while not self._is_over:
@@ -196,7 +196,7 @@ class DebugSession:
                 held.close()
 
     def _greet(self) -> None:
-        """Lets somebody in, or says why not."""
+        """Accept a client, or send it the reason for the rejection."""
         try:
             caller, _ = self._socket.accept()
         except OSError:
@@ -213,7 +213,7 @@ class DebugSession:
             caller.close()
 
     def _take_in(self, caller: socket.socket, greeting: dict[str, Any]) -> str | None:
-        """Gives why somebody is not let in; None if they are."""
+        """Attach a client; return the reason if it is rejected, else None."""
         name = str(greeting.get("client") or "somebody")
         with self._changed:
             if self._client is not None:
@@ -236,7 +236,7 @@ class DebugSession:
         return None
 
     def _no_editor(self) -> str | None:
-        """Says why no editor can attach; None if one can."""
+        """Return why no editor can attach; None if one can."""
         if self._about["kind"] != "breakpoint":
             return f"session {self.id} is no breakpoint, as editors need: attach without --dap"
         if self._is_stepped:
@@ -251,7 +251,7 @@ class DebugSession:
         return None
 
     def _hear(self, client: socket.socket, reader: LineReader) -> None:
-        """Takes what who is attached has said."""
+        """Process data from the attached client."""
         try:
             piece = client.recv(_PIECE_LEN)
             said = reader.feed(piece)
@@ -268,7 +268,7 @@ class DebugSession:
             self._leave(client)
 
     def _leave(self, client: socket.socket) -> None:
-        """Somebody is not attached any more: the code goes on, unless it is to be kept standing."""
+        """Detach a client; the code continues unless it must stay paused."""
         with self._changed:
             if self._client is client:
                 self._client = None
@@ -279,11 +279,11 @@ class DebugSession:
 
 
 def _greeting_of(caller: socket.socket) -> dict[str, Any]:
-    """Reads the first line of somebody.
+    """Read the first line from a client.
 
     Raises:
-        OSError: They have left, or are too slow.
-        ValueError: It is none.
+        OSError: The client has disconnected, or is too slow.
+        ValueError: The line is invalid.
     """
     reader = LineReader()
     while True:

@@ -1,1 +1,1 @@
-"""What is kept on disk, and asked when the program has ended."""
+"""Rows on disk, which can be queried after the program has ended."""

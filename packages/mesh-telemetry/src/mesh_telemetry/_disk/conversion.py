@@ -1,4 +1,4 @@
-"""Makes Parquet of segments that have no more room in memory."""
+"""Converts segments that were evicted from memory to Parquet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _table in MESSAGE_TABLES:
 
 
 class Waiting(NamedTuple):
-    """A segment that has been moved, and is not yet Parquet."""
+    """A segment that was moved to the spill folder and is not yet converted."""
 
     folder: ProcFolder
     segment: Segment
@@ -44,17 +44,17 @@ class Waiting(NamedTuple):
 
 
 def families_of(table: str) -> list[tuple[str, Make]]:
-    """Gives the families of events that a table is made of, and how."""
+    """Return the families of events that a table is decoded from, each with its decoder."""
     return _SOURCES.get(table, [])
 
 
 def source_of(folder: ProcFolder, segment: Segment) -> str:
-    """Gives what a segment is called, wherever it lies."""
+    """Return the name of a segment, which does not depend on its location."""
     return f"{folder.path.name}/{segment.family}.{segment.number}"
 
 
 def waiting_in(live: Path, spill: Path) -> list[Waiting]:
-    """Gives the segments of a host that wait to become Parquet, oldest first."""
+    """Return the segments of a host that wait for conversion, oldest first."""
     found = []
     for folder in proc_folders(live, spill):
         if folder.spilled is None:
@@ -73,18 +73,19 @@ def convert(
     own_procs: frozenset[int],
     deadline: float,
 ) -> list[Waiting]:
-    """Makes Parquet of segments, and removes them then; some at once, so that memory is bounded.
+    """Convert segments to Parquet and then delete them, in groups so that memory is bounded.
 
-    Whenever this is killed, a segment is still there, or all of its rows are in files that name it.
+    If the process is killed at any point, each segment either still exists, or all of its rows are
+    in files that list it as a source.
 
     Args:
-        waiting: Which segments.
-        stored: Where the files go.
-        own_procs: Processes of telemetry itself, which are no part of any table.
-        deadline: When to begin with no more of them, on `time.monotonic()`.
+        waiting: The segments.
+        stored: The destination of the files.
+        own_procs: Processes of telemetry itself, which appear in no table.
+        deadline: When to stop starting further groups, on `time.monotonic()`.
 
     Returns:
-        Those that are left.
+        The remaining segments.
 
     Raises:
         OSError: A file cannot be written.
@@ -107,7 +108,7 @@ def convert(
 def _convert_table(
     table: str, some: list[Waiting], stored: StoredTables, own_procs: frozenset[int]
 ) -> None:
-    """Writes what some segments have of one table, unless it is written already."""
+    """Write the rows of one table in some segments, unless they are already written."""
     makes = dict(families_of(table))
     wanted = [one for one in some if one.segment.family in makes]
     if not wanted:

@@ -1,4 +1,4 @@
-"""Rows of programs that have ended: asked like those of one that runs."""
+"""Rows of programs that have ended, which are queried like a running program."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ Folders = str | Path | Sequence[str | Path]
 
 
 class Past:
-    """The rows of one run, which are in folders; no program need run. A context manager.
+    """The rows of one run, read from directories; a context manager. No program needs to run.
 
-    They come there by `TelemetryConfig.spill` and by `Telemetry.save`. What a program that was
-    killed has left in the memory of this machine is moved there first.
+    The rows were written by `TelemetryConfig.spill` or `Telemetry.save`. Rows that a killed program
+    has left in the memory of this machine are moved to the directory first.
 
     Args:
-        folder: Where they are; several when each host has its own.
-        run: Which run, as `Past.runs` names it; the last one if left out.
+        folder: The directory with the rows; several if the hosts do not share one.
+        run: The name of a run, from `Past.runs`; the last run if omitted.
 
     Raises:
-        StorageError: There is no such folder, or no such run in it.
+        StorageError: The directory does not exist, or has no such run.
 
     Example:
         >>> with Past("/shared/telemetry") as past:
@@ -65,15 +65,15 @@ class Past:
 
     @staticmethod
     def runs(folder: Folders) -> list[Run]:
-        """Gives the runs that there are in a folder or several, oldest first.
+        """Return the runs in one or several directories, oldest first.
 
         Raises:
-            StorageError: There is no such folder.
+            StorageError: A directory does not exist.
         """
         return _runs(folder)
 
     def tables(self) -> Mapping[str, pa.Schema]:
-        """Gives the schemas of all tables, by name."""
+        """Return the schemas of all tables, by name."""
         from mesh_telemetry._rows.added_tables import table_docs
         from mesh_telemetry._rows.schemas import schema_of
 
@@ -87,26 +87,27 @@ class Past:
         as_of: float | datetime | None = None,
         timeout: float = 60.0,
     ) -> Answer:
-        """Asks what all hosts of the run have left.
+        """Query the rows of all hosts of the run with SQL.
 
-        Live tables are as they were recorded last, where `TelemetryConfig.snapshot_s` was set.
+        Live tables contain their last snapshot if `TelemetryConfig.snapshot_s` was set.
 
         Args:
-            sql: One `select`, over the tables that `tables` names.
-            params: What stands for `$1`, `$2`, or for `$name`.
-            as_of: Ask for rows as they were then: seconds since the epoch, or a time with a zone.
-            timeout: Seconds after which a host is left out.
+            sql: One `select` over the tables that `tables` lists.
+            params: The values of `$1`, `$2` and so on as a sequence, or of `$name` as a mapping.
+            as_of: Return the rows as they were at this time: seconds since the epoch, or a
+                `datetime` with a time zone.
+            timeout: Seconds after which hosts that have not been read are left out.
 
         Returns:
-            The rows as `table`, and as `coverage` which hosts they are of.
+            The rows as `table`, and the hosts that were read as `coverage`.
 
         Raises:
-            QueryError: The question is no SQL that can be answered.
+            QueryError: The query is invalid.
             CoverageError: No host can be read.
-            TelemetryError: It is closed.
-            ValueError: `as_of` is a time without a zone, or `timeout` is not above 0.
+            TelemetryError: The run is closed.
+            ValueError: `as_of` has no time zone, or `timeout` is not positive.
         """
-        # Here, not at the top: processes that only record must not load Arrow.
+        # Imported here because processes that only record must not load Arrow.
         from mesh_telemetry._query.query import Query
 
         if not timeout > 0:
@@ -118,7 +119,7 @@ class Past:
         )
 
     def close(self) -> None:
-        """Forgets what it has read. Twice is the same as once."""
+        """Release what was read; later calls do nothing."""
         self._hosts = []
 
     def __enter__(self) -> Self:
@@ -154,7 +155,7 @@ def _runs(folder: Folders) -> list[Run]:
 
 
 def _take_along(host: StoredHost) -> None:
-    """Moves what a program has left on this machine that was killed; it is there no more then."""
+    """Move the rows that a killed program has left on this machine to the directory."""
     live = Path(host.note.folder)
     if host.note.folder and live.is_dir():
         with suppress(OSError):
@@ -167,7 +168,7 @@ def _opened(hosts: list[StoredHost]) -> list[tuple[str, HostTables]]:
     return [
         (
             f"{host.note.name}/{host.note.number}",
-            # What is not on disk yet is of a program that runs: that one is to be asked.
+            # Rows that are not on disk belong to a running program, which must be queried instead.
             HostTables(
                 host.folder / "none",
                 spill=host.folder,

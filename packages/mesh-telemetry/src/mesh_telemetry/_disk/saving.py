@@ -1,4 +1,4 @@
-"""Writes the rows of all hosts to one folder, a part at a time."""
+"""Exports the rows of all hosts to one directory, in parts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["save"]
 _ROWS_AT_ONCE = 200_000
 _SAVED = "saved"
 
-#: Answers a question as of a time in microseconds since the epoch, or now.
+#: Answers a query as of a time in microseconds since the epoch, or as of now.
 Asking = Callable[[str, int | None], Answer]
 
 
 def save(ask: Asking, folder: Path) -> Coverage:
-    """Writes all tables to a folder, as a run of its own; says which hosts they are of.
+    """Write all tables to a directory as a separate run; return the hosts that answered.
 
     Raises:
-        StorageError: It cannot be written.
+        StorageError: The directory cannot be written to.
     """
     run = folder / f"{os.getpid()}-{os.urandom(8).hex()}"
     host = run / _SAVED
@@ -53,14 +53,14 @@ def _saved(ask: Asking, host: Path) -> Coverage:
             seen.append(answer.coverage)
             if answer.table.num_rows and answer.table.schema.names == TABLES[table].names:
                 stored.write(table, answer.table.cast(TABLES[table]), ())
-    # From now on it is a run: before, it is nothing.
+    # The note makes the run visible to readers.
     note = HostNote(0, _SAVED, program_line(), now_us, 0, "", time.time_ns() // 1000)
     note_host(host, note)
     return _together(seen)
 
 
 def _parts(ask: Asking, table: str, now_us: int) -> Iterator[Answer]:
-    """Asks for the rows of a table, so many at once that they fit."""
+    """Query the rows of a table in parts that fit into memory."""
     name = quoted(table)
     if table in LIVE_TABLES:
         yield ask(f"select * from {name}", None)
@@ -90,7 +90,7 @@ def _parts(ask: Asking, table: str, now_us: int) -> Iterator[Answer]:
 
 
 def _together(seen: list[Coverage]) -> Coverage:
-    """Makes one of several: who has failed once has failed."""
+    """Merge several coverages; a host that failed in one of them has failed."""
     failed: dict[str, HostFailure] = {}
     asked: set[str] = set()
     for coverage in seen:

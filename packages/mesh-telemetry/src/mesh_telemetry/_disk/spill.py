@@ -1,4 +1,4 @@
-"""What a host keeps on disk: made Parquet in the background, within a number of bytes."""
+"""The rows of a host on disk: converted to Parquet in the background, within a size limit."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ __all__ = ["Spill", "adopt"]
 
 _log = logging.getLogger("mesh_telemetry")
 _PERIOD_S = 1.0
-# What waits is made Parquet when there is so much of it, or it has waited so long.
+# Waiting segments are converted when they exceed this size or have waited for this time.
 _WAITING_BYTES_MAX = 8 << 20
 _WAITING_S_MAX = 30.0
-# What was moved just now may be followed by a note that it is telemetry's own.
+# A segment may contain events of telemetry itself that are marked as such only after the move.
 _SETTLED_S = 1.0
-# Of so many parts of its time it may take one to write live tables.
+# Writing live tables may take at most this fraction of the time (one part of so many).
 _SNAPSHOT_REST = 20
 
 
 class Spill:
-    """Looks after what one host keeps on disk, until it is closed.
+    """Manages the rows of one host on disk until it is closed.
 
     Args:
         live: The folder of the host in memory.
-        folder: Where it keeps what has no room there.
-        note: What host and program this is.
-        config: What is kept.
+        folder: The folder for its evicted segments and Parquet files.
+        note: The description of the host and the program.
+        config: The options.
     """
 
     def __init__(self, live: Path, folder: Path, note: HostNote, config: TelemetryConfig) -> None:
@@ -64,7 +64,7 @@ class Spill:
         self._thread.start()
 
     def close(self, budget_s: float) -> None:
-        """Keeps all that there is: as Parquet what can be done in time, else as it is."""
+        """Keep all remaining rows: as Parquet if time permits, otherwise as segments."""
         self._end.set()
         self._thread.join(budget_s)
         with self._turn:
@@ -90,7 +90,7 @@ class Spill:
                     self._snapshot()
 
     def _snapshot(self) -> None:
-        """Writes what the live tables have now, when it is time to."""
+        """Write a snapshot of the live tables when it is due."""
         period_s = self._config.snapshot_s
         began = time.monotonic()
         if period_s is None or began < self._snapshot_at:
@@ -112,7 +112,7 @@ class Spill:
         return min(_PERIOD_S, self._config.snapshot_s or _PERIOD_S)
 
     def _has_lock(self) -> bool:
-        """Whether nobody else looks after it, such as one that is in place of this one."""
+        """Return whether this process manages the folder, and not a predecessor or replacement."""
         if self._lock is None:
             with suppress(OSError):
                 self._lock = Lock(self._folder, is_shared=False)
@@ -120,7 +120,7 @@ class Spill:
         return self._lock is not None
 
     def _tidy(self, deadline: float, *, is_last: bool) -> bool:
-        """Makes Parquet of what waits, if that is enough; says whether some is left."""
+        """Convert waiting segments if there are enough of them; return whether some remain."""
         try:
             if self._config.spill_bytes is not None:
                 bound(Path(self._config.spill or ""), self._note.name, self._config.spill_bytes)
@@ -134,7 +134,7 @@ class Spill:
                     return False
             return bool(convert(waiting, self._stored, self._own_procs, deadline))
         except OSError as error:
-            # The segments are still there; the next round may have more luck.
+            # The segments still exist, and the next round retries.
             _log.warning("what is to be kept cannot be written to %s: %s", self._folder, error)
             return False
 
@@ -147,7 +147,7 @@ class Spill:
 
 
 def adopt(spill: Path, host_name: str) -> None:
-    """Makes Parquet of what programs of this host have left that were killed."""
+    """Convert the segments that killed programs have left on this host."""
     for folder, note in _hosts_in(spill, host_name):
         live = Path(note.folder)
         if live.exists() and not remove_if_free(live):
@@ -165,7 +165,7 @@ def adopt(spill: Path, host_name: str) -> None:
 
 
 def bound(spill: Path, host_name: str, bytes_max: int) -> None:
-    """Removes the oldest files of this host in all runs, until the others fit."""
+    """Delete the oldest files of this host in all runs until the rest fits."""
     files = []
     for folder, _ in _hosts_in(spill, host_name):
         for path in folder.rglob("*"):

@@ -1,4 +1,4 @@
-"""Which runs there are in folders on disk, of which hosts."""
+"""The runs in directories on disk, and their hosts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _HOST_NOTE = "host.json"
 
 
 class HostNote(NamedTuple):
-    """What a host has said of itself and of the program when it began to keep its rows."""
+    """The description of a host and its program, written when the host began to keep rows."""
 
     number: int
     name: str
     program: str
     began_us: int
     own_proc: int
-    """The process of telemetry there."""
+    """The telemetry process of the host."""
     folder: str
-    """Where the rows are that are not on disk."""
+    """The folder with rows that are not on disk."""
     end_us: int | None = None
-    """When it was closed; None while it runs, and when it was killed."""
+    """When telemetry was closed; None while it runs or if it was killed."""
 
 
 class StoredHost(NamedTuple):
@@ -40,14 +40,14 @@ class StoredHost(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One program with telemetry, as it is on disk.
+    """One program with telemetry, as recorded on disk.
 
     Attributes:
-        name: Its name, by which it is chosen.
-        program: What was run.
+        name: Its name, which identifies the run.
+        program: The command line of the program.
         begin_us: When its telemetry was started, in microseconds since the epoch.
-        end_us: When it was closed; None when it still runs or was killed.
-        hosts: The names of its hosts that are on disk.
+        end_us: When it was closed; None if it still runs or was killed.
+        hosts: The names of its hosts with rows on disk.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Run:
 
 
 def note_host(folder: Path, note: HostNote) -> None:
-    """Notes which host a folder is of, after which its rows can be found.
+    """Write the description of a host to its folder, which makes its rows visible to readers.
 
     Raises:
         OSError: It cannot be written.
@@ -68,17 +68,17 @@ def note_host(folder: Path, note: HostNote) -> None:
 
 
 def noted_host(folder: Path) -> HostNote | None:
-    """Gives what a host has noted in its folder; None when that is none."""
+    """Return the description of a host from its folder; None if there is none."""
     with suppress(OSError, ValueError, TypeError):
         return HostNote(**json.loads((folder / _HOST_NOTE).read_text()))
     return None
 
 
 def hosts_of(folders: Iterable[Path]) -> dict[str, list[StoredHost]]:
-    """Gives the hosts of each run that there are in some folders; each host once.
+    """Return the hosts of each run in some directories, each host once.
 
     Raises:
-        OSError: A folder cannot be read.
+        OSError: A directory cannot be read.
     """
     found: dict[str, dict[Path, StoredHost]] = {}
     for folder in folders:
@@ -93,10 +93,10 @@ def hosts_of(folders: Iterable[Path]) -> dict[str, list[StoredHost]]:
 
 
 def runs_in(folders: Iterable[Path]) -> list[Run]:
-    """Gives the runs that there are in some folders, oldest first.
+    """Return the runs in some directories, oldest first.
 
     Raises:
-        OSError: A folder cannot be read.
+        OSError: A directory cannot be read.
     """
     runs = []
     for name, hosts in hosts_of(folders).items():

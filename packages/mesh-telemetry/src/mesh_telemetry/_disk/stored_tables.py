@@ -1,8 +1,9 @@
-"""Rows on disk: Parquet files, a folder for each table of a host.
+"""Rows on disk: Parquet files, in a folder for each table of a host.
 
-A file is named after the times of its first and last row, so that most questions need not open it,
-and says in itself of which segments or files it is made. So a row that is in two places, because
-somebody was killed between writing the one and removing the other, is known to be one.
+The name of a file contains the times of its first and last row, so that most queries need not open
+it. Its metadata lists the segments or files that it was built from. If a process was killed after
+it wrote a file and before it removed the sources, a reader therefore recognizes rows that exist
+twice.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ TABLES_FOLDER = "tables"
 _NAME = re.compile(r"(-?\d+)-(-?\d+)-[0-9a-f]{16}\.parquet")
 _SOURCES = b"mesh_telemetry.sources"
 _ROW_GROUP_ROWS = 1 << 16
-# So many files of a live table are made one.
+# The files of a live table are merged when there are this many.
 _SMALL_MAX = 64
 
 
 class StoredFile(NamedTuple):
-    """A Parquet file, as its name tells it."""
+    """A Parquet file, as described by its name."""
 
     path: str
     first_us: int
-    """When the first of its rows was, in microseconds since the epoch."""
+    """The time of its first row, in microseconds since the epoch."""
     last_us: int
     sources: frozenset[str]
-    """What it was made of."""
+    """The segments or files that it was built from."""
 
     @property
     def name(self) -> str:
-        """What it counts as where it is a source itself."""
+        """The name under which other files list it as a source."""
         return os.path.basename(self.path)
 
 
 class Parts(NamedTuple):
-    """The rows of a table: those in memory, and the files that have the others."""
+    """The rows of a table in memory, and the files with the rest."""
 
     batches: list[pa.RecordBatch]
     files: Sequence[StoredFile] = ()
@@ -60,7 +61,7 @@ class StoredTables:
     """The Parquet files of a host.
 
     Args:
-        folder: That of the host, below which they are.
+        folder: The folder of the host, which contains them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +70,7 @@ class StoredTables:
         self._large: set[str] = set()
 
     def files(self, table: str) -> list[StoredFile]:
-        """Gives the files of a table, oldest first, without those that are part of others."""
+        """Return the files of a table, oldest first, without files that were merged into others."""
         found = []
         with suppress(OSError):
             for name in os.listdir(self._folder / table):
@@ -80,7 +81,7 @@ class StoredTables:
         return sorted(stored for stored in found if stored.name not in replaced)
 
     def write(self, table: str, rows: pa.Table, sources: Iterable[str]) -> StoredFile:
-        """Writes rows in the order of their times: all of them, or none if this is killed.
+        """Write rows ordered by time, atomically even if the process is killed.
 
         Raises:
             OSError: They cannot be written.
@@ -105,10 +106,10 @@ class StoredTables:
         return StoredFile(str(path), first_us, last_us, frozenset(named))
 
     def merge(self, table: str, schema: pa.Schema) -> None:
-        """Makes one file of many small ones; who is killed meanwhile has them once all the same.
+        """Merge small files into one; if the process is killed, readers still see each row once.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         small = [one for one in self.files(table) if one.path not in self._large]
         if len(small) < _SMALL_MAX:
@@ -121,18 +122,18 @@ class StoredTables:
             self.remove(one)
 
     def remove(self, stored: StoredFile) -> None:
-        """Removes a file, if it is still there."""
+        """Remove a file if it still exists."""
         self._known.pop(stored.path, None)
         with suppress(OSError):
             os.unlink(stored.path)
 
     def remove_torn(self) -> None:
-        """Removes what somebody has begun to write who was killed; nobody else may be writing."""
+        """Remove incomplete files of killed processes; no other process may be writing."""
         for path in self._folder.glob(f"*/*{COMING}"):
             path.unlink(missing_ok=True)
 
     def tables(self) -> list[str]:
-        """Gives the names of the tables that there are files of."""
+        """Return the names of the tables that have files."""
         with suppress(OSError):
             return sorted(os.listdir(self._folder))
         return []
@@ -147,7 +148,7 @@ class StoredTables:
         try:
             metadata = pq.read_metadata(path).metadata or {}
         except (OSError, pa.ArrowException):
-            # Removed meanwhile, or harmed by somebody else.
+            # The file was removed concurrently, or is damaged.
             return None
         sources = frozenset(json.loads(metadata.get(_SOURCES, b"[]")))
         found = StoredFile(path, int(named[1]), int(named[2]), sources)
@@ -158,7 +159,7 @@ class StoredTables:
 def read_files(
     files: Sequence[StoredFile], schema: pa.Schema, since_us: int | None, until_us: int | None
 ) -> list[pa.RecordBatch]:
-    """Gives the rows of some files as columns that may be newer than the files.
+    """Return the rows of some files with the columns of a schema that may be newer than they are.
 
     Raises:
         FileNotFoundError: One of them has been removed.

@@ -1,1 +1,1 @@
-"""From what happens in a process to files of its host."""
+"""Recording of a process's events in files on its host."""

@@ -1,4 +1,4 @@
-"""The actor that has its process recorded, and those that are spawned from there."""
+"""The actor that records its process and the processes that are spawned from it."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ __all__ = ["COLLECTOR_NAME", "Collector", "is_ours"]
 
 COLLECTOR_NAME = "mesh-telemetry-collector"
 _log = logging.getLogger("mesh_telemetry")
-# For how long what was started again may be told of before the loss of what was there.
+# Seconds by which the notification of a restart may precede the notification of the loss.
 _BACK_S = 10.0
 
-#: Set while telemetry spawns processes of its own, in which nothing is recorded.
+#: Set while telemetry spawns its own processes, which are not recorded.
 is_ours: contextvars.ContextVar[bool] = contextvars.ContextVar("mesh_telemetry.ours", default=False)
 
 
 class _Watched:
-    """Processes that are recorded, by collectors that this one owns.
+    """Processes that are recorded by collectors which this collector owns.
 
     Args:
-        number: Its own among those of one collector.
+        number: Identifies these processes; unique in one collector.
         procs: The processes.
-        collectors: What records them.
-        whole: What was to be recorded first, of which these are a part that came back.
+        collectors: The collectors that record them.
+        whole: The mesh whose recording was requested first; `procs` is a restarted part of it.
     """
 
     def __init__(
@@ -56,23 +56,30 @@ class _Watched:
         self.procs = procs
         self.collectors = collectors
         self.whole = whole
-        # Ranks that nothing records, and all that these collectors record no more.
+        # `lost`: ranks that no collector records. `ended`: all ranks that these collectors no
+        # longer record.
         self.lost: set[int] = set()
         self.ended: set[int] = set()
 
     @property
     def is_over(self) -> bool:
-        """Whether these collectors are no more, and nothing is to take their place."""
+        """Whether these collectors have ended and will not be replaced."""
         return is_stopped(self.procs) or (len(self.ended) == len(self.procs) and not self.lost)
 
     def lose(self, rank: int) -> None:
-        """Notes that a collector is no more; who has its process next is in another of these."""
+        """Mark the collector of a rank as lost.
+
+        The process that replaces it gets a collector in another `_Watched`.
+        """
         if rank not in self.ended:
             self.ended.add(rank)
             self.lost.add(rank)
 
     def latest(self) -> list[Collector]:
-        """Gives those in the place of which there are no others: they record, or say why not."""
+        """Return the collectors that have no replacement.
+
+        Each of them either records its process or reports why it does not.
+        """
         replaced = self.ended - self.lost
         if not replaced:
             return [self.collectors]
@@ -82,14 +89,15 @@ class _Watched:
 
 
 class Collector(Actor):
-    """Records its process as long as it lives.
+    """Records its process for as long as the actor lives.
 
-    It owns the collectors of all processes that are spawned from here, so that whoever spawned
-    those hears nothing of them. Where one is lost it comes back with its process.
+    A collector owns the collectors of all processes that are spawned from its process, so that the
+    owner of those processes is not notified when a collector fails. If a collector is lost, it is
+    started again when its process is replaced.
 
     Args:
-        recording: Of which run.
-        keeper: Who has to know which hosts there are.
+        recording: The run for which the process is recorded.
+        keeper: The actor that tracks all hosts of the run.
     """
 
     def __init__(self, recording: Recording, keeper: Keeper) -> None:
@@ -101,17 +109,18 @@ class Collector(Actor):
         self._numbers = itertools.count()
         self._told = {station().host}
         self._restarted_at = -_BACK_S
-        # What is spawned within it is this actor's, whoever asks for it.
+        # Actors spawned in this context belong to this actor, in whichever thread the spawn
+        # happens.
         self._place = contextvars.copy_context()
         recording.join(self._on_restarted, context().actor_instance.actor_id.port)
         self._unregister: Callable[[], None] = register_proc_mesh_spawn_callback(self._on_spawn)
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Notes which processes are recorded no more; they are again when they are replaced."""
+        """Record which processes are no longer recorded, until they are replaced."""
         with self._turn:
             for watched in self._watched:
                 if any(mesh == watched.collectors for mesh in failure.meshes):
-                    # The rank is that in the first mesh which was hit.
+                    # `failure.rank` is the rank in the first mesh that failed.
                     watched.lose(0 if len(watched.collectors) == 1 else failure.rank or 0)
             is_here = isinstance(failure.error, ActorFailed)
             is_back = time.monotonic() - self._restarted_at < _BACK_S
@@ -123,9 +132,11 @@ class Collector(Actor):
 
     @endpoint
     def watch(self, procs: ProcMesh) -> list[tuple[int, Collector]]:
-        """Records processes that were there before.
+        """Record processes that already exist.
 
-        Gives collectors that do so when they are initialized, and for `lost` what they belong to.
+        Returns:
+            Pairs of a number and collectors. The processes are recorded once the collectors are
+            initialized. The number identifies the collectors in a call of `lost`.
         """
         self._begin(procs)
         failures = self._bring_back(procs)
@@ -137,7 +148,7 @@ class Collector(Actor):
 
     @endpoint
     def lost(self, lost: list[tuple[int, int]]) -> None:
-        """Hears from who was told first which ranks of which collectors are no more."""
+        """Mark ranks of collectors as lost; called by the process that detected the loss first."""
         with self._turn:
             for watched in self._watched:
                 for number, rank in lost:
@@ -153,10 +164,11 @@ class Collector(Actor):
             self._recording.leave()
 
     def _on_spawn(self, procs: ProcMesh) -> None:
-        """Records what is spawned in this process, before anything runs there."""
+        """Record processes that this process spawns, before anything runs in them."""
         if is_ours.get() or self._is_over:
             return
-        # The spawner is not to fail of this; its processes fail by themselves, if they do.
+        # A failure here must not fail the spawn. If the new processes fail, they report it
+        # themselves.
         with suppress(MeshError):
             self._place.copy().run(self._begin, procs)
 
@@ -176,18 +188,19 @@ class Collector(Actor):
         return added
 
     def _prune(self) -> None:
-        """Forgets what is no more, and will not come back."""
+        """Remove entries that have ended and will not be replaced."""
         self._watched = [one for one in self._watched if not one.is_over]
 
     def _tell_hosts(self, hosts: HostMesh) -> None:
-        """Has hosts looked after that this process has not had anything on before."""
+        """Register hosts on which this process has not recorded anything yet."""
         row = hosts.flatten("host")
         for at, number in enumerate(host_numbers(row)):
             if number in self._told:
                 continue
             self._told.add(number)
             host = row.slice(host=at)
-            # What processes print, and how they end, only that process is told of.
+            # Only the agent process of a host is notified of the output and the exits of its
+            # processes.
             host_agents(host).spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
             self._keeper.seen.broadcast(host)
 
@@ -197,9 +210,13 @@ class Collector(Actor):
         self._place.copy().run(self._bring_back)
 
     def _bring_back(self, whole: ProcMesh | None = None) -> list[Exception]:
-        """Starts collectors again in processes that may have been replaced: of some, or of all.
+        """Start lost collectors again in processes that may have been replaced.
 
-        Gives what went wrong; that is tried again the next time.
+        Args:
+            whole: The mesh to restore; all meshes if omitted.
+
+        Returns:
+            The errors. The failed ranks are retried with the next call.
         """
         with self._turn:
             self._prune()
@@ -223,18 +240,18 @@ class Collector(Actor):
         again = member.spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
         added = self._add(member, again, watched.whole)
         again.initialized.add_done_callback(partial(self._look_at, added, began_at))
-        # Another machine may be in the place of the one that was told of.
+        # The replacement may be on another host than the process that was registered.
         self._told -= set(host_numbers(member)) - {station().host}
         self._tell_hosts(member.host_mesh)
 
     def _look_at(self, added: _Watched, began_at: float, begun: Future[Any]) -> None:
-        """Notes what had not come back yet, and starts it again if it has meanwhile."""
+        """Handle a collector that did not start; retry if its process has been restarted since."""
         if begun.exception() is None:
             return
         with self._turn:
             added.lose(0)
             is_back = began_at < self._restarted_at
         if is_back and not self._is_over:
-            # Not in the thread that has the answers of all.
+            # The callback runs in the thread that delivers all answers, which must not block.
             work = partial(self._place.copy().run, self._bring_back)
             threading.Thread(target=work, name="mesh-telemetry-collector", daemon=True).start()

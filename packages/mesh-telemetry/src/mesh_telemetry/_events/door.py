@@ -1,7 +1,7 @@
-"""Where a process answers the telemetry process of its host: a socket in its folder.
+"""Socket in the folder of a process through which it answers the telemetry process of its host.
 
-A question is a word, perhaps a space and what it is about, and a line feed; the answer is JSON up
-to the end of the connection. It is no message of Mesh, and nobody who looks at messages sees it.
+A request is a word, optionally a space and an argument, and a line feed. The response is JSON until
+the end of the connection. Requests are not Mesh messages and therefore appear in no table.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ SESSIONS, RULES = "debug_sessions", "on_failure"
 _NAME = "door"
 _WORD_LEN_MAX = 256
 _FRAMES_MAX = 128
-# A caller that neither asks nor listens does not hold up who records.
+# A client that neither sends nor reads must not block recording for longer.
 _CALLER_S = 0.5
 _ANSWER_LEN = 1 << 16
 _YES = b"true"
 
 
 class Door:
-    """The listening end.
+    """The server side of the socket.
 
     Args:
-        folder: That of the process.
-        answers: What there is to be asked, and who knows it; called with what follows the word, if
-            anything does.
-        apart: The same for what others have written: it is answered in a thread of its own, one
-            after the other.
+        folder: The folder of the process.
+        answers: Handlers by request word. A handler is called with the argument of the request, if
+            it has one.
+        apart: The same for handlers that run code of other packages. They run in separate threads,
+            one at a time.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Door:
         self._socket.listen(64)
 
     def fileno(self) -> int:
-        """Gives the descriptor to wait on."""
+        """Return the file descriptor to wait on."""
         return self._socket.fileno()
 
     def serve(self) -> None:
-        """Answers who has come, without waiting for anybody else."""
+        """Answer all pending requests without waiting for further ones."""
         while True:
             try:
                 caller, _ = self._socket.accept()
@@ -115,7 +115,8 @@ class Door:
             caller.close()
 
     def _tell(self, caller: socket.socket, answer: Callable[[], Any]) -> None:
-        # Who comes while another one is being answered is not: nobody waits for what hangs.
+        # If another request is still being answered, this one gets no response: a handler that
+        # hangs must not accumulate waiting threads.
         with caller, suppress(OSError):
             if self._turn.acquire(timeout=_CALLER_S):
                 try:
@@ -124,25 +125,26 @@ class Door:
                     self._turn.release()
 
     def close(self) -> None:
-        """Answers nobody any more; harmless in a fork."""
+        """Close the socket; safe to call in a forked process."""
         self._socket.close()
 
 
 def activities() -> list[tuple[Any, ...]]:
-    """Gives what the actors of this process do, as `mesh_core.spi.activity` says it."""
+    """Return what the actors of this process do, as reported by `mesh_core.spi.activity`."""
     return [tuple(one) for one in activity()]
 
 
 def waits() -> list[tuple[Any, ...]]:
-    """Gives what this process waits for, as `mesh_core.spi.waiting` says it."""
+    """Return what this process waits for, as reported by `mesh_core.spi.waiting`."""
     return [tuple(one) for one in waiting()]
 
 
 def stacks() -> list[Stack]:
-    """Gives what each thread of this process runs, and what the tasks of event loops await.
+    """Return the stacks of all threads of this process and of the suspended tasks of event loops.
 
-    Of each the name of the thread and its number, the name of the task and its number, which are
-    None for what the thread runs itself, and the frames from the innermost.
+    Returns:
+        For each stack: name and id of the thread, name and id of the task, and the frames,
+        innermost first. The task is None for the stack of the thread itself.
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     tops = sys._current_frames()
@@ -170,7 +172,7 @@ def _lines(frames: Iterable[FrameType]) -> list[tuple[str, str, int]]:
 
 
 def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, Any]:
-    """Asks the processes of some folders the same at the same time; leaves out who says nothing."""
+    """Send one request to several processes at once; return the answers that arrive in time."""
     until = time.monotonic() + timeout_s
     answers: dict[Path, Any] = {}
     with selectors.DefaultSelector() as selector:
@@ -184,7 +186,7 @@ def ask_all(folders: Sequence[Path], word: str, timeout_s: float) -> dict[Path, 
                 with suppress(OSError):
                     piece = key.fileobj.recv(_ANSWER_LEN)  # type: ignore[union-attr]
                     said += piece
-                    # A mere yes is whole: its end need not be waited for.
+                    # `true` is a complete answer, so the end of the connection need not be awaited.
                     is_over = not piece or said == _YES
                 if is_over:
                     selector.unregister(key.fileobj)
@@ -210,7 +212,7 @@ def _call(folder: Path, word: str) -> socket.socket:
 
 
 class nearby:
-    """The address of a socket in a folder, short enough for the kernel however long the path."""
+    """Path of a socket in a folder, short enough for the kernel also if the folder's is not."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder

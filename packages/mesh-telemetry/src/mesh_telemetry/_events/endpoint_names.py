@@ -1,4 +1,4 @@
-"""The file in the folder of a process that names endpoints, whose numbers its records have."""
+"""The file in the folder of a process that maps the endpoint numbers of its records to names."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ ENDPOINTS = "endpoints"
 
 
 def write_endpoints(folder: Path, names: Sequence[str]) -> None:
-    """Writes down all names, by number; to be done before the records that have the numbers.
+    """Write all endpoint names, ordered by number.
+
+    Must be called before records that contain the numbers are written.
 
     Raises:
-        OSError: It cannot be written; those that were there still are.
+        OSError: The file cannot be written; the previous version remains.
     """
     write_whole(folder / ENDPOINTS, json.dumps(names))
 
 
 def read_endpoints(folder: Path) -> list[str]:
-    """Gives the names by number; none when there are none."""
+    """Return the endpoint names by number, or an empty list without a file."""
     try:
         names: list[str] = json.loads((folder / ENDPOINTS).read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Events as lines of segment files: which family, and what is kept of them."""
+"""Encoding of events as lines of segment files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CAUSES_MAX = 8
 
 
 def line_of(event: Event) -> tuple[str, dict[str, Any]]:
-    """Gives the family of an event that is neither a message nor a measurement, and its line."""
+    """Return the family and the line of an event that is neither a message nor a measurement."""
     line: dict[str, Any] = {"t": event.time_ns // 1000, "k": event.kind}
     if event.kind in ("span_begin", "span_end"):
         line |= {"n": event.call, "outer": event.size, "code": event.code}
@@ -70,11 +70,14 @@ def _identity(span: SpanIdentity) -> dict[str, Any]:
 
 
 def attributes_text(attributes: Mapping[str, Any] | None) -> str:
-    """Writes attributes as JSON, whatever they are; what is too long is named, and left out."""
+    """Encode attributes of any type as JSON.
+
+    If the text is too long, it is replaced by a note of its length.
+    """
     if not attributes:
         return "{}"
     text = ""
-    # The program may be changing them, and they may hold anything.
+    # The program may modify them concurrently, and they may hold arbitrary objects.
     with suppress(Exception):
         text = json.dumps(dict(attributes), default=repr, separators=(",", ":"))
     if not text:
@@ -86,7 +89,7 @@ def attributes_text(attributes: Mapping[str, Any] | None) -> str:
 
 
 def encode_line(line: dict[str, Any]) -> bytes:
-    """Writes a line, with its line feed."""
+    """Encode a line, including its line feed."""
     return json.dumps(line, separators=(",", ":"), default=repr).encode() + b"\n"
 
 
@@ -104,7 +107,7 @@ def _said(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> str:
-    """What has led to an exception, the nearest first, a line each."""
+    """Return the causes of an exception, nearest first, one per line."""
     lines: list[str] = []
     inner = error.__cause__ or error.__context__
     while inner is not None and len(lines) < _CAUSES_MAX:

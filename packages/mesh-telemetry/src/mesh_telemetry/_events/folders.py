@@ -1,10 +1,10 @@
-"""The folders in which the processes of a host keep their events.
+"""Folders in which the processes of a host store their events.
 
-`<directory>/mesh-telemetry-<user>-<run>/<host>/<process>/`: a run is one `Telemetry`, a process one
-incarnation. The directory may be one that all users write to. The name of a run is random, so that
-no other user can take it first; what other users put there under such a name is never used. Each
-process holds a lock in its own folder, and a share of one in that of its host, so
-that what the dead have left is told from what is in use.
+The path is `<directory>/mesh-telemetry-<user>-<run>/<host>/<process>/`. A run is one `Telemetry`, a
+process is one incarnation. The directory may be writable by all users. The name of a run is random,
+so that another user cannot create it first, and a folder that another user created under such a
+name is never used. Each process holds an exclusive lock on its own folder and a shared lock on the
+folder of its host, which distinguishes folders in use from those that dead processes left.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ __all__ = [
     "sweep",
 ]
 
-#: In the folder of a host: what it has there for questions that are being answered.
+#: Subfolder of a host's folder with the files of queries that are being answered.
 ASKED = "asked"
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"
-# A folder without a lock is being made, unless it is older than this.
+# A folder without a lock is still being created unless it is older than this.
 _NEW_S = 60.0
 _TRIES_MAX = 100
 _PAUSE_S = 0.002
 
 
 class Lock:
-    """A lock on a folder; held until it is closed or the process ends."""
+    """A lock on a folder, held until it is closed or the process exits."""
 
     def __init__(self, folder: Path, *, is_shared: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -62,7 +62,7 @@ class Lock:
             raise
 
     def is_of(self, folder: Path) -> bool:
-        """Says whether the folder is still there, and not another one in its place."""
+        """Return whether the locked folder still exists and has not been replaced by another."""
         try:
             there = os.stat(folder / _LOCK)
         except OSError:
@@ -71,35 +71,35 @@ class Lock:
         return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
     def close(self) -> None:
-        """Lets go of it; also in a fork, which does not take it from its parent."""
+        """Release the lock; in a forked process, the parent keeps its lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def spill_folder(spill: str | None, run: str, host: int) -> Path | None:
-    """Gives where what has no room in the folder of a host is kept, if it is."""
+    """Return the folder for segments that a host evicts, or None if they are discarded."""
     return None if spill is None else Path(spill) / run / str(host)
 
 
 def open_host_folder(
     directory: str | None, run: str, host: int, spill: Path | None = None
 ) -> tuple[Path, Lock]:
-    """Makes the folder of a host and shares its lock.
+    """Create the folder of a host and acquire a shared lock on it.
 
     Args:
-        directory: Below which folder.
+        directory: The parent folder.
         run: The name of the run.
         host: The number of the host.
-        spill: Where what is left there is to go, whoever removes it.
+        spill: The folder to which remaining segments are moved when the host folder is removed.
 
     Raises:
-        StorageError: It cannot be made, or belongs to somebody else.
+        StorageError: The folder cannot be created, or belongs to another user.
     """
     folder = Path(directory or _default_directory())
     try:
         for _ in range(_TRIES_MAX):
-            # Whoever removes what is left may be ahead of us at any step.
+            # Another process that removes remains may delete the folder between any two steps.
             with suppress(FileNotFoundError, BlockingIOError):
                 folder = _made_run_folder(directory, run) / str(host)
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -119,7 +119,7 @@ def open_host_folder(
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Says whether somebody who lives holds the lock of a folder, or is about to."""
+    """Return whether a live process holds the lock of a folder or is about to acquire it."""
     try:
         lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -136,24 +136,27 @@ def is_locked(folder: str | Path) -> bool:
 
 
 def sweep(directory: str | None) -> None:
-    """Removes what programs have left that were killed with all of their processes.
+    """Remove the folders of programs that were killed together with all of their processes.
 
-    What they were to keep is moved to where they were to keep it.
+    Segments of runs with a spill folder are moved there first.
     """
     with suppress(OSError):
         for run in _subfolders(Path(directory or _default_directory())):
             if run.name.startswith(_run_prefix()) and is_private(run):
                 for host in _subfolders(run):
                     remove_if_free(host)
-                # A program may have been killed before it had a host in it.
+                # A program may have been killed before it created a host folder.
                 with suppress(OSError):
                     run.rmdir()
 
 
 def remove_if_free(folder: Path) -> bool:
-    """Removes a folder unless somebody shares its lock; says whether it is gone.
+    """Remove a folder unless another process shares its lock.
 
-    What is to be kept of it is moved first; where that cannot be, it stays.
+    Segments that must be kept are moved first. If that fails, the folder remains.
+
+    Returns:
+        Whether the folder no longer exists.
     """
     if is_locked(folder):
         return not folder.exists()
@@ -175,7 +178,7 @@ def remove_if_free(folder: Path) -> bool:
 
 
 def bytes_below(folder: Path) -> int:
-    """Counts the bytes of the files in a folder."""
+    """Return the total size of the files directly in a folder, in bytes."""
     total = 0
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -185,10 +188,10 @@ def bytes_below(folder: Path) -> int:
 
 
 def _take(fd: int, how: int, tries: int) -> None:
-    """Takes a lock that nobody is to have, but who looks for a moment whether somebody has it.
+    """Acquire a lock that is free except while other processes briefly test it.
 
     Raises:
-        BlockingIOError: Somebody has it.
+        BlockingIOError: Another process holds the lock.
     """
     for left in reversed(range(tries)):
         try:
@@ -201,13 +204,13 @@ def _take(fd: int, how: int, tries: int) -> None:
 
 
 def _made_run_folder(directory: str | None, run: str) -> Path:
-    """Return the folder of a run on this host, made for this user alone.
+    """Return the folder of a run on this host, created for this user only.
 
-    Its name has half of the run's. Another user who has read it on another host, and takes it on
-    this one, does not know the rest.
+    Its name contains the first half of the run's name. Another user who read it on another host and
+    creates it on this one does not know the rest.
 
     Raises:
-        StorageError: Another user has taken both names.
+        StorageError: Another user has created both names.
     """
     parent = Path(directory or _default_directory())
     whole = parent / f"{_run_prefix()}{run}"
@@ -230,14 +233,14 @@ def _default_directory() -> str:
 
 
 def make_private(folder: Path, otherwise: str) -> None:
-    """Makes a folder that nobody else can look into, or sees that it is one.
+    """Create a folder that only this user can enter, or verify that an existing one is private.
 
     Args:
-        folder: Which.
-        otherwise: What to do instead of removing it where it is not.
+        folder: The folder.
+        otherwise: Text of the error: the alternative to removing the folder if it is not private.
 
     Raises:
-        StorageError: Others can enter it.
+        StorageError: Other users can enter the folder.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -250,7 +253,7 @@ def make_private(folder: Path, otherwise: str) -> None:
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether there is a folder that this user owns and no other can enter; no link."""
+    """Return whether a path is a folder, not a link, that only this user owns and can enter."""
     try:
         found = os.lstat(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""Measurements of a process, added up between two writes: a busy instrument stays cheap."""
+"""Aggregation of measurements between two writes, so that busy instruments stay cheap."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["BOUNDS", "Measurements"]
 
 COUNTER, UP_DOWN_COUNTER, HISTOGRAM, GAUGE = 1, 2, 3, 4
 
-#: The upper bounds of the buckets of a histogram, those that OpenTelemetry takes by default.
+#: Upper bounds of the buckets of a histogram: the defaults of OpenTelemetry.
 BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000)
 
 
 class Measurements:
-    """What was measured since the last write, by instrument, attributes and actor."""
+    """Measurements since the last write, grouped by instrument, attributes and actor."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str, str, int], dict[str, Any]] = {}
         self._gauges: list[dict[str, Any]] = []
 
     def add(self, event: Event) -> None:
-        """Takes one measurement; those of gauges are kept each."""
+        """Add a measurement; gauges are not aggregated."""
         time_us, value = event.time_ns // 1000, event.value or 0
         attributes = attributes_text(event.attributes)
         if event.code == GAUGE:
@@ -47,7 +47,7 @@ class Measurements:
             buckets[bisect_left(BOUNDS, value)] += 1
 
     def take(self) -> list[dict[str, Any]]:
-        """Gives a line for each, oldest first, and begins anew."""
+        """Return a line for each group, oldest first, and reset."""
         lines = sorted([*self._lines.values(), *self._gauges], key=lambda line: line["t"])
         self._lines, self._gauges = {}, []
         return lines

@@ -1,4 +1,4 @@
-"""Segments of messages: files that the core writes to as messages happen, handed to it ahead."""
+"""Message segments: files that the core writes as messages happen, provided to it in advance."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageSegments"]
 
-# A program that does little takes little room.
+# The first file is small, so that a program with few messages takes little space.
 _FIRST_LEN = 1 << 16
 _HEADER_LEN = message_length(0)
 _LEN_MIN = message_length(1)
 
 
 class MessageSegments:
-    """Keeps a log of messages in files, within a number of bytes.
+    """Stores a log of messages in files within a limit of bytes.
 
     Args:
-        folder: That of the process.
-        log: What writes them.
-        bytes_max: How much room all of them may take.
-        retention_s: After how many seconds a segment goes.
-        spill: Where segments go that have no room here; they are removed if left out.
+        folder: The folder of the process.
+        log: The log that writes to the files.
+        bytes_max: Limit for all files together.
+        retention_s: Age in seconds at which a segment is removed.
+        spill: The folder to which evicted segments are moved; they are deleted if omitted.
 
     Attributes:
-        sealed: Those that nothing more comes into.
-        dropped: How many messages were lost because no file was there in time.
-        is_short: Whether there is no room for the next file.
+        sealed: The segments that are complete.
+        dropped: The number of messages that were lost because no file was available in time.
+        is_short: Whether the space for the next file is insufficient.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class MessageSegments:
 
     @property
     def _length_max(self) -> int:
-        # Two of them are not sealed: the one that is written to, and the next.
+        # Two segments are not sealed: the one being written, and the next one.
         return max(self._bytes_max // PARTS, _LEN_MIN)
 
     @property
     def ahead(self) -> int:
-        """How many bytes there is room for before another file is needed."""
+        """The number of bytes that can be written before another file is needed."""
         return sum(self._coming.values()) + sum(self._open.values()) - self._used
 
     def tend(self) -> int:
-        """Sees that there is a file for what comes next; says how many bytes have come since."""
+        """Ensure that the log has a file to write to; return the bytes written since last time."""
         state = self._log.state()
         came = self._note(state)
-        # What waits may fill more than one.
+        # Waiting messages may fill more than one file.
         for _ in range(PARTS):
             if not state.wants_file or not self._prepare():
                 break
@@ -93,19 +93,19 @@ class MessageSegments:
         return came
 
     def expire(self) -> None:
-        """Removes what is too old, and says of the file that is written to that it is not."""
+        """Remove expired segments, and keep the open file from looking expired."""
         now = time.time()
         if self._used > _HEADER_LEN and now - self._opened_s > self._retention_s / PARTS:
             self._log.turn()
             self.tend()
         for path in self._open:
-            # What comes through memory does not do this.
+            # Writes through mapped memory do not update the modification time.
             with suppress(OSError):
                 os.utime(path)
         self.sealed.expire()
 
     def close(self) -> None:
-        """Ends writing."""
+        """Stop writing."""
         self._note(self._log.close())
         for path in self._coming:
             path.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ class MessageSegments:
         return came
 
     def _prepare(self) -> bool:
-        """Hands another file over; says whether there was room for it."""
+        """Pass another file to the log; return whether there was space for it."""
         self._number += 1
         path, length = self._path(self._number), self._length
         kept = sum(self._coming.values()) + sum(self._open.values())
@@ -156,10 +156,10 @@ class MessageSegments:
         return True
 
     def _allocate(self, file: int, length: int) -> None:
-        """Gives a file all of its pages; where the disk is full, those of older ones.
+        """Allocate all pages of a file; if the disk is full, evict older segments to free space.
 
         Raises:
-            OSError: There are none left.
+            OSError: All segments have been evicted, and the space is still insufficient.
         """
         while True:
             try:

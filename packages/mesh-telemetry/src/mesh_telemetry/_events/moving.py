@@ -1,4 +1,4 @@
-"""Moves segments out of the folders in memory, so that a kill at any point loses none of them."""
+"""Moves segments out of memory-backed folders without losing any if the process is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "write_whole",
 ]
 
-#: How files end that are not yet whole; nobody reads them.
+#: Suffix of incomplete files, which readers ignore.
 COMING = ".coming"
 _NOTE = "spill"
 _NOTED = ("place.json", "own", "endpoints")
@@ -27,10 +27,10 @@ _SEGMENT = ".seg"
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it, all for this user alone.
+    """Create a folder and its missing parents, accessible to this user only.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be created.
     """
     missing = []
     while not folder.exists():
@@ -41,7 +41,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a small file, of which who reads it finds all or nothing.
+    """Write a small file atomically: a reader sees either all of it or nothing.
 
     Raises:
         OSError: It cannot be written.
@@ -52,10 +52,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def move_segment(path: Path, into: Path) -> None:
-    """Moves a segment to where it has room; who looks at both places finds it meanwhile.
+    """Move a segment to another folder.
+
+    A reader that looks into both folders finds the segment at any time.
 
     Raises:
-        OSError: It cannot be moved; it is where it was.
+        OSError: It cannot be moved, and remains in place.
     """
     make_folder(into)
     there = into / path.name
@@ -69,7 +71,7 @@ def move_segment(path: Path, into: Path) -> None:
     coming = there.with_name(there.name + COMING)
     try:
         shutil.copyfile(path, coming)
-        # What it was last written at says how young its rows may be.
+        # The modification time is the upper bound for the age of its rows.
         shutil.copystat(path, coming)
         coming.rename(there)
     except OSError:
@@ -79,10 +81,10 @@ def move_segment(path: Path, into: Path) -> None:
 
 
 def move_proc(folder: Path, into: Path) -> None:
-    """Moves all segments of a process that has ended, and notes whose they are.
+    """Move all segments of an exited process, with the files that identify it.
 
     Raises:
-        OSError: They cannot all be moved.
+        OSError: Not all of them could be moved.
     """
     names = sorted(os.listdir(folder))
     segments = [name for name in names if name.endswith(_SEGMENT)]
@@ -97,7 +99,7 @@ def move_proc(folder: Path, into: Path) -> None:
 
 
 def note_spill(host_folder: Path, spill: Path) -> None:
-    """Notes where what is left of the processes of a host is to go.
+    """Record the folder to which remaining segments of a host's processes are to be moved.
 
     Raises:
         OSError: It cannot be written.
@@ -107,14 +109,14 @@ def note_spill(host_folder: Path, spill: Path) -> None:
 
 
 def spill_of(host_folder: Path) -> Path | None:
-    """Gives where what is left there is to go; None when it is to be forgotten."""
+    """Return the folder to which remaining segments are moved; None if they are discarded."""
     with suppress(OSError):
         return Path((host_folder / _NOTE).read_text())
     return None
 
 
 def rescue(host_folder: Path) -> bool:
-    """Moves what is to be kept of a host that nobody uses; says whether nothing of it is left."""
+    """Move what must be kept of an unused host folder; return whether that succeeded."""
     spill = spill_of(host_folder)
     if spill is None:
         return True
@@ -124,6 +126,6 @@ def rescue(host_folder: Path) -> bool:
         for folder in folders:
             move_proc(folder, spill / folder.name)
     except OSError:
-        # Better there than nowhere: whoever comes next tries again.
+        # The segments remain, and the next process that cleans up retries.
         return False
     return True

@@ -1,4 +1,4 @@
-"""The folder of one process, as who reads it sees it."""
+"""The folder of one process from the point of view of a reader."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownFolder", "Place", "ProcFolder", "proc_folders"]
 
-# In the name of a folder, between slot, process and something random.
+# Number of dots in a folder name, which separate slot, process id and a random suffix.
 _DOTS = 2
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a process has said of itself when it began to record."""
+    """The description of a process that it wrote when recording began."""
 
     host: int
     host_name: str
@@ -42,7 +42,7 @@ class Place:
 
     @property
     def number(self) -> int:
-        """The process, packed: host in the upper 32 bits, slot in the lower."""
+        """The process as one number: host in the upper 32 bits, slot in the lower."""
         return self.host << 32 | self.slot
 
     @property
@@ -52,7 +52,7 @@ class Place:
 
 
 class OwnNumbers(NamedTuple):
-    """Ports and processes of telemetry itself, as a file says that was so long."""
+    """Ports and processes of telemetry itself, from a file of the given length."""
 
     ports: frozenset[int]
     procs: frozenset[int]
@@ -60,12 +60,12 @@ class OwnNumbers(NamedTuple):
 
 
 class KnownFolder:
-    """What needs not be read again of a folder when the next question comes.
+    """Contents of a folder that are cached between queries.
 
     Attributes:
         path: The folder.
-        place: Which process.
-        own: What was read of its own numbers; more may have come.
+        place: The process.
+        own: The numbers of telemetry itself that were read; more may have been added since.
     """
 
     def __init__(self, path: Path, place: Place) -> None:
@@ -75,20 +75,20 @@ class KnownFolder:
 
 
 class ProcFolder:
-    """What one process has left.
+    """The recorded data of one process.
 
     Args:
         path: The folder.
-        spilled: As below.
-        place: As below.
-        known: What was read of it before.
+        spilled: See the attribute.
+        place: See the attribute.
+        known: Contents that were read earlier.
 
     Attributes:
         path: The folder.
-        spilled: Where the segments are for which there is no more room there, if they are kept;
-            the same folder when all that is left of it is there.
-        place: Which process.
-        is_alive: Whether the process still records.
+        spilled: The folder with evicted segments, if they are kept. Equal to `path` if nothing
+            remains of the process elsewhere.
+        place: The process.
+        is_alive: Whether the process is still recording.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class ProcFolder:
         self.spilled = spilled
         self.place = place
         self._known = known or KnownFolder(path, place)
-        # Text, as paths are slow to put together.
+        # A string, because building paths is slow.
         self._folder = str(path)
         self.is_alive = path != spilled and is_locked(self._folder)
 
     @property
     def own_ports(self) -> frozenset[int]:
-        """Ports and meshes of telemetry itself, which are no part of any table."""
+        """Ports and meshes of telemetry itself, which appear in no table."""
         return self._own[0]
 
     @property
@@ -113,10 +113,10 @@ class ProcFolder:
         return self._own[1]
 
     def has_more(self, families: Collection[str]) -> bool:
-        """Says whether something has happened that is not in its files yet.
+        """Return whether the process has events that are not yet in its files.
 
         Args:
-            families: Of which families of events this is asked.
+            families: The families of events that the caller needs.
         """
         if not self.is_alive:
             return False
@@ -131,14 +131,15 @@ class ProcFolder:
         return waiting_count > 0 or endpoint_count > pulse.endpoint_count
 
     def endpoint_names(self) -> list[str]:
-        """Gives the endpoints by their numbers in its records of messages, so far."""
+        """Return the endpoint names by their number in the message records so far."""
         kept = read_endpoints(self.path)
         spilled = [] if self.spilled is None else read_endpoints(self.spilled)
         return max(kept, spilled, key=len)
 
     def segments(self, family: str) -> list[tuple[Segment, bool]]:
-        """Gives its segments, oldest first, and of each whether nothing more comes into it."""
-        # In this order: one that is moved meanwhile is found twice, and not at all the other way.
+        """Return the segments, oldest first, each with whether it is complete."""
+        # In this order, a segment that is moved concurrently is found twice; in the reverse order
+        # it could be missed.
         kept = segments_of(self._folder, family)
         found = kept
         if self.spilled is not None:
@@ -150,7 +151,7 @@ class ProcFolder:
 
     @cached_property
     def _own(self) -> tuple[frozenset[int], frozenset[int]]:
-        # Read when it is first needed: by then what was asked for has been written.
+        # Read on first access, when everything that the query requested has been written.
         known = self._known.own = _own(self._folder, self._known.own)
         ports, procs = known.ports, known.procs
         if self.spilled is not None and self.spilled != self.path:
@@ -162,12 +163,12 @@ class ProcFolder:
 def proc_folders(
     host_folder: Path, spill: Path | None, known: dict[tuple[Path, str], KnownFolder] | None = None
 ) -> list[ProcFolder]:
-    """Gives what the processes of a host have left, in the order in which they began.
+    """Return the folders of all recorded processes of a host, ordered by start time.
 
     Args:
-        host_folder: Where their folders are.
-        spill: Where the folders are of what had no room there.
-        known: What was found before, which need not be read again; it is brought up to date.
+        host_folder: The folder of the host.
+        spill: The folder with the evicted segments of the host.
+        known: Cached contents, which are not read again; updated in place.
     """
     known = {} if known is None else known
     found: dict[str, ProcFolder] = {}
@@ -201,7 +202,7 @@ def proc_folders(
 
 
 def _names(folder: Path) -> list[str]:
-    """Gives the names of what may be folders of processes."""
+    """Return the names that may be folders of processes."""
     with suppress(OSError):
         return [name for name in os.listdir(folder) if name.count(".") == _DOTS]
     return []
@@ -214,7 +215,7 @@ def _place(folder: Path) -> Place | None:
 
 
 def _own(folder: str, known: OwnNumbers | None = None) -> OwnNumbers:
-    """Reads the numbers of telemetry itself, to which others are only added."""
+    """Read the numbers of telemetry itself; the file is only ever appended to."""
     path = f"{folder}/own"
     ports: set[int] = set()
     procs: set[int] = set()

@@ -1,6 +1,7 @@
-"""A file in the folder of a process that says whether all that has happened is in its other files.
+"""A file in the folder of a process that shows whether its other files are up to date.
 
-Who reads looks there, and asks the process to write only what is missing: most have nothing.
+A reader looks there first and requests a write only from processes with unwritten events: most have
+none.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class Pulse:
     """The writing end.
 
     Args:
-        folder: That of the process.
+        folder: The folder of the process.
 
     Attributes:
-        happened: A view of the count of events, to which 1 is added when one happens. It begins as
-            if one had, so that nobody takes what was just begun for complete.
+        happened: View of the counter of events, which is incremented for each event. It starts at
+            1, so that a process that has just begun does not look complete.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,18 +45,18 @@ class Pulse:
         self.happened[0] = 1
 
     def tell(self, written: int, endpoint_count: int) -> None:
-        """Says what can be read now.
+        """Publish what can be read now.
 
         Args:
-            written: The count of events when those were taken that are in files now.
-            endpoint_count: How many endpoints have their names in a file.
+            written: The value of the event counter up to which events are in files.
+            endpoint_count: The number of endpoints whose names are in a file.
         """
         self._words[2] = endpoint_count
         self._words[1] = written
 
 
 class PulseRead(NamedTuple):
-    """What a process says of its files."""
+    """The published state of a process's files."""
 
     happened: int
     written: int
@@ -63,7 +64,7 @@ class PulseRead(NamedTuple):
 
 
 def read_pulse(folder: str) -> PulseRead | None:
-    """Reads what a process says of its files; None where it does not."""
+    """Read the state of a process's files; None if there is none."""
     try:
         file = os.open(f"{folder}/{_NAME}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

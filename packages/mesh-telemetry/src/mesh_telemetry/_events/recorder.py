@@ -1,4 +1,4 @@
-"""Takes the events of this process and writes them into its folder, until it is closed."""
+"""Writes the events of this process to its folder until it is closed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OWN_NAMES", "Recorder"]
 
-#: The names of the meshes that telemetry spawns for itself: they are not recorded.
+#: Names of the meshes that telemetry spawns for itself; they are not recorded.
 OWN_NAMES = frozenset({"mesh-telemetry", "mesh-telemetry-collector", "mesh-telemetry-keeper"})
 
 _PERIOD_S = 0.1
@@ -74,25 +74,25 @@ _EXPIRE_S = 1.0
 _STATE_S = 10.0
 _STATED_BYTES = 256
 _CLOSE_S = 10.0
-# Kinds that name a mesh, by which those of telemetry itself are known.
+# Kinds of events with the name of a mesh, which identifies the meshes of telemetry itself.
 _LIVES = frozenset({"spawned", "started", "proc_started", "proc_died"})
-# How much more the dead of a host may keep than one process that lives.
+# Limit for all exited processes of a host, as a multiple of the limit for one process.
 _DEAD_SHARES = 4
 
 _recorders: WeakSet[Recorder] = WeakSet()
 
 
 class Recorder:
-    """Records this process, in a thread of its own.
+    """Records this process in a dedicated thread.
 
     Args:
-        run: Which telemetry this is for: the name of its folder.
-        config: What is kept.
-        own_ports: Actors of telemetry that there were before.
+        run: The run of telemetry, which names its folder.
+        config: The options.
+        own_ports: Actors of telemetry that existed before the recorder.
 
     Attributes:
-        on_restarted: Called when something was started again that this process owns.
-        folder: Where it writes.
+        on_restarted: Called when a mesh that this process owns has been restarted.
+        folder: The folder that it writes to.
     """
 
     def __init__(self, run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> None:
@@ -125,7 +125,7 @@ class Recorder:
         self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
         self._pulse = Pulse(self.folder)
-        # First, as it has what has happened before anybody subscribed.
+        # The log comes first, because it contains the messages from before any subscription.
         self._log = log_messages(_MESSAGES_MAX, since_start=True)
         self._events = subscribe(EVENT_KINDS - set(MESSAGE_KINDS), len_max=_EVENTS_MAX)
         self._events.count_into(self._pulse.happened)
@@ -144,16 +144,16 @@ class Recorder:
 
     @property
     def is_forsaken(self) -> bool:
-        """Whether it is that of the process that this one is a fork of, or has ended."""
+        """Whether this recorder was inherited through a fork, or has ended."""
         return self._is_over or os.getpid() != self._pid
 
     def exclude(self, port: int) -> None:
-        """Records nothing of an actor any more: it is one of telemetry itself."""
+        """Stop recording an actor, because it belongs to telemetry itself."""
         with self._turn:
             self._note_own(port, is_proc=False)
 
     def close(self) -> None:
-        """Takes what has happened until now, and ends."""
+        """Write all events up to now, and stop."""
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = True
@@ -163,7 +163,7 @@ class Recorder:
         self._thread.join(_CLOSE_S)
 
     def let_go(self) -> None:
-        """Closes what a fork has of its parent, which goes on recording."""
+        """Close what a forked process has inherited; the parent continues to record."""
         self._is_over = True
         self._breakpoints.let_go()
         for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
@@ -189,7 +189,7 @@ class Recorder:
             shutil.copy(self.folder / "place.json", self._spill)
         writers = {}
         for family in FAMILIES.keys() - {MESSAGES}:
-            # What there is does not become untrue with time.
+            # The state of actors and meshes does not expire.
             retention_s = math.inf if family == "lives" else config.retention_s
             writers[family] = SegmentWriter(
                 self.folder, family, self._room(family), retention_s, self._spill
@@ -241,7 +241,7 @@ class Recorder:
         self._events.close()
         self._messages.close()
         self.let_go()
-        # Of the run on this host, when nobody else is left.
+        # Removes the folder of the run on this host when no other process uses it.
         remove_if_free(self._host_folder)
 
     def _flushed(self) -> bool:
@@ -254,7 +254,7 @@ class Recorder:
         return stop_here(request, self._own)
 
     def _take(self) -> float:
-        """Writes what has happened since; gives when to look again, in seconds."""
+        """Write all events since the last call; return the seconds until the next call is due."""
         happened = self._pulse.happened[0]
         lines: dict[str, list[dict[str, Any]]] = {}
         self._state_again()
@@ -279,7 +279,7 @@ class Recorder:
         return period_s
 
     def _tend_messages(self) -> float:
-        """Sees that messages have room; says for how long they do, in seconds."""
+        """Provide space for messages; return for how many seconds it is expected to last."""
         now = time.monotonic()
         came, elapsed_s = self._messages.tend(), now - self._looked_at
         self._looked_at = now
@@ -295,17 +295,17 @@ class Recorder:
         return min(max(lasts_s / 2, _BUSY_PERIOD_S), _PERIOD_S)
 
     def _state_again(self) -> None:
-        """Says again what there is when some of what was said has gone: it may be of that."""
+        """Repeat the current state if evicted events may have described part of it."""
         now = time.monotonic()
         if self._is_short and now - self._stated_at >= _STATE_S:
             self._is_short, self._stated_at = False, now
             there = standing()
-            # Where there is too much, saying it would push out all else.
+            # If the state is too large, repeating it would evict everything else.
             if len(there) * _STATED_BYTES < self._config.proc_bytes // 20:
                 self._standing = there
 
     def _sort(self, event: Event, lines: dict[str, list[dict[str, Any]]]) -> None:
-        """Puts an event where it is to be written, unless it is one of telemetry itself."""
+        """Sort an event into its family, unless it concerns telemetry itself."""
         if event.kind in _LIVES and event.text in OWN_NAMES:
             self._note_own(event.actor, is_proc=False)
             if event.kind == "proc_started":
@@ -347,7 +347,7 @@ class Recorder:
             self._append(family, bytes(piece), count, first_us)
 
     def _write_endpoints(self) -> None:
-        """Writes the names of endpoints, whose numbers records have."""
+        """Write the names of endpoints, to whose numbers records refer."""
         names = self._log.endpoint_names()
         if len(names) - 1 > self._endpoint_count:
             for folder in (self._spill, self.folder):
@@ -357,7 +357,7 @@ class Recorder:
                         self._endpoint_count = len(names) - 1
 
     def _append(self, family: str, piece: bytes, count: int, first_us: int) -> None:
-        """Writes a piece; where the disk is full, in the place of older ones."""
+        """Append a block of lines; if the disk is full, evict older segments to free space."""
         writer = self._writers[family]
         while True:
             try:
@@ -370,7 +370,7 @@ class Recorder:
         self._note_evicted(family)
 
     def _note_evicted(self, family: str) -> None:
-        """Notes what has gone for want of room."""
+        """Count the events that were evicted for lack of space."""
         sealed = (self._messages if family == MESSAGES else self._writers[family]).sealed
         if sealed.evicted_count:
             self._is_short |= family == "lives"
@@ -389,7 +389,7 @@ class Recorder:
         lost[1] += length
 
     def _write_lost(self) -> None:
-        """Writes what was lost, once a second at most."""
+        """Write the counts of lost events, at most once a second."""
         now = time.monotonic()
         if not self._lost or now - self._lost_at < _EXPIRE_S:
             return
@@ -412,12 +412,12 @@ class Recorder:
 
 
 def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -> None:
-    """Removes what processes have left that ended long ago, or that takes too much room.
+    """Remove folders of exited processes that are too old or exceed the limit for all of them.
 
-    It is moved where it is to be kept.
+    With a spill folder, their segments are moved there instead.
     """
     room = config.proc_bytes * _DEAD_SHARES
-    # Dumps of stacks have bounds of their own.
+    # Dumps of stacks have separate limits.
     others = (ASKED, STACK_FOLDER)
     folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
@@ -437,7 +437,7 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -
 
 
 def _nothing() -> None:
-    """Until somebody wants to know."""
+    """Do nothing; the default callback."""
 
 
 def _let_go_in_fork() -> None:

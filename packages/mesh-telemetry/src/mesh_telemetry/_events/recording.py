@@ -1,4 +1,4 @@
-"""What has a process recorded from the moment at which it arrives there."""
+"""Starts recording in a process as soon as the description of a run arrives there."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ __all__ = ["Recording"]
 class _Joined(NamedTuple):
     recorder: Recorder
     collector_count: int
-    """How many collectors want it: one comes again when somebody watches what is watched."""
+    """The number of collectors that use the recorder: watching twice adds another one."""
 
 
-# By the names of their runs.
+# By the name of the run.
 _joined: dict[str, _Joined] = {}
 _joining = threading.Lock()
 
 
 class Recording:
-    """One run of telemetry, in whichever process it is.
+    """One run of telemetry, in any process.
 
-    An argument of the actor that records: a process reads the arguments of one actor before it
-    starts the next, so that nothing of what is spawned behind it goes unrecorded.
+    An argument of the recording actor. A process decodes the arguments of one actor before it
+    starts the next one, so every actor that is spawned after the collector is recorded.
 
     Attributes:
-        run: Its name.
-        config: What is kept.
-        own_ports: Actors of telemetry that there were before it.
+        run: The name of the run.
+        config: The options.
+        own_ports: Actors of telemetry that existed before it.
     """
 
     def __init__(self, run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> None:
@@ -50,19 +50,19 @@ class Recording:
         self.own_ports: tuple[int, ...] = own_ports
 
     def check(self) -> None:
-        """Sees whether this host has a folder for events.
+        """Verify that a folder for events can be used on this host.
 
         Raises:
-            StorageError: It has not.
+            StorageError: It cannot be used.
         """
         _, lock = open_host_folder(self.config.directory, self.run, station().host)
         lock.close()
 
     def join(self, on_restarted: Callable[[], object], own_port: int) -> None:
-        """Records until as many have left as have joined.
+        """Record this process until each call of `join` is matched by a call of `leave`.
 
         Args:
-            on_restarted: Called when something was started again that this process owns.
+            on_restarted: Called when a mesh that this process owns has been restarted.
             own_port: The actor that joins.
 
         Raises:
@@ -75,7 +75,7 @@ class Recording:
         recorder.on_restarted = on_restarted
 
     def leave(self) -> None:
-        """Ends recording, unless somebody else has joined."""
+        """Stop recording, unless other collectors still use the recorder."""
         with _joining:
             joined = _joined.pop(self.run, None)
             if joined is not None and joined.collector_count > 1:
@@ -97,7 +97,7 @@ class Recording:
 
 def _arrived(run: str, config: TelemetryConfig, own_ports: tuple[int, ...]) -> Recording:
     recording = Recording(run, config, own_ports)
-    # Whoever joins is told what is wrong.
+    # Errors are raised by `join`.
     with suppress(TelemetryError, OSError), _joining:
         recording._begun()
     return recording

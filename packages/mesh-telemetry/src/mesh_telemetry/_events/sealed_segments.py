@@ -1,4 +1,4 @@
-"""The segments of one family of a process that nothing more comes into, within bytes and age."""
+"""The complete segments of one family of a process, limited by size and age."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ class _Sealed(NamedTuple):
 
 
 class SealedSegments:
-    """What has been written, the oldest of which goes first.
+    """Complete segments, which are evicted oldest first.
 
     Args:
-        retention_s: After how many seconds a segment goes.
-        spill: Where segments go that have no room here; they are removed if left out.
+        retention_s: Age in seconds at which a segment is removed.
+        spill: The folder to which evicted segments are moved; they are deleted if omitted.
 
     Attributes:
-        byte_count: How much room they take.
-        evicted_count: How many events had no room, since somebody has last set this to 0.
+        byte_count: Total size of the segments.
+        evicted_count: The number of events that were deleted for lack of space since the owner last
+            reset this to 0.
         evicted_bytes: The same in bytes.
     """
 
@@ -46,12 +47,12 @@ class SealedSegments:
         self.evicted_bytes = 0
 
     def add(self, path: Path, length: int, event_count: int) -> None:
-        """Adds the youngest one."""
+        """Add the newest segment."""
         self._segments.append(_Sealed(path, length, event_count, time.time()))
         self.byte_count += length
 
     def evict(self) -> bool:
-        """Moves the oldest one away, or removes it; says whether there was one."""
+        """Move or delete the oldest segment; return whether there was one."""
         if not self._segments:
             return False
         oldest, is_moved = self._drop_oldest()
@@ -61,12 +62,12 @@ class SealedSegments:
         return True
 
     def shrink(self, bytes_max: int) -> None:
-        """Evicts until those that are left take no more than that."""
+        """Evict segments until the rest takes at most `bytes_max`."""
         while self.byte_count > bytes_max and self.evict():
             pass
 
     def expire(self) -> None:
-        """Removes what is too old."""
+        """Remove segments that are older than the retention time."""
         now = time.time()
         while self._segments and now - self._segments[0].last_s > self._retention_s:
             self._drop_oldest()

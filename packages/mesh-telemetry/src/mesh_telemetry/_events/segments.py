@@ -1,9 +1,9 @@
-"""Segment files: what a process has recorded of one family, in pieces of which the oldest go first.
+"""Segment files: the events of one family of a process, in files that are evicted oldest first.
 
-Lines are written at the end of a segment, each in one piece with its neighbours, so that what a
-killed process leaves is whole but for the last of them. Messages are written by the core, into
-files that have their length before (`message_segments.py`) and say themselves how many there are. A
-reader takes what is there; a segment that is removed meanwhile stays readable for who has it open.
+Lines are appended to a segment in blocks, each with a single write, so that only the last block of
+a killed process can be torn. Messages are written by the core into files of fixed length (see
+`message_segments.py`) whose header has the number of messages. A reader takes what is present; a
+segment that is removed while it is open stays readable.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = [
     "segments_of",
 ]
 
-#: The families of events, and which part of the room of a process each may take, in parts of their
-#: sum.
+#: The families of events with their share of the space of a process, relative to the sum of all
+#: shares.
 FAMILIES = {"messages": 10, "lives": 2, "logs": 2, "spans": 2, "metrics": 2, "rows": 2}
 LINES_HEADER = b"MESHLIN1\n"
 
 #: The family that the core writes.
 MESSAGES = "messages"
-#: In so many segments does a family have what it may.
+#: The number of segments among which the space of a family is divided.
 PARTS = 8
 SEGMENT_SUFFIX = ".seg"
 
@@ -53,17 +53,17 @@ _MESSAGES_MARK = b"MESHMSG3"
 
 
 class Segment(NamedTuple):
-    """A segment file, as its name tells it."""
+    """A segment file, as described by its name."""
 
     path: str
     family: str
     number: int
-    """Counts the segments of a family in a process, from 1."""
+    """The number of the segment in its family and process, from 1."""
     first_us: int
-    """When the first event in it happened, in microseconds since the epoch."""
+    """The time of its first event, in microseconds since the epoch."""
 
     def length(self) -> int | None:
-        """Says how many bytes were written to it; None when it is gone."""
+        """Return the number of bytes written to it; None if it has been removed."""
         if self.family == MESSAGES:
             counts = message_counts(self.path)
             return None if counts is None else message_length(counts[0])
@@ -73,7 +73,10 @@ class Segment(NamedTuple):
             return None
 
     def last_us(self) -> int | None:
-        """Says when it was last written to: nothing in it is younger; None when it is gone."""
+        """Return the time of the last write in microseconds; None if it has been removed.
+
+        No event in the segment is newer.
+        """
         try:
             written_us = os.stat(self.path).st_mtime_ns // 1000
         except OSError:
@@ -81,7 +84,7 @@ class Segment(NamedTuple):
         length = self.length() if self.family == MESSAGES else None
         if length is None or length == message_length(0):
             return written_us
-        # A file does not know when it was written to through memory.
+        # Writes through mapped memory do not update the modification time.
         last = read_messages(self.path, (length - MESSAGE_RECORD.size, length))
         if last is None or not last[1]:
             return written_us
@@ -90,17 +93,17 @@ class Segment(NamedTuple):
 
 
 class SegmentWriter:
-    """Writes the segments of one family of lines, within a number of bytes.
+    """Writes the segments of one family of lines within a limit of bytes.
 
     Args:
-        folder: That of the process.
-        family: Which events.
-        bytes_max: How much room all its segments may take.
-        retention_s: After how many seconds a segment goes.
-        spill: Where segments go that have no room here; they are removed if left out.
+        folder: The folder of the process.
+        family: The family of events.
+        bytes_max: Limit for all its segments together.
+        retention_s: Age in seconds at which a segment is removed.
+        spill: The folder to which evicted segments are moved; they are deleted if omitted.
 
     Attributes:
-        sealed: Those that nothing more comes into.
+        sealed: The segments that are complete.
     """
 
     def __init__(
@@ -126,14 +129,14 @@ class SegmentWriter:
 
     @property
     def room(self) -> int:
-        """How many bytes one piece may have."""
+        """The maximum size of one block in bytes."""
         return self._segment_bytes - len(LINES_HEADER)
 
     def append(self, piece: bytes, count: int, first_us: int) -> None:
-        """Adds whole lines, `count` of them, the first of which is of `first_us`.
+        """Append `count` whole lines, beginning with a line from `first_us`.
 
         Raises:
-            OSError: It cannot be written, as when the disk is full; nothing is added then.
+            OSError: They cannot be written, for example because the disk is full; nothing is added.
         """
         assert len(piece) <= self.room, "the caller cuts what it writes into pieces"
         if self._fd >= 0 and self._bytes + len(piece) > self._segment_bytes:
@@ -146,7 +149,7 @@ class SegmentWriter:
             while written < len(piece):
                 written += os.write(self._fd, piece[written:] if written else piece)
         except OSError:
-            # What was written of it would tear whatever comes next.
+            # A partial block would corrupt the next one.
             with suppress(OSError):
                 os.ftruncate(self._fd, self._bytes)
             raise
@@ -154,7 +157,7 @@ class SegmentWriter:
         self._count += count
 
     def seal(self) -> None:
-        """Begins another segment with the next piece."""
+        """Complete the current segment; the next block begins another one."""
         if self._fd < 0:
             return
         os.close(self._fd)
@@ -163,21 +166,21 @@ class SegmentWriter:
         self._bytes = self._count = 0
 
     def expire(self) -> None:
-        """Removes what is too old."""
+        """Remove segments that are older than the retention time."""
         now = time.time()
         if self._fd >= 0 and now - self._opened_s > self._retention_s / PARTS:
             self.seal()
         self.sealed.expire()
 
     def evict(self) -> bool:
-        """Removes the oldest segment; says whether there was one."""
+        """Remove the oldest segment; return whether there was one."""
         if self.sealed.evict():
             return True
         self.seal()
         return self.sealed.evict()
 
     def close(self) -> None:
-        """Ends writing; a fork that calls this harms nothing."""
+        """Stop writing; safe to call in a forked process."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -205,20 +208,22 @@ class SegmentWriter:
 
 
 def message_header(time_base_ns: int, count: int = 0) -> bytes:
-    """Gives what a segment of messages begins with: what to add to the times of its records."""
+    """Return the header of a message segment with the offset of its timestamps."""
     return LOG_HEADER.pack(_MESSAGES_MARK, time_base_ns, count, 0, 0)
 
 
 def message_length(count: int) -> int:
-    """Says how long a segment of so many messages is, in bytes."""
+    """Return the size in bytes of a segment with `count` messages."""
     return LOG_HEADER.size + count * MESSAGE_RECORD.size
 
 
 def message_counts(path: str) -> tuple[int, int, int] | None:
-    """Says of a segment of messages how many it has, how many endpoints, and how many wait.
+    """Return the numbers of messages, endpoint names and waiting messages of a message segment.
 
-    What waits happened after them, and is not in a file yet. None when the segment is gone, or is
-    none.
+    Waiting messages are newer than those in the segment and not yet in a file.
+
+    Returns:
+        The three numbers, or None if the file has been removed or is not a message segment.
     """
     try:
         with open(path, "rb", buffering=0) as file:
@@ -229,7 +234,7 @@ def message_counts(path: str) -> tuple[int, int, int] | None:
 
 
 def segments_of(folder: str | Path, family: str) -> list[Segment]:
-    """Gives the segments of a family in a folder, oldest first."""
+    """Return the segments of a family in a folder, oldest first."""
     found = []
     start = f"{family}."
     with suppress(OSError):
@@ -246,14 +251,16 @@ def _number(segment: Segment) -> int:
 
 
 def read_messages(path: str, span: tuple[int, int] | None = None) -> tuple[int, bytes] | None:
-    """Gives the records of a segment, and what to add to their times.
-
-    None when the segment is gone, or is none.
+    """Return the offset of the timestamps of a segment, and its records.
 
     Args:
         path: The file.
-        span: Only what has come when it was longer than the first, and not longer than the
-            second of these lengths, in bytes.
+        span: Two lengths of the file in bytes: return only the records that were added between
+            them.
+
+    Returns:
+        The offset in nanoseconds and the records, or None if the file has been removed or is not a
+        message segment.
     """
     try:
         with open(path, "rb", buffering=0) as file:
@@ -279,9 +286,14 @@ def _read_header(file: FileIO) -> tuple[int, int, int, int] | None:
 
 
 def read_lines(path: str, length: int | None = None) -> list[bytes]:
-    """Gives the lines of a segment, or of its first bytes, without a torn one.
+    """Return the complete lines of a segment.
 
-    None of them when the segment is gone.
+    Args:
+        path: The file.
+        length: Read only so many bytes from its start.
+
+    Returns:
+        The lines; none if the file has been removed.
     """
     try:
         content = Path(path).read_bytes()[:length]

@@ -1,4 +1,4 @@
-"""Stopping a mesh on request: in the process that owns it, and how a host has it do so."""
+"""Stopping a mesh on request, in the process that owns it and from its host."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BY_LEN_MAX", "ask_to_stop", "stop_here"]
 
-#: How long the name of who asks may be: it travels with the request.
+#: Limit for the name of the requester, which is sent with the request.
 BY_LEN_MAX = 64
 _ANSWER_S = 5.0
 
 
 def stop_here(request: str, own: Container[int]) -> dict[str, str]:
-    """Stops a mesh that this process owns, and says which, or why not.
+    """Stop a mesh that this process owns.
 
     Args:
-        request: JSON with the number of the mesh, and who asks.
-        own: Meshes of telemetry itself, which only its end stops.
+        request: JSON with the number of the mesh and the name of the requester.
+        own: Meshes of telemetry itself, which cannot be stopped on request.
 
     Returns:
-        `name`, or `refused` and a `code` for it.
+        `name` of the mesh, or `refused` with the reason and its `code`.
     """
     mesh_id, by = json.loads(request)
     if mesh_id in own:
@@ -41,16 +41,16 @@ def stop_here(request: str, own: Container[int]) -> dict[str, str]:
 
 
 def ask_to_stop(host_folder: Path, slot: int, mesh_id: int, by: str) -> dict[str, str]:
-    """Has a process of a host stop a mesh that it owns.
+    """Request that a process of this host stops a mesh that it owns.
 
     Args:
-        host_folder: Where the processes of the host have their folders.
-        slot: The place of the process on the host.
+        host_folder: The folder of the host.
+        slot: The slot of the process on the host.
         mesh_id: The number of the mesh.
-        by: Who asks.
+        by: The name of the requester.
 
     Returns:
-        What `stop_here` says there.
+        The result of `stop_here` in that process.
     """
     found = [one for one in proc_folders(host_folder, None) if one.is_alive]
     paths = [one.path for one in found if one.place.slot == slot]

@@ -1,4 +1,4 @@
-"""What the suspended asyncio tasks of this process await, call by call."""
+"""The chains of awaits of suspended asyncio tasks in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["running_loops", "task_frames", "task_stacks"]
 
 _TRIES_MAX = 10
 _TASKS_MAX = 4096
-# What hands an await on, and does not say to whom; the collector of garbage knows.
+# Awaitables that delegate to another one without exposing it; the garbage collector finds it.
 _HANDING_ON = frozenset(
     {"anext_awaitable", "async_generator_asend", "async_generator_athrow", "coroutine_wrapper"}
 )
@@ -25,8 +25,8 @@ _AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
 
 
 def running_loops(tops: Iterable[tuple[int, FrameType]]) -> dict[int, asyncio.AbstractEventLoop]:
-    """Finds the event loops that threads run, by the innermost frame of each thread."""
-    # Where nobody has loaded it there is no loop.
+    """Find the event loops that threads run, by the innermost frame of each thread."""
+    # Without asyncio, no event loop can exist.
     asyncio = sys.modules.get("asyncio")
     found: dict[int, Any] = {}
     if asyncio is None:
@@ -44,9 +44,9 @@ def running_loops(tops: Iterable[tuple[int, FrameType]]) -> dict[int, asyncio.Ab
 
 
 def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[FrameType]]]:
-    """Gives the tasks of a loop that are suspended: name, number, frames from the innermost.
+    """Return the suspended tasks of a loop: name, id, and frames, innermost first.
 
-    What runs is in the stack of the thread.
+    The running task is omitted, because it is part of the stack of its thread.
     """
     import asyncio
 
@@ -57,7 +57,7 @@ def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[Fr
             tasks, current = asyncio.all_tasks(loop), asyncio.current_task(loop)
             break
         except RuntimeError:
-            # They have changed meanwhile.
+            # The tasks changed during the iteration.
             continue
     found = []
     for task in list(tasks)[:_TASKS_MAX]:
@@ -68,7 +68,7 @@ def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[Fr
 
 
 def task_frames(outermost: Any) -> list[FrameType]:
-    """Gives the frames of a coroutine and of all that it awaits, from the innermost."""
+    """Return the frames of a coroutine and of everything that it awaits, innermost first."""
     frames = []
     for awaited in _chain(outermost):
         frame = next((found for name in _FRAMES if (found := getattr(awaited, name, None))), None)

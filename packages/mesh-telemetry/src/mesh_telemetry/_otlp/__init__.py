@@ -1,1 +1,1 @@
-"""Exports by OpenTelemetry's protocol."""
+"""Export with the OpenTelemetry protocol (OTLP)."""

@@ -1,4 +1,4 @@
-"""Posts requests of OTLP over HTTP, and says what has become of them."""
+"""Posts OTLP requests over HTTP, and classifies the responses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Fate", "OtlpClient", "Posted"]
 
 _GZIP_LEVEL = 1
 _ANSWER_LEN_MAX = 1 << 20
-# What OTLP says is to be tried again.
+# The status codes after which OTLP requires a retry.
 _AGAIN = frozenset({429, 502, 503, 504})
 _PAUSE_S_MAX = 60.0
 
 
 class Fate(Enum):
-    """What has become of a request."""
+    """The outcome of a request: accepted, to be retried, or rejected."""
 
     TAKEN = auto()
     LATER = auto()
@@ -30,13 +30,13 @@ class Fate(Enum):
 
 
 class Posted(NamedTuple):
-    """What a collector has said.
+    """The response of a collector.
 
     Attributes:
-        fate: Whether it has taken the request, may take it later, or never will.
-        cause: Why not.
-        body: What it has answered.
-        pause_s: For how long it wants to be left alone, if it says so.
+        fate: Whether the collector accepted the request, may accept it later, or rejected it.
+        cause: The cause if it was not accepted.
+        body: The body of the response.
+        pause_s: The time in seconds after which to retry, if the collector has set it.
     """
 
     fate: Fate
@@ -47,14 +47,14 @@ class Posted(NamedTuple):
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follows nobody: what is posted may be private."""
+        """Reject redirects, because requests may contain private data."""
 
 
 class OtlpClient:
     """Posts to one collector.
 
     Args:
-        config: Where it is.
+        config: The configuration of the collector.
         signal: `metrics`, `logs` or `traces`.
     """
 
@@ -68,11 +68,11 @@ class OtlpClient:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def post(self, body: bytes, timeout_s: float) -> Posted:
-        """Posts a request, packed.
+        """Compress and post an encoded request.
 
         Args:
-            body: The request.
-            timeout_s: For how long the collector may say nothing, in seconds.
+            body: The encoded request.
+            timeout_s: The maximum time without data from the collector, in seconds.
         """
         packed = gzip.compress(body, _GZIP_LEVEL)
         request = urllib.request.Request(self._url, packed, self._headers, method="POST")

@@ -1,8 +1,8 @@
 """Exports the rows of a host to a collector, in threads of its telemetry process.
 
-Each signal has a thread of its own, with marks of its own: a collector that is slow with one does
-not hold up the others. Rows wait in the segments of processes, and nothing is read before what
-was read has been taken or given up.
+Each signal has a dedicated thread and a separate read position, so a collector that is slow with
+one signal does not delay the others. Rows wait in the segments of processes, and nothing is read
+before the previous rows have been accepted or dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["OtlpExport"]
 
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 30.0
-# The last requests of a program that closes; then it goes on without them.
+# Time limit for the last requests when the program closes; remaining rows are dropped.
 _CLOSE_S = 5.0
 _WARN_S = 60.0
 
@@ -42,13 +42,13 @@ class _Parts(Protocol):
 
 
 class OtlpExport:
-    """All that is exported of a host, until it is closed.
+    """All exports of a host, until it is closed.
 
     Args:
-        config: Where, and what.
-        folder: That of the host.
-        spill: Where segments are for which there is no more room, if they are kept.
-        own_proc: The process that exports, which is no part of any table.
+        config: The configuration of the export.
+        folder: The folder of the host.
+        spill: The folder with evicted segments, if they are kept.
+        own_proc: The exporting process, which appears in no table.
     """
 
     def __init__(self, config: OtlpConfig, folder: Path, spill: Path | None, own_proc: int) -> None:
@@ -72,7 +72,7 @@ class OtlpExport:
             thread.start()
 
     def close(self, budget_s: float = _CLOSE_S) -> None:
-        """Exports what is left, for some seconds at most. Twice is the same as once."""
+        """Export the remaining rows for at most some seconds; later calls do nothing."""
         until = time.monotonic() + min(budget_s, _CLOSE_S)
         self._until[0] = min(self._until[0], until)
         self._is_over.set()
@@ -81,7 +81,7 @@ class OtlpExport:
 
 
 class _Drops:
-    """What was not exported, until it is told."""
+    """Counts of items that were not exported, until they are reported."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -90,7 +90,7 @@ class _Drops:
         self._warned = -_WARN_S
 
     def add(self, signal: str, cause: str, count: int, detail: str) -> None:
-        """Counts, and says so on the standard error once a minute."""
+        """Count dropped items, and print a message to stderr at most once a minute."""
         with self._turn:
             self._counts[signal, cause] = self._counts.get((signal, cause), 0) + count
             is_quiet = time.monotonic() - self._warned < _WARN_S
@@ -104,7 +104,7 @@ class _Drops:
             )
 
     def take(self) -> tuple[dict[tuple[str, str], int], int, int]:
-        """Gives the counts since the last time, with both times."""
+        """Return the counts since the last call, with both times."""
         with self._turn:
             counts, self._counts = self._counts, {}
             since_ns, self._since_ns = self._since_ns, time.time_ns()
@@ -134,7 +134,7 @@ class _SignalExport:
         self._client = OtlpClient(config, signal)
 
     def run(self) -> None:
-        """Exports until there is an end, and then what is left."""
+        """Export until closed, and then export the remaining rows."""
         has_more = False
         while has_more or not self._is_over.wait(self._config.interval_s):
             if self._is_over.is_set():
@@ -145,7 +145,7 @@ class _SignalExport:
         self._cycle(is_last=True)
 
     def _cycle(self, *, is_last: bool) -> bool:
-        """Exports what is new; says whether there is more."""
+        """Export new rows; return whether there are more."""
         fresh, has_more = self._tail.take()
         lost, self._tail.lost_segments = self._tail.lost_segments, 0
         if lost:
@@ -164,16 +164,17 @@ class _SignalExport:
         counts, since_ns, now_ns = self._drops.take()
         if not counts or not places:
             return []
-        # As of the first process of the host.
+        # The metric is attributed to the first process of the host.
         resource = resource_of(self._config, next(iter(places.values())))
         return [Part(resource, dropped_metric(counts, since_ns, now_ns))]
 
     def _deliver(self, body: bytes, count: int) -> None:
-        """Posts a request until it is taken, refused, or too old."""
+        """Post a request until it is accepted, rejected, or too old."""
         since = time.monotonic()
         pause_s = _PAUSE_S
         while True:
-            # Whether it is the last try is decided before, so that there is one.
+            # This is determined before the request, so that at least one attempt is made after
+            # closing.
             is_over = self._is_over.is_set()
             left_s = self._until[0] - time.monotonic()
             if is_over and left_s <= 0:

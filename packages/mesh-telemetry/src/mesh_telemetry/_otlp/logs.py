@@ -1,4 +1,4 @@
-"""Lines and failures as log records of OTLP."""
+"""Converts lines and failures to OTLP log records."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["LOG_TABLES", "LogParts"]
 
 LOG_TABLES = ("logs", "failures")
-# Of stdout, stderr, and failures.
+# Severity numbers of stdout, stderr, and failures.
 _INFO, _WARN, _ERROR = 9, 13, 17
 
 
 class LogParts:
-    """Makes log records of rows.
+    """Converts rows to log records.
 
     Args:
-        config: What is said of all processes.
+        config: The attributes of all processes.
     """
 
     def __init__(self, config: OtlpConfig) -> None:
         self._config = config
 
     def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
-        """Gives a record for each row."""
+        """Return a record for each row."""
         found = []
         for one in fresh:
             for row in one.tables["logs"]:

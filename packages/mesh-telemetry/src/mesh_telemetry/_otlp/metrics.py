@@ -1,4 +1,4 @@
-"""Measurements as metrics of OTLP, and those that are made of messages."""
+"""Converts measurements to OTLP metrics, and derives metrics from messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ METRIC_TABLES = (
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _POINTS_MAX = 500
 _UNDER_WAY_MAX = 100_000
-#: The upper bounds of how long calls take, in seconds.
+#: Upper bounds of the buckets for call durations, in seconds.
 _CALL_BOUNDS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 30.0, 60.0,
@@ -45,10 +45,10 @@ _CALL_BOUNDS_S = (
 
 
 class MetricParts:
-    """Makes metrics of rows.
+    """Converts rows to metrics.
 
     Args:
-        config: What is said of all processes.
+        config: The attributes of all processes.
     """
 
     def __init__(self, config: OtlpConfig) -> None:
@@ -56,7 +56,7 @@ class MetricParts:
         self._messages: dict[str, _MessageCounts] = {}
 
     def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
-        """Gives the metrics of each process."""
+        """Return the metrics of each process."""
         found = []
         for one in fresh:
             resource = resource_of(self._config, one.folder.place)
@@ -70,7 +70,7 @@ class MetricParts:
 
 
 def dropped_metric(dropped: dict[tuple[str, str], int], since_ns: int, now_ns: int) -> Metric:
-    """Gives how much was not exported, by signal and cause."""
+    """Return the metric of items that were not exported, by signal and cause."""
     metric = Metric(name="mesh.telemetry.export.dropped", unit="{item}")
     metric.sum.aggregation_temporality = _DELTA
     metric.sum.is_monotonic = True
@@ -88,14 +88,14 @@ def dropped_metric(dropped: dict[tuple[str, str], int], since_ns: int, now_ns: i
 
 
 class _Grouped:
-    """Metrics by their name and kind, with the points of each."""
+    """Metrics by name and kind, with their data points."""
 
     def __init__(self) -> None:
         self.metrics: list[Metric] = []
         self._open: dict[tuple[Any, ...], Metric] = {}
 
     def points(self, kind: str, name: str, unit: str, *, is_monotonic: bool = False) -> Any:
-        """Gives where a point goes."""
+        """Return the list to which a data point is added."""
         key = (kind, name, unit, is_monotonic)
         metric = self._open.get(key)
         if metric is None or len(getattr(metric, kind).data_points) >= _POINTS_MAX:
@@ -153,13 +153,13 @@ def _said(row: Row) -> dict[str, Any]:
 
 
 class _Calls:
-    """How long calls have taken that had the same end."""
+    """The durations of calls with the same result."""
 
     def __init__(self) -> None:
         self.durations_s: list[float] = []
 
     def point(self, first_us: int, last_us: int, said: dict[str, Any]) -> HistogramDataPoint:
-        """Gives them as a histogram."""
+        """Return a histogram of the durations."""
         buckets = [0] * (len(_CALL_BOUNDS_S) + 1)
         for duration_s in self.durations_s:
             buckets[bisect_left(_CALL_BOUNDS_S, duration_s)] += 1
@@ -177,7 +177,7 @@ class _Calls:
 
 
 class _MessageCounts:
-    """What the messages of one process come to."""
+    """The state for deriving message metrics of one process."""
 
     def __init__(self) -> None:
         self._sent: OrderedDict[int, tuple[int, str | None]] = OrderedDict()
@@ -186,7 +186,7 @@ class _MessageCounts:
         self._last_us = 0
 
     def take(self, tables: Any) -> list[Metric]:
-        """Gives the metrics of what is new."""
+        """Return the metrics of new rows."""
         sent, came = tables["sent_messages"], tables["messages"]
         changes = tables["message_status_events"]
         times = [row["timestamp_us"] for rows in (sent, came, changes) for row in rows]
@@ -227,7 +227,7 @@ class _MessageCounts:
                 if number is not None:
                     self._queued.pop(number, None)
                 else:
-                    # The first ones may have come before anybody counted.
+                    # Messages may have been queued before counting began.
                     self._queued_casts = max(self._queued_casts - 1, 0)
             elif status in ("returned", "cancelled") and number in self._sent:
                 sent_us, endpoint = self._sent.pop(number)

@@ -1,4 +1,4 @@
-"""Where rows are exported to, as OpenTelemetry's protocol OTLP over HTTP."""
+"""Options of the export with OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _INTERVAL_S_MIN = 0.05
 
 @dataclass(frozen=True)
 class OtlpConfig:
-    """What is exported to a collector of OpenTelemetry, by each host on its own.
+    """Options of the export to an OpenTelemetry collector, which each host performs separately.
 
     Attributes:
-        endpoint: Where the collector listens for OTLP over HTTP: `/v1/metrics`, `/v1/logs` and
-            `/v1/traces` below it are posted to.
-        headers: What each request brings along, such as a token.
-        metrics: Whether measurements are exported, and those that are made of messages.
-        logs: Whether lines that processes print are exported, and failures.
-        traces: Whether spans are exported.
-        calls: Whether calls of endpoints are exported as spans too, if spans are.
-        interval_s: How often, in seconds.
-        timeout_s: For how long the collector may say nothing, in seconds.
-        retry_s: For how long a request is tried again before it is dropped, in seconds.
+        endpoint: The address of the collector for OTLP over HTTP; rows are posted to `/v1/metrics`,
+            `/v1/logs` and `/v1/traces` below it.
+        headers: Headers of each request, such as a token.
+        metrics: Whether to export measurements, and metrics derived from messages.
+        logs: Whether to export the printed lines of processes, and failures.
+        traces: Whether to export spans.
+        calls: Whether to export calls of endpoints as spans too; requires `traces`.
+        interval_s: The time between two exports, in seconds.
+        timeout_s: The maximum time without a response from the collector, in seconds.
+        retry_s: The time for which a request is retried before it is dropped, in seconds.
         service_name: `service.name` of all processes.
         resource: Other attributes of all processes.
 
     Raises:
-        ValueError: The endpoint is no URL, or a number is not one that it takes.
+        ValueError: The endpoint is not a URL, or a number is out of range.
 
     Example:
         >>> OtlpConfig("http://collector:4318", resource={"deployment.environment": "test"}).traces
@@ -67,15 +67,15 @@ class OtlpConfig:
 
 
 def otlp_from(environment: Mapping[str, str]) -> OtlpConfig | None:
-    """Reads the variables that OpenTelemetry has for this; None if none names an endpoint.
+    """Read the standard variables of OpenTelemetry; return None if no endpoint is set.
 
     Args:
         environment: The variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`,
-            `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, and `OTEL_METRIC_EXPORT_INTERVAL` in
-            milliseconds.
+            `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_METRIC_EXPORT_INTERVAL` in
+            milliseconds, and `OTEL_SDK_DISABLED`, for which `true` disables the export.
 
     Raises:
-        ValueError: One of them cannot be read.
+        ValueError: A variable cannot be parsed.
     """
     endpoint = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
     if not endpoint or environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -99,13 +99,13 @@ def otlp_from(environment: Mapping[str, str]) -> OtlpConfig | None:
 
 
 def _pairs(environment: Mapping[str, str], variable: str) -> dict[str, str]:
-    """Reads `name=value,name=value`; both are percent-encoded."""
+    """Parse `name=value,name=value`; both are percent-encoded."""
     found = {}
     for pair in environment.get(variable, "").split(","):
         name, equals, value = pair.partition("=")
         if equals and name.strip():
             found[unquote(name.strip())] = unquote(value.strip())
         elif pair.strip():
-            # The pair may be a secret.
+            # The error does not show the pair, because it may be a secret.
             raise ValueError(f"{variable} has a part without a value: write name=value,name=value")
     return found

@@ -1,4 +1,4 @@
-"""Requests of OTLP, put together from parts that belong to processes."""
+"""Builds OTLP requests from items of several processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Part", "attributes_of", "json_attributes", "rejected", "requests", "resource_of"]
 
 _SCOPE = "mesh"
-# Collectors take 4 MiB and more.
+# Collectors accept at least 4 MiB.
 _BYTES_MAX = 1 << 20
 _PARTS_MAX = 5000
 _DEPTH_MAX = 8
@@ -38,14 +38,14 @@ Resource = tuple[tuple[str, str | int], ...]
 
 
 class Part(NamedTuple):
-    """A metric, a line or a span, and the process that it is of."""
+    """A metric, a log record or a span, and the attributes of its process."""
 
     resource: Resource
     message: Any
 
 
 def resource_of(config: OtlpConfig, place: Place) -> Resource:
-    """Gives the attributes of a process."""
+    """Return the attributes of a process."""
     said: dict[str, str | int] = {
         "service.name": config.service_name,
         "service.instance.id": f"{place.token:016x}",
@@ -59,7 +59,7 @@ def resource_of(config: OtlpConfig, place: Place) -> Resource:
 
 
 def requests(signal: str, parts: Sequence[Part]) -> Iterator[tuple[bytes, int]]:
-    """Gives requests that are not too long, each with how many parts it has."""
+    """Yield requests of limited size, each with its number of items."""
     some: list[Part] = []
     length = 0
     for part in parts:
@@ -74,7 +74,7 @@ def requests(signal: str, parts: Sequence[Part]) -> Iterator[tuple[bytes, int]]:
 
 
 def rejected(signal: str, answer: bytes) -> int:
-    """Says how many parts of a request were not taken, although the request was."""
+    """Return how many items of an accepted request the collector rejected."""
     try:
         if signal == "metrics":
             taken = ExportMetricsServiceResponse.FromString(answer)
@@ -84,17 +84,17 @@ def rejected(signal: str, answer: bytes) -> int:
             return int(logged.partial_success.rejected_log_records)
         traced = ExportTraceServiceResponse.FromString(answer)
         return int(traced.partial_success.rejected_spans)
-    except Exception:  # whatever protobuf finds wrong: it is no answer of OTLP
+    except Exception:  # any error of protobuf: the body is not an OTLP response
         return 0
 
 
 def attributes_of(said: Mapping[str, Any]) -> list[KeyValue]:
-    """Gives attributes; what is None is left out."""
+    """Return attributes; values that are None are omitted."""
     return [KeyValue(key=key, value=_value(it)) for key, it in said.items() if it is not None]
 
 
 def json_attributes(text: str) -> dict[str, Any]:
-    """Reads the attributes of a row."""
+    """Parse the attributes of a row."""
     said = json.loads(text)
     return said if isinstance(said, dict) else {}
 
@@ -111,7 +111,7 @@ def _value(value: Any, depth: int = 0) -> AnyValue:
     if isinstance(value, dict) and depth < _DEPTH_MAX:
         pairs = [KeyValue(key=str(key), value=_value(it, depth + 1)) for key, it in value.items()]
         return AnyValue(kvlist_value=KeyValueList(values=pairs))
-    # JSON may have halves of characters, which are none.
+    # JSON may contain lone surrogates, which cannot be encoded.
     return AnyValue(string_value=str(value).encode("utf-8", "replace").decode())
 
 

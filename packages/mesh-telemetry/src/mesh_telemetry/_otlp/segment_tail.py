@@ -1,4 +1,4 @@
-"""What has come into segments since somebody has last looked: each row once."""
+"""Reads the rows that were added to segments since the last call, each row once."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Fresh", "SegmentTail"]
 
-# Longer than a line ever is: what it is made of is cut.
+# Longer than any line, because the texts in lines are truncated.
 _LINE_LEN_MAX = 1 << 20
 
 
 class Fresh(NamedTuple):
-    """What is new of one process.
+    """The new rows of one process.
 
-    `is_over` says that nothing more comes of it.
+    `is_over` is true if the process will add no more.
     """
 
     folder: ProcFolder
@@ -48,18 +48,18 @@ class Fresh(NamedTuple):
 
 
 class SegmentTail:
-    """Reads on where it has stopped, also after a restart.
+    """Reads segments from its last position, which survives a restart.
 
     Args:
-        folder: That of the host.
-        spill: Where segments are for which there is no more room, if they are kept.
-        tables: Which rows are wanted.
-        own_proc: The process that reads, which is no part of any table.
-        marks: The file that says where it was.
-        bytes_max: How much it reads at a time.
+        folder: The folder of the host.
+        spill: The folder with evicted segments, if they are kept.
+        tables: The tables to read.
+        own_proc: The reading process, which appears in no table.
+        marks: The file with the position.
+        bytes_max: The number of bytes to read at a time.
 
     Attributes:
-        lost_segments: How many segments have gone before all of them was read.
+        lost_segments: The number of segments that were removed before they were read completely.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SegmentTail:
         if any(table in MESSAGE_TABLES and table not in LINE_TABLES for table in tables):
             families.add(MESSAGES)
         self._families = sorted(families)
-        #: Of each family of each process, the segment and how much of it was read.
+        #: By process and family: the segment, and the length of it that was read.
         self._marks: dict[str, list[int]] = {}
         with suppress(OSError, ValueError):
             self._marks = {str(key): list(value) for key, value in json.loads(marks.read_text())}
@@ -90,7 +90,7 @@ class SegmentTail:
         self.folders: list[ProcFolder] = []
 
     def take(self) -> tuple[list[Fresh], bool]:
-        """Gives what is new, and whether there is more than is read at a time."""
+        """Return the new rows, and whether there are more than are read at a time."""
         self.folders = proc_folders(self._folder, self._spill)
         names = {folder.path.name for folder in self.folders}
         for key in [key for key in self._marks if key.partition("/")[0] not in names]:
@@ -106,7 +106,8 @@ class SegmentTail:
                 left = self._read(folder, family, tables, left)
                 if left <= 0:
                     break
-            # Alive or not was looked at before: what it wrote last has been read.
+            # Liveness was determined before reading, so the last rows of an exited process have
+            # been read.
             is_over = not folder.is_alive and left > 0
             if is_over:
                 self._over.add(folder.path.name)
@@ -117,7 +118,7 @@ class SegmentTail:
         return found, False
 
     def save(self) -> None:
-        """Notes that all that was taken needs not be read again."""
+        """Store the position, so that the returned rows are not read again."""
         coming = self._path.with_suffix(".new")
         with suppress(OSError):
             coming.write_text(json.dumps(list(self._marks.items())))
@@ -148,7 +149,7 @@ class SegmentTail:
         return left
 
     def _rows(self, table: str, family: str, piece: _Piece, folder: ProcFolder) -> list[Row]:
-        """Makes rows of a piece, as if it were a segment."""
+        """Decode part of a segment as if it were a whole segment."""
         is_message = family == MESSAGES
         if not is_message and (table not in LINE_TABLES or LINE_TABLES[table][0] != family):
             return []
@@ -174,12 +175,12 @@ class _Piece(NamedTuple):
 
 
 def _line_piece(segment: Segment, offset: int, length_max: int) -> _Piece:
-    """Reads whole lines of a segment; nothing when it is gone."""
+    """Read whole lines of a segment; nothing if it no longer exists."""
     try:
         with open(segment.path, "rb") as file:
             head = file.read(len(LINES_HEADER))
             file.seek(offset)
-            # One line at least, however long it is.
+            # At least one line is read, regardless of its length.
             body = file.read(max(length_max, _LINE_LEN_MAX))
             is_cut = bool(file.read(1))
     except OSError:
@@ -188,7 +189,7 @@ def _line_piece(segment: Segment, offset: int, length_max: int) -> _Piece:
 
 
 def _message_piece(segment: Segment, offset: int, length_max: int) -> _Piece:
-    """Reads whole records of a segment; nothing when it is gone."""
+    """Read whole records of a segment; nothing if it no longer exists."""
     length = segment.length()
     if length is None:
         return _Piece(b"", b"", False)

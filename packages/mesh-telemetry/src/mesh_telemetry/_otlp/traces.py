@@ -1,7 +1,7 @@
-"""Spans of the program, and calls of endpoints, as spans of OTLP.
+"""Converts spans of the program and calls of endpoints to OTLP spans.
 
-Where spans have the identities of the W3C's trace context, these are taken. Where not, they are
-made of the numbers that spans and messages have: a call is a trace then, with what it does inside.
+If spans have W3C trace context ids, these are used. Otherwise ids are derived from the numbers of
+spans and messages; a call then forms a trace with the spans inside it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEVER_ENDED = "its process has ended"
 
 
 class _Call(NamedTuple):
-    """One side of a call that is over."""
+    """One side of a call that has ended."""
 
     resource: Resource
     message_id: int
@@ -46,7 +46,7 @@ class _Call(NamedTuple):
 
 
 class _ProcState:
-    """What has begun in a process, and has not ended."""
+    """Spans and messages of a process that have begun but not ended."""
 
     def __init__(self) -> None:
         self.spans: OrderedDict[int, tuple[Row, Span]] = OrderedDict()
@@ -57,23 +57,23 @@ class _ProcState:
 
 
 class TraceParts:
-    """Makes spans of rows, when they have ended.
+    """Converts rows to spans when they have ended.
 
     Args:
-        config: What is said of all processes, and whether calls are wanted.
+        config: The attributes of all processes, and whether to export calls.
     """
 
     def __init__(self, config: OtlpConfig) -> None:
         self._config = config
         self._procs: dict[str, _ProcState] = {}
-        # The traces of spans, and of messages by what was done for them.
+        # Trace ids of spans, and of messages from the spans inside them.
         self._traces: OrderedDict[str, bytes] = OrderedDict()
         self._message_traces: OrderedDict[int, bytes] = OrderedDict()
-        # Calls that are over, until the span that they were sent in is known for certain.
+        # Ended calls wait for one round, until the span that sent them is known if it exists.
         self._waiting: list[_Call] = []
 
     def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
-        """Gives the spans that have ended."""
+        """Return the spans that have ended."""
         settled, self._waiting = self._waiting, []
         found: list[Part] = []
         for one in fresh:
@@ -119,7 +119,7 @@ class TraceParts:
         return found
 
     def _begun(self, row: Row, state: _ProcState) -> Span:
-        """Gives a span, but for its end."""
+        """Return a span without its end."""
         served = row.get("message_id")
         parent: str | None
         if row.get("trace_id") is not None:
@@ -145,7 +145,7 @@ class TraceParts:
         )
 
     def _derived(self, row: Row, state: _ProcState) -> tuple[str, str | None, bytes]:
-        """Makes the identity of a span of numbers: its name, its parent and its trace."""
+        """Derive the ids of a span from numbers: its id, its parent and its trace."""
         name = f"{row['id']:016x}"
         if row["parent_id"] is not None:
             parent = f"{row['parent_id']:016x}"
@@ -222,7 +222,7 @@ class TraceParts:
         self._waiting.append(call)
 
     def _call(self, call: _Call) -> Span | None:
-        """Gives a side of a call as a span; None when its trace is known on another host alone."""
+        """Return a side of a call as a span; None if its trace is unknown on this host."""
         is_server = call.kind == _SERVER
         served_in = self._message_traces.get(call.message_id)
         link: list[Span.Link] = []
@@ -234,7 +234,7 @@ class TraceParts:
             client = bytes.fromhex(_name(call.message_id, _CLIENT))
             parent = client if is_server else bytes.fromhex(call.sent_in)
         elif is_server and served_in is not None:
-            # What it did began a trace of its own, as nobody who called was in one.
+            # The caller was in no span, so the span inside the call began a new trace.
             trace = served_in
             other = bytes.fromhex(_name(call.message_id, _CLIENT))
             link = [Span.Link(trace_id=_trace(call.message_id), span_id=other)]
@@ -258,7 +258,7 @@ class TraceParts:
         )
 
 
-#: What is first of what has the same time.
+#: The order of rows with equal times.
 _ORDER = ("sent_messages", "messages", "message_status_events", "spans", "span_events")
 
 
@@ -271,12 +271,12 @@ def _ended(span: Span, at_us: int, error: str | None) -> Span:
 
 
 def _name(number: int, kind: int) -> str:
-    """Gives the number of a span as text: of one side of a call."""
+    """Return the span id of one side of a call as text."""
     return f"{int(mixed(number, kind)) or 1:016x}"
 
 
 def _trace(number: int) -> bytes:
-    """Gives the trace that a span or a call without one begins: both sides make the same."""
+    """Return the trace id for a span or call without one; both sides derive the same."""
     high, low = int(mixed(number, _TRACE)), number
     return high.to_bytes(8) + low.to_bytes(8)
 

@@ -1,1 +1,1 @@
-"""Taking a planned query apart: what hosts compute, and what is finished over their answers."""
+"""Splits a planned query into parts for hosts, and the rest that is computed over their rows."""

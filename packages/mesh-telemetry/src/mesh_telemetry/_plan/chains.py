@@ -1,4 +1,4 @@
-"""The stretch of a plan that every host can compute from its own rows of one table."""
+"""The part of a plan that every host can compute from its own rows of one table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Chain:
     """Filters and projections over one table.
 
     Attributes:
-        frame: It, over the empty table of the planning session.
+        frame: The chain over the empty table of the planning session.
         table: The table's name.
-        is_selective: Whether it leaves rows out.
+        is_selective: Whether it omits rows.
     """
 
     frame: datafusion.DataFrame
@@ -31,7 +31,7 @@ class Chain:
 
 
 def base_table(node: Node, schemas: Mapping[str, pa.Schema]) -> str | None:
-    """Names the table that a scan reads from the hosts; None if it reads something of ours."""
+    """Return the host table that a scan reads; None if it reads a table of the planning session."""
     catalog, schema, table = node.variant.fqn()
     if catalog in (None, "datafusion") and schema in (None, "public") and table in schemas:
         return str(table)
@@ -41,7 +41,7 @@ def base_table(node: Node, schemas: Mapping[str, pa.Schema]) -> str | None:
 def chain_of(
     node: Node, session: datafusion.SessionContext, schemas: Mapping[str, pa.Schema]
 ) -> Chain | None:
-    """Recognises a chain; None if something in it must be done where the query is finished."""
+    """Recognize a chain; return None if part of it must be computed where the query is finished."""
     if node.kind == "TableScan":
         return _scan(node, session, schemas)
     if node.kind not in ("Filter", "Projection", "SubqueryAlias"):
@@ -59,7 +59,7 @@ def chain_of(
         expressions = [expression(each) for each in node.variant.projections()]
         if not all(is_pushable(each) for each in expressions):
             return None
-        # Where only the number of rows counts there are no expressions: any column will do.
+        # If only the number of rows matters, there are no expressions, and any column will do.
         frame = frame.select(*(expressions or [named(frame.schema().names[0])]))
     else:
         columns = [named(name) for name in frame.schema().names]
@@ -86,7 +86,7 @@ def _scan(
 
 
 class _Seen:
-    """Which statements were compared with their plans, and with what result."""
+    """A cache of the results of comparing statements with their plans."""
 
     def __init__(self, count_max: int) -> None:
         self._results: OrderedDict[tuple[str, str], bool] = OrderedDict()
@@ -101,12 +101,12 @@ class _Seen:
             self._results.popitem(last=False)
 
 
-# As with regular expressions, the same ones come again and again.
+# Programs repeat the same queries, so a small cache suffices.
 _SEEN = _Seen(count_max=512)
 
 
 def statement(frame: datafusion.DataFrame, session: datafusion.SessionContext) -> str | None:
-    """Writes a frame as SQL; None if what is written would be read as another plan."""
+    """Convert a frame to SQL; return None if the SQL would be parsed to a different plan."""
     try:
         plan = frame.logical_plan()
         sql: str = Unparser(Dialect.default()).plan_to_sql(plan)

@@ -1,4 +1,4 @@
-"""Which column of what is shipped a column of the plan is, so that joins can ship fewer rows."""
+"""Maps columns of a plan to columns of shipped units, so that joins can ship fewer rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from mesh_telemetry._plan.units import Link, Unit
 
 __all__ = ["Lineage"]
 
-# For each kind of join, whether rows of the left and of the right side without a partner are of
-# no use to it.
+# By kind of join: whether it drops rows of the left and of the right side that have no match.
 _DROPS = {
     "Inner": (True, True),
     "Left": (False, True),
@@ -25,18 +24,19 @@ _DROPS = {
 class _Origin:
     unit: Unit
     at: int
-    # Whether the unit's rows can be left out before all that is between it and the join.
+    # Whether rows of the unit can be omitted without changing the operators above it, up to the
+    # join.
     is_reducible: bool
 
 
 class Lineage:
-    """Remembers which nodes of a plan are shipped as a unit."""
+    """Records which nodes of a plan are shipped as a unit."""
 
     def __init__(self) -> None:
         self._shipped: dict[Node, tuple[Unit, list[str]]] = {}
 
     def note(self, node: Node, unit: Unit, names: list[str]) -> None:
-        """Notes that a unit ships the output of a node, its first columns with these names."""
+        """Record that a unit ships the output of a node; `names` are its first columns."""
         self._shipped[node] = unit, names
 
     def links(
@@ -45,7 +45,7 @@ class Lineage:
         how: str,
         pairs: list[tuple[datafusion.Expr, datafusion.Expr]],
     ) -> list[Link]:
-        """Says in which ways the sides of a join can make each other smaller."""
+        """Return the links through which the sides of a join can reduce each other."""
         drops_left, drops_right = _DROPS.get(how, (False, False))
         found = []
         for left, right in pairs:
@@ -105,7 +105,7 @@ class Lineage:
 
 
 def _column(expr: datafusion.Expr) -> tuple[str | None, str | None]:
-    """Gives qualifier and name of a column; no name for another expression."""
+    """Return the qualifier and the name of a column; no name for other expressions."""
     if expr.variant_name() != "Column":
         return None, None
     column = expr.to_variant()

@@ -1,4 +1,4 @@
-"""Aggregates in two steps: a part on every host, and the whole from the parts."""
+"""Aggregates in two steps: partial ones on every host, and the final ones over them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SAME_AGAIN: dict[str, Callable[[datafusion.Expr], datafusion.Expr]] = {
     "bit_xor": functions.bit_xor,
 }
 _PART = "part of an average"
-# To make one searches for packages that are not there, which takes longer than all else here.
+# Creating a literal searches for optional packages, which takes longer than everything else here.
 _ZERO = datafusion.lit(0)
 
 
 @dataclass
 class _Whole:
-    """One aggregate of the query: what is aggregated of the parts, and what is made of that."""
+    """One aggregate of the query: the final aggregates over the parts, and their combination."""
 
     aggregates: list[datafusion.Expr]
     made: Callable[[list[datafusion.Expr]], datafusion.Expr]
@@ -39,11 +39,11 @@ class _Whole:
 
 @dataclass
 class Partials:
-    """An aggregate that hosts can prepare.
+    """An aggregate whose partial results hosts can compute.
 
     Attributes:
-        frame: What a host computes, its columns named `c0`, `c1` and on.
-        group_count: So many columns of it, the first ones, are those that the query groups by.
+        frame: The partial aggregate on a host, with columns `c0`, `c1` and so on.
+        group_count: The number of its first columns that the query groups by.
     """
 
     frame: datafusion.DataFrame
@@ -53,7 +53,7 @@ class Partials:
     def finish(
         self, shipped: datafusion.DataFrame, names: list[str], types: list[pa.DataType]
     ) -> datafusion.DataFrame:
-        """Gives the aggregate from what came of the hosts, with the query's names and types."""
+        """Build the final aggregate over shipped rows, with the names and types of the query."""
         groups = [datafusion.col(f"c{at}") for at in range(self.group_count)]
         aggregates: list[datafusion.Expr] = []
         columns = list(groups)
@@ -80,7 +80,7 @@ def _as_type(expr: datafusion.Expr, have: pa.DataType, want: pa.DataType) -> dat
 
 @dataclass
 class _Shipped:
-    """The columns of the parts: each is computed once."""
+    """The columns of the partial aggregate, without duplicates."""
 
     below: datafusion.DataFrame
     groups: list[datafusion.Expr]
@@ -103,7 +103,7 @@ def _place(places: list[datafusion.Expr], expr: datafusion.Expr) -> int:
 
 
 def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
-    """Splits an aggregate over `below`; None if the whole cannot be made from parts."""
+    """Split an aggregate over `below`; return None if it cannot be computed from parts."""
     groups = [_unaliased(expression(each)) for each in node.variant.group_by_exprs()]
     if any(each.variant_name() == "GroupingSet" or not is_pushable(each) for each in groups):
         return None
@@ -127,7 +127,7 @@ def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
 def _split(
     node: Node, raw: object, shipped: _Shipped
 ) -> tuple[list[str], Callable[..., _Whole]] | None:
-    """Gives the places of the parts that one aggregate needs, and how it is made of them."""
+    """Return the columns of the parts that one aggregate needs, and a function to combine them."""
     bare = _unaliased(expression(raw))
     if bare.variant_name() != "AggregateFunction" or not is_pushable(bare):
         return None
@@ -160,7 +160,7 @@ def _only(columns: list[datafusion.Expr]) -> datafusion.Expr:
 
 def _count_made(is_grouped: bool) -> Callable[..., _Whole]:
     def made(columns: list[datafusion.Expr]) -> datafusion.Expr:
-        # Without groups there is a row even where no host sent any.
+        # An aggregate without groups returns a row even if no host sent any.
         if is_grouped:
             return columns[0]
         return functions.coalesce(columns[0], _ZERO)
@@ -171,11 +171,11 @@ def _count_made(is_grouped: bool) -> Callable[..., _Whole]:
 def _split_distinct(
     function: str, arguments: list[datafusion.Expr], text: str, shipped: _Shipped
 ) -> tuple[list[str], Callable[..., _Whole]] | None:
-    """Ships the distinct values themselves, as further groups."""
+    """Ship the distinct values themselves as additional groups."""
     if len(arguments) != 1 or "FILTER (WHERE" in text:
         return None
     (kind,) = shipped.below.select(arguments[0].alias("a")).schema().types
-    # As a group, -0.0 is another value than 0.0; as a distinct value it is not.
+    # As groups, -0.0 and 0.0 differ; as distinct values, they are equal.
     if pa.types.is_floating(kind):
         return None
     place = shipped.distinct_at(arguments[0])
@@ -187,7 +187,7 @@ def _split_distinct(
 def _split_average(
     bare: datafusion.Expr, argument: datafusion.Expr, shipped: _Shipped
 ) -> tuple[list[str], Callable[..., _Whole]] | None:
-    """Ships the sum and the count; only of floats, where their quotient is what it would be."""
+    """Ship the sum and the count; only for floats, whose average is exactly their quotient."""
     if shipped.below.select(argument.alias("a")).schema().types != [pa.float64()]:
         return None
     if "FILTER (WHERE" in bare.canonical_name():
@@ -209,9 +209,9 @@ def _split_average(
 def _filtered_parts(
     bare: datafusion.Expr, below: datafusion.DataFrame
 ) -> tuple[datafusion.Expr, datafusion.Expr] | None:
-    """Gives sum and count with the filter of an average.
+    """Return sum and count with the filter of an average.
 
-    An expression does not show its filter, but its text does.
+    An expression does not expose its filter, but its text contains it.
     """
     frame = below.aggregate([], [bare])
     part = named(frame.schema().names[0]).alias(_PART)

@@ -1,4 +1,4 @@
-"""A planned query as a tree that can be walked, and what can be seen from its expressions."""
+"""A planned query as a tree of nodes, and properties of its expressions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
     "scanned_tables",
 ]
 
-# What gives another value each time must be computed once, where the query is finished; what
-# asks another plan, where that plan is.
+# Expressions that must not be sent to hosts: volatile ones must be evaluated once, where the query
+# is finished, and those that refer to another plan belong where that plan is.
 _STAYS = re.compile(
     r"\b(random|uuid\w*|rand)\(|<subquery>|outer_ref\(|__grouping_id", re.IGNORECASE
 )
@@ -37,11 +37,11 @@ class Node:
     """A node of a plan.
 
     Attributes:
-        plan: The node with all below it.
-        kind: What DataFusion calls it; `Other` for one that Python cannot look into.
+        plan: The node with everything below it.
+        kind: DataFusion's name of its type; `Other` if Python cannot inspect it.
         variant: The node's own attributes.
         inputs: The nodes that it reads.
-        qualifiers: The names that the columns of its output may be qualified with.
+        qualifiers: The names with which the columns of its output may be qualified.
     """
 
     plan: datafusion.LogicalPlan
@@ -52,7 +52,7 @@ class Node:
 
 
 def plan_tree(plan: datafusion.LogicalPlan) -> Node:
-    """Looks into a plan, as far as that can be done."""
+    """Convert a plan to a tree, as far as Python can inspect it."""
     inputs = tuple(plan_tree(each) for each in plan.inputs())
     try:
         variant = plan.to_variant()
@@ -68,7 +68,7 @@ def plan_tree(plan: datafusion.LogicalPlan) -> Node:
 
 
 def qualifiers_of(node: Node, count: int) -> list[str | None]:
-    """Says for each of the columns of a node's output what it is qualified with, if anything."""
+    """Return the qualifier of each column of a node's output, or None."""
     if node.kind in ("Filter", "Sort", "Limit"):
         return qualifiers_of(node.inputs[0], count)
     if node.kind == "Projection":
@@ -88,7 +88,7 @@ def _relation(expr: datafusion.Expr) -> str | None:
 
 
 def qualify(frame: datafusion.DataFrame, qualifiers: list[str | None]) -> datafusion.DataFrame:
-    """Gives the frame with its columns qualified one by one."""
+    """Return the frame with its columns qualified individually."""
     names = {each for each in qualifiers if each is not None}
     if not names:
         return frame
@@ -108,17 +108,17 @@ def qualify(frame: datafusion.DataFrame, qualifiers: list[str | None]) -> datafu
 
 
 def expression(raw: Any) -> datafusion.Expr:
-    """Gives what a plan holds as an expression that the other functions take."""
+    """Wrap an expression of a plan for use in other functions."""
     return raw if isinstance(raw, datafusion.Expr) else datafusion.Expr(raw)
 
 
 def is_pushable(expr: datafusion.Expr) -> bool:
-    """Says whether each host may compute it over its own rows, once or again."""
+    """Return whether each host may compute it over its own rows, possibly more than once."""
     return _STAYS.search(str(expr)) is None
 
 
 def conjuncts(predicate: datafusion.Expr) -> list[datafusion.Expr]:
-    """Takes a condition apart at its outermost ANDs."""
+    """Split a condition at its outermost ANDs."""
     if predicate.variant_name() == "BinaryExpr":
         parts = predicate.to_variant()
         if parts.op() == "AND":
@@ -130,20 +130,20 @@ def conjuncts(predicate: datafusion.Expr) -> list[datafusion.Expr]:
 
 
 def quoted(name: str) -> str:
-    """Gives the name as SQL takes it literally."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_literal(text: str) -> str:
-    """Gives the text as a literal of SQL."""
+    """Quote a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def named(name: str) -> datafusion.Expr:
-    """Gives the column of just this name."""
+    """Return the column with exactly this name."""
     return datafusion.col(quoted(name))
 
 
 def scanned_tables(plan: str) -> list[str]:
-    """Gives the tables that a displayed plan reads, as often as it does."""
+    """Return the tables that a displayed plan reads, once per scan."""
     return _SCAN.findall(plan)

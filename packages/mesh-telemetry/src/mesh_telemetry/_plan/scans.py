@@ -1,4 +1,4 @@
-"""What is shipped for the parts of a plan that stay as they are: the rows that they scan."""
+"""The rows that are shipped for parts of a plan that stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def embedded_units(
     session: datafusion.SessionContext,
     schemas: Mapping[str, pa.Schema],
 ) -> list[Unit]:
-    """Gives a unit for each table that is scanned: the columns and rows that some scan needs."""
+    """Return a unit for each scanned table with the columns and rows that any scan needs."""
     scans: dict[str, list[_Scan]] = {}
     for root in embedded:
         found: list[_Scan] = []
         _visit(root, (), schemas, found)
         text = root.plan.display_indent()
         if text.count("TableScan: ") != _scan_count(root):
-            # A plan within an expression cannot be walked; what it reads must be there in full.
+            # A plan inside an expression cannot be walked, so the tables that it reads are shipped
+            # in full.
             found += [
                 _Scan(table, tuple(schema.names), (), None)
                 for table, schema in schemas.items()

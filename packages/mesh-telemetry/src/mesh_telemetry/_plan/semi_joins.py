@@ -1,4 +1,4 @@
-"""Ships the small side of a join first, and of the other only what matches its keys."""
+"""Ships the small side of a join first, and of the other side only rows that match its keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["chosen", "count_statement", "useful_links", "with_keys"]
 
 
 def useful_links(links: list[Link]) -> list[Link]:
-    """Gives the links that may pay: with few keys of a type that can be written out."""
+    """Return the links that may pay off: few keys of a type that can be written as literals."""
     return [
         link
         for link in links
@@ -24,7 +24,7 @@ def useful_links(links: list[Link]) -> list[Link]:
 
 
 def count_statement(units: list[Unit]) -> str:
-    """Asks how many rows each unit would ship, as columns `unit` and `row_count`."""
+    """Return a statement that counts the rows of each unit, with columns `unit` and `row_count`."""
     return " UNION ALL ".join(
         f'SELECT {at} AS "unit", count(*) AS "row_count" FROM ({unit.sql}) AS "counted"'
         for at, unit in enumerate(units)
@@ -32,9 +32,10 @@ def count_statement(units: list[Unit]) -> str:
 
 
 def chosen(links: list[Link], row_counts: dict[Unit, int], rows_min: int) -> list[Link]:
-    """Gives the links to follow: from few rows to many, so that they never go in a circle.
+    """Return the links to follow: from fewer rows to more, which excludes cycles.
 
-    Fewer than `rows_min` rows are sent at once: another round of questions takes longer.
+    If the reduced unit has fewer than `rows_min` rows, they are shipped at once, because another
+    round trip would take longer.
     """
     return [
         link
@@ -44,12 +45,12 @@ def chosen(links: list[Link], row_counts: dict[Unit, int], rows_min: int) -> lis
 
 
 def with_keys(unit: Unit, filters: list[tuple[int, pa.Table, int]], keys_max: int) -> str:
-    """Gives the statement of a unit with only the rows that have keys of other units.
+    """Return the statement of a unit, restricted to rows that have keys of other units.
 
     Args:
-        unit: What is to be shipped.
-        filters: Columns of it, each with the rows of the other unit and the column of the keys.
-        keys_max: More keys than these are not written out.
+        unit: The unit.
+        filters: Columns of the unit, each with the rows of the other unit and its key column.
+        keys_max: If there are more keys than this, they are not used as a filter.
     """
     conditions = []
     for at, rows, keys_at in filters:

@@ -1,4 +1,4 @@
-"""Takes a planned query apart: what hosts compute, and what is finished over their answers."""
+"""Splits a planned query into parts for hosts, and the rest that is computed over their rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mesh_telemetry._query.plain_types import plain_type
 
 __all__ = ["Split", "split"]
 
-# Not those of rows without a partner: that NULL is special to NOT IN cannot be seen in a plan.
+# Anti joins are missing, because a plan does not show that NULL has a special meaning for NOT IN.
 _How = Literal["inner", "left", "right", "full", "semi"]
 _JOINS: dict[str, _How] = {
     "Inner": "inner",
@@ -44,11 +44,11 @@ class Split:
     """A query in two parts.
 
     Attributes:
-        units: What is shipped; each fills a table of the planning session.
-        links: Where the keys of one unit can make another smaller.
-        frame: What is left to do, over those tables.
-        whole: The unit whose rows are the answer as they are; None where more is to be done.
-        rows_max: How many of those rows are wanted, in no order; None for all.
+        units: The statements for hosts; each fills a table of the planning session.
+        links: Pairs of units in which the keys of one can reduce the other.
+        frame: The rest of the query over those tables.
+        whole: The unit whose rows are the answer without further work; None if there is more to do.
+        rows_max: The number of those rows to return, in any order; None for all.
     """
 
     def __init__(
@@ -71,11 +71,12 @@ def split(
     session: datafusion.SessionContext,
     schemas: Mapping[str, pa.Schema],
 ) -> Split:
-    """Takes a query apart.
+    """Split a query.
 
     Args:
-        frame: The query, over empty tables.
-        session: Where it was planned, and is finished: what is shipped fills its tables.
+        frame: The query over empty tables.
+        session: The session in which the query was planned and is finished; shipped rows fill its
+            tables.
         schemas: The tables of the hosts, with plain types.
     """
     division = _Division(session, schemas)
@@ -119,12 +120,12 @@ class _Division:
         }
 
     def embed(self, node: Node) -> datafusion.DataFrame:
-        """Keeps a part of the plan as it is: the tables that it scans are filled."""
+        """Keep a part of the plan unchanged: the tables that it scans are filled."""
         self.embedded.append(node)
         return self._session.create_dataframe_from_logical_plan(node.plan)
 
     def rebuild(self, node: Node) -> datafusion.DataFrame:
-        """Gives a frame with the output of the node, over tables that units fill."""
+        """Return a frame with the output of the node, over tables that units fill."""
         before = dict(self.units), list(self.links), list(self.embedded)
         uses = {unit: unit.uses for unit in self.units.values()}
         wanted = self._session.create_dataframe_from_logical_plan(node.plan).schema()
@@ -157,7 +158,7 @@ class _Division:
         wanted: pa.Schema,
         way: str = "rows",
     ) -> datafusion.DataFrame | None:
-        """Has the rows of a chain shipped, or some of them."""
+        """Ship all rows of a chain, or the first ones."""
         names = frame.schema().names
         if len(set(names)) < len(names):
             return None
@@ -206,7 +207,7 @@ class _Division:
         return unit
 
     def _groups(self, node: Node, wanted: pa.Schema) -> datafusion.DataFrame | None:
-        """Has parts of an aggregate shipped, one row for each group of each host."""
+        """Ship partial aggregates, with one row for each group of each host."""
         chain = chain_of(node.inputs[0], self._session, self._schemas)
         if chain is None:
             return None
@@ -222,7 +223,7 @@ class _Division:
         return qualify(whole, qualifiers_of(node, len(wanted.names)))
 
     def _top(self, node: Node, wanted: pa.Schema) -> datafusion.DataFrame | None:
-        """Has the first rows of each host shipped, of which the first are the first of all."""
+        """Ship the first rows of each host, which include the first rows of all hosts."""
         if node.kind == "Sort":
             count = node.variant.get_fetch_val()
         else:
@@ -296,14 +297,14 @@ class _Division:
 
 
 def _fits(have: pa.Schema, wanted: pa.Schema) -> bool:
-    # A scan of no columns is one of some column: there is no other way to send how many rows.
+    # A scan without columns reads one arbitrary column, because the number of rows is still needed.
     if not wanted.names:
         return True
     return bool(have.names == wanted.names and have.types == wanted.types)
 
 
 def _bounds(node: Node) -> tuple[int, int | None]:
-    """Gives how many rows a limit leaves out, and how many it lets through."""
+    """Return how many rows a limit skips, and how many it returns."""
     skip, fetch = node.variant.skip(), node.variant.fetch()
     skipped = 0 if skip is None else int(expression(skip).python_value())
     return skipped, None if fetch is None else int(expression(fetch).python_value())

@@ -1,4 +1,4 @@
-"""From when on a fragment wants rows, so that a host need not look at older ones."""
+"""Derives the time range of a fragment, so that a host need not read older rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MEMORY_MAX_BYTES = 1 << 20
 
 
 def since_us_of(fragment: Fragment, schemas: Mapping[str, pa.Schema]) -> dict[str, int]:
-    """Gives for each table the time before which no row can pass the fragment's filters.
+    """Return for each table the time before which no row passes the filters of the fragment.
 
-    Only a table that is read once, and filtered where it is read, is in the answer.
+    Only tables that are read once and filtered directly are included.
     """
     if TIME_COLUMN not in fragment.sql or ">" not in fragment.sql:
         return {}
@@ -32,7 +32,7 @@ def since_us_of(fragment: Fragment, schemas: Mapping[str, pa.Schema]) -> dict[st
     scans: dict[str, list[int | None]] = {}
     _visit(plan_tree(plan), None, scans)
     if plan.display_indent().count("TableScan: ") != sum(map(len, scans.values())):
-        # A query within an expression is no part of the tree.
+        # A query inside an expression is not part of the tree.
         return {}
     return {
         table: bounds[0]
@@ -54,7 +54,7 @@ def _visit(node: Node, bound: int | None, scans: dict[str, list[int | None]]) ->
 
 
 def _lower_bound(condition: datafusion.Expr) -> int | None:
-    """Reads `timestamp_us > 5` and the like; None for all else."""
+    """Extract the bound of conditions such as `timestamp_us > 5`; None for all others."""
     if condition.variant_name() != "BinaryExpr":
         return None
     parts = condition.to_variant()

@@ -1,4 +1,4 @@
-"""What is shipped: a statement for the hosts, and the table that its rows fill."""
+"""Units of a query: a statement for the hosts, and the table that its rows fill."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["Link", "Unit"]
 
 @dataclass(eq=False)
 class Unit:
-    """One statement that goes to every host.
+    """One statement that is sent to every host.
 
     Attributes:
         sql: The statement.
         table: The table that it reads.
-        fills: The name of the client's table that takes the rows.
-        schema: The columns that come back.
+        fills: The name of the table in the planning session that receives the rows.
+        schema: The columns of its rows.
         way: `rows`, `groups`, `top` or `scan`.
-        is_selective: Whether it leaves rows out, so that its keys may be few.
-        reducible: How many columns, the first ones, may be filtered by keys of another unit.
+        is_selective: Whether it omits rows, so that its keys may be few.
+        reducible: The number of its first columns that may be filtered by keys of another unit.
         uses: How often the query reads it.
     """
 
@@ -36,12 +36,12 @@ class Unit:
 
 @dataclass(frozen=True)
 class Link:
-    """A join in which rows of one unit are of use only if another unit has their key.
+    """A join that needs rows of one unit only if another unit has their key.
 
     Attributes:
-        keys: The unit whose keys count.
+        keys: The unit that provides the keys.
         keys_at: Its column.
-        reduced: The unit whose rows without such a key are dropped by the join.
+        reduced: The unit whose rows without such a key the join drops.
         reduced_at: Its column.
     """
 

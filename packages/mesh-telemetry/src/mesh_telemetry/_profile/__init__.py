@@ -1,1 +1,1 @@
-"""Traces of a program, for Perfetto."""
+"""Traces of a program for Perfetto."""

@@ -1,8 +1,8 @@
-"""How far the clocks of hosts are apart, as far as messages between them tell.
+"""Estimates the differences between the clocks of hosts from the messages between them.
 
-A message that goes one way takes its delay plus the difference of the clocks, one that goes the
-other way its delay less the difference. Of each way the least counts: half of what they differ by
-is the difference of the clocks, and their sum the least round trip.
+In one direction, a message takes its delay plus the difference of the clocks; in the other
+direction, its delay minus the difference. The minimum of each direction is used: half of their
+difference is the difference of the clocks, and their sum is the shortest round trip.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Delays = Mapping[tuple[int, int], int]
 
 
 class ClockOffset(NamedTuple):
-    """By how much the clock of a host is ahead.
+    """The amount by which the clock of a host is ahead.
 
     Attributes:
-        offset_us: So many microseconds, against the first host; 0 where it may be none, as it is
-            not more than the least round trip.
-        round_trip_us: The least round trip to the host that it was compared with.
+        offset_us: Microseconds relative to the first host; 0 if the difference does not exceed the
+            shortest round trip, because it may then not exist.
+        round_trip_us: The shortest round trip to the host that it was compared with.
     """
 
     offset_us: int
@@ -30,7 +30,7 @@ class ClockOffset(NamedTuple):
 
 
 def least_delays(pairs: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
-    """Gives the least delay from one host to another of (from, to, delay in microseconds)."""
+    """Return the minimum delay between each pair of hosts of (from, to, delay in microseconds)."""
     least: dict[tuple[int, int], int] = {}
     for source, target, delay_us in pairs:
         known = least.get((source, target))
@@ -40,13 +40,14 @@ def least_delays(pairs: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int],
 
 
 def clock_offsets(delays: Delays, first: int) -> dict[int, ClockOffset]:
-    """Gives how far the clock of each host is ahead of that of the first.
+    """Return how far the clock of each host is ahead of the first host's clock.
 
-    Hosts that have exchanged no messages both ways, not even through others, are left out.
+    Hosts that have not exchanged messages in both directions, also not through other hosts, are
+    omitted.
 
     Args:
-        delays: The least delay from one host to another, as their clocks tell it.
-        first: The host whose clock counts.
+        delays: The minimum delay from one host to another, as measured by their clocks.
+        first: The host whose clock is the reference.
 
     Example:
         >>> clock_offsets({(0, 1): 5_100, (1, 0): -4_900}, first=0)[1]
@@ -64,7 +65,7 @@ def clock_offsets(delays: Delays, first: int) -> dict[int, ClockOffset]:
         ]
         for round_trip_us, there in sorted(near):
             ahead_us = (delays[here, there] - delays[there, here]) // 2
-            # Within the round trip, it may as well be that one way takes longer.
+            # A difference within the round trip may as well be caused by asymmetric delays.
             is_certain = abs(ahead_us) > max(round_trip_us, 0)
             known[there] = known[here] + (ahead_us if is_certain else 0)
             found[there] = ClockOffset(known[there], round_trip_us)

@@ -1,4 +1,4 @@
-"""The command `mesh profile`: a trace of a program of this user, as a file."""
+"""The command `mesh profile`, which writes a trace of a program of this user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
 from mesh_telemetry._errors import TelemetryError
@@ -59,7 +59,7 @@ def profile(
 
 
 def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
-    """Writes a trace as it comes; what was there is replaced when all of it has come."""
+    """Write a trace as it arrives; an existing file is replaced when the trace is complete."""
     asked = urlencode({"since_us": since_us, "until_us": until_us})
     try:
         with trace_output(output) as file, Asking(served) as asking:
@@ -71,7 +71,7 @@ def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
 
 
 def _duration_s(text: str) -> float:
-    """Reads `30s`, `5m`, `1h` or `250ms`; a number alone is seconds."""
+    """Parse `30s`, `5m`, `1h` or `250ms`; a number without a unit is in seconds."""
     number = text.rstrip("smh")
     with suppress(ValueError, KeyError):
         return float(number) * _UNITS_S[text[len(number) :] or "s"]
@@ -79,7 +79,7 @@ def _duration_s(text: str) -> float:
 
 
 def _moment_s(text: str) -> float:
-    """Reads a time; one without a zone is that of this machine."""
+    """Parse a time; without a zone, it is in the time zone of this machine."""
     with suppress(ValueError):
         return float(text)
     try:

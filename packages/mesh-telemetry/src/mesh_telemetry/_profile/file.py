@@ -1,4 +1,4 @@
-"""A trace of a program as a file, which ui.perfetto.dev shows."""
+"""A trace of a program as a file for ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ class TraceFile:
     """A trace that was written.
 
     Attributes:
-        path: Where it is; ui.perfetto.dev opens it.
-        messages: How many served messages are in it.
-        spans: How many spans of the program.
-        failed: Hosts that have not answered, or not all that they were asked: what they know is
-            not in it.
+        path: The file, which ui.perfetto.dev can open.
+        messages: The number of served messages in it.
+        spans: The number of spans of the program in it.
+        failed: Hosts that did not answer every request; their data is missing.
     """
 
     path: Path
@@ -42,7 +41,7 @@ class TraceFile:
 
 
 def trace_path(path: str | os.PathLike[str] | None) -> Path:
-    """Gives where to write a trace: at a new name in the working directory if none is given."""
+    """Return the path of a trace; a new name in the working directory if none is given."""
     if path is not None:
         return Path(path)
     return Path(f"mesh-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.pftrace")
@@ -55,14 +54,14 @@ def write_trace(
     since_us: int | None,
     until_us: int,
 ) -> TraceFile:
-    """Writes a trace; what was there before is replaced when all of it is written.
+    """Write a trace; an existing file is replaced when the trace is complete.
 
     Args:
-        path: Where; one that ends in `.gz` is compressed.
-        ask: Asks the hosts.
-        schemas: The tables that there are.
-        since_us: From when on, in microseconds since the epoch; None for as far as rows go.
-        until_us: Until before when.
+        path: The file; if its name ends in `.gz`, it is compressed.
+        ask: Queries the hosts.
+        schemas: The existing tables.
+        since_us: The start, in microseconds since the epoch; None for the oldest row.
+        until_us: The end, exclusive.
 
     Raises:
         TelemetryError: No host answers.

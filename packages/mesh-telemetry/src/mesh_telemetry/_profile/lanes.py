@@ -1,4 +1,4 @@
-"""Slices on tracks: where one goes, so that those of a track lie within each other or apart."""
+"""Placement of slices on tracks, so that slices of a track are either nested or disjoint."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["Lane", "Lanes", "Slice"]
 
 
 class Slice:
-    """Something that takes time.
+    """An activity with a duration.
 
     Attributes:
-        name: What it is called.
-        category: What kind of thing it is.
+        name: Its name.
+        category: Its category.
         begin_ns: When it begins, in nanoseconds since the epoch.
-        end_ns: When it ends; None while that is not known.
-        is_message: Whether spans that name no other lie in it.
-        lane: Where it was put.
-        said_last: What is known of it at its end.
+        end_ns: When it ends; None while that is unknown.
+        is_message: Whether spans without a parent are placed inside it.
+        lane: The lane that it was placed on.
+        said_last: Arguments that are added at its end.
     """
 
     __slots__ = ("begin_ns", "category", "end_ns", "is_message", "lane", "name", "said_last")
@@ -44,16 +44,16 @@ class Slice:
         self.said_last: dict[str, Value] = {}
 
     def end(self, time_ns: int) -> None:
-        """Says when it ends."""
+        """Set the end."""
         self.end_ns = max(time_ns, self.begin_ns)
 
     def is_over(self, time_ns: int) -> bool:
-        """Says whether it ends at that time or before."""
+        """Return whether it ends at or before a time."""
         return self.end_ns is not None and self.end_ns <= time_ns
 
 
 class Lane:
-    """One track, with the slices that are open there, the innermost last."""
+    """One track with its open slices, innermost last."""
 
     def __init__(self, writer: PerfettoWriter, track: int) -> None:
         self.track = track
@@ -61,26 +61,26 @@ class Lane:
         self._writer = writer
 
     def settle(self, time_ns: int, keep: Slice | None = None) -> None:
-        """Ends what is over, from the innermost on, as far as a slice that is to be kept."""
+        """Close the slices that have ended, innermost first, up to a slice that must stay open."""
         while self.open and self.open[-1] is not keep and self.open[-1].is_over(time_ns):
             ended = self.open.pop()
             assert ended.end_ns is not None, "it is over"
             self._writer.close(self.track, ended.end_ns, ended.said_last)
 
     def put(self, one: Slice, arguments: dict[str, Value], flow: int | None) -> None:
-        """Opens a slice within what is open."""
+        """Open a slice inside the open slices."""
         one.lane = self
         self.open.append(one)
         self._writer.open(self.track, one.begin_ns, one.name, one.category, arguments, flow)
 
 
 class Lanes:
-    """The tracks of one actor: as many as it takes. The first is for messages before all else.
+    """The tracks of one actor, created as needed. The first one is reserved for messages.
 
     Args:
-        writer: Takes the packets.
-        new_track: Makes the track of a lane, by its place among them.
-        has_messages: Whether the first lane is kept free for messages.
+        writer: Receives the packets.
+        new_track: Creates the track of a lane with a given index.
+        has_messages: Whether the first lane is reserved for messages.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Lanes:
 
     @property
     def first(self) -> Lane:
-        """The one on which moments are marked."""
+        """The lane for instant events."""
         return self._lane(0)
 
     def put_message(self, one: Slice, arguments: dict[str, Value], flow: int | None) -> None:
-        """Puts a message that is served where none is served at the time."""
+        """Place a message on a lane on which no other message is being served."""
         self._idle(one.begin_ns, 0).put(one, arguments, flow)
 
     def put_span(self, one: Slice, parent: Slice | None, arguments: dict[str, Value]) -> None:
-        """Puts a span into its parent, or the message that is served, if it ends within."""
+        """Place a span inside its parent or the message being served, if it ends within it."""
         lane = None if parent is None else parent.lane
         if lane is not None and lane in self._lanes:
             lane.settle(one.begin_ns, keep=parent)
@@ -114,12 +114,12 @@ class Lanes:
         self._idle(one.begin_ns, self._first_free).put(one, arguments, None)
 
     def settle(self, time_ns: int) -> None:
-        """Ends what is over."""
+        """Close the slices that have ended."""
         for lane in self._lanes:
             lane.settle(time_ns)
 
     def end_all(self, time_ns: int, said: dict[str, Value]) -> None:
-        """Ends what is open: nothing runs there any more."""
+        """Close all open slices because the process has ended."""
         for lane in self._lanes:
             for one in lane.open:
                 if one.end_ns is None or one.end_ns > time_ns:
@@ -128,7 +128,7 @@ class Lanes:
             lane.settle(time_ns)
 
     def _serving(self, one: Slice) -> Lane | None:
-        """Finds the message that a span must be in: the only one that is served."""
+        """Return the lane of the message that must contain a span: the only one being served."""
         found = []
         for lane in self._lanes:
             outermost = lane.open[0] if lane.open else None
@@ -155,5 +155,5 @@ class Lanes:
 
 
 def _fits(inner: Slice, outer: Slice) -> bool:
-    """Says whether one is known to end within another."""
+    """Return whether a slice is known to end within another one."""
     return inner.end_ns is not None and (outer.end_ns is None or inner.end_ns <= outer.end_ns)

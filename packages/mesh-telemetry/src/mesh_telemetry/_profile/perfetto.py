@@ -1,7 +1,7 @@
-"""Traces in the format of Perfetto: the few of its messages that are needed, written as they come.
+"""Encoder for the Perfetto trace format, limited to the messages that are needed.
 
-The numbers of fields are those of `perfetto/protos/perfetto/trace/perfetto_trace.proto`. Names that
-come again are sent once and by number from then on.
+The field numbers are defined in `perfetto/protos/perfetto/trace/perfetto_trace.proto`. Repeated
+names are sent once and then referenced by number.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _STATE_CLEARED, _STATE_NEEDED = 1, 2
 _SEQUENCE = 1
 _BOOT_TIME, _REAL_TIME = 6, 1
-# Names above this are sent each time: what reads a trace keeps all that have numbers.
+# Names beyond this number are sent each time, because readers keep all numbered names in memory.
 _NAMES_MAX = 10_000
 _TEXT_LEN_MAX = 4096
 
 
 class PerfettoWriter:
-    """Writes a trace, packet by packet; times are nanoseconds since the epoch.
+    """Writes a trace packet by packet; times are nanoseconds since the epoch.
 
-    The packets of one track have to come in the order of their times where these are the same;
-    those of different tracks may come in any order.
+    Packets of one track with equal times must be written in order; packets of different tracks may
+    be written in any order.
 
     Args:
-        write: Takes the bytes.
+        write: Receives the bytes.
     """
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
@@ -44,7 +44,7 @@ class PerfettoWriter:
         self._is_begun = False
 
     def begin(self, time_ns: int) -> None:
-        """Says that times are those of the calendar."""
+        """Declare that timestamps are wall-clock times."""
         clocks = b"".join(
             _message(1, _number(1, clock) + _number(2, time_ns))
             for clock in (_BOOT_TIME, _REAL_TIME)
@@ -52,28 +52,28 @@ class PerfettoWriter:
         self._packet(_number(8, time_ns) + _message(6, clocks))
 
     def process(self, pid: int, name: str) -> int:
-        """Gives the track of another process; `pid` has to be another one for each."""
+        """Create the track of a process; `pid` must be unique."""
         uuid = self._new_uuid()
         process = _number(1, pid) + _text(6, name)
         self._packet(_message(60, _number(1, uuid) + _message(3, process)))
         return uuid
 
     def thread(self, pid: int, tid: int, name: str) -> int:
-        """Gives a track that is shown as a thread; `tid` has to be another one for each."""
+        """Create a track that is shown as a thread; `tid` must be unique."""
         uuid = self._new_uuid()
         thread = _number(1, pid) + _number(2, tid) + _text(5, name)
         self._packet(_message(60, _number(1, uuid) + _message(4, thread)))
         return uuid
 
     def track(self, parent: int, name: str) -> int:
-        """Gives another track of a process, or of the whole trace if `parent` is 0."""
+        """Create another track of a process, or of the whole trace if `parent` is 0."""
         uuid = self._new_uuid()
         named = _number(1, uuid) + _text(2, name)
         self._packet(_message(60, named + (_number(5, parent) if parent else b"")))
         return uuid
 
     def counter(self, parent: int, name: str, unit: str = "") -> int:
-        """Gives a track of a process that shows a number."""
+        """Create a counter track of a process."""
         uuid = self._new_uuid()
         counter = _text(6, unit) if unit else b""
         named = _number(1, uuid) + _text(2, name) + _number(5, parent)
@@ -89,11 +89,11 @@ class PerfettoWriter:
         arguments: Mapping[str, Value],
         flow: int | None = None,
     ) -> None:
-        """Begins a slice; it ends with the next `close` of its track that belongs to no other."""
+        """Begin a slice, which ends with the matching `close` of its track."""
         self._event(_SLICE_BEGIN, track, time_ns, name, category, arguments, flow, is_last=False)
 
     def close(self, track: int, time_ns: int, arguments: Mapping[str, Value]) -> None:
-        """Ends the slice of a track that was begun last."""
+        """End the most recently opened slice of a track."""
         self._event(_SLICE_END, track, time_ns, None, None, arguments, None, is_last=False)
 
     def instant(
@@ -107,11 +107,14 @@ class PerfettoWriter:
         *,
         is_last: bool = False,
     ) -> None:
-        """Marks a moment. Arrows join slices and moments of one `flow`, until `is_last`."""
+        """Write an instant event.
+
+        Arrows connect the slices and events of a `flow`, until one with `is_last`.
+        """
         self._event(_INSTANT, track, time_ns, name, category, arguments, flow, is_last=is_last)
 
     def count(self, track: int, time_ns: int, value: float) -> None:
-        """Says what the number of a counter is from now on."""
+        """Set the value of a counter from this time on."""
         body = _number(9, _COUNTER) + _number(11, track)
         body += _signed(30, value) if isinstance(value, int) else _double(44, value)
         self._packet(_number(8, time_ns) + _message(11, body))
@@ -157,7 +160,7 @@ class PerfettoWriter:
 def _named(
     known: dict[str, int], text: str, field: int, new: list[bytes], by_number: int, by_text: int
 ) -> bytes:
-    """Names something by the number of its name, which it adds to `new` if it is not known."""
+    """Refer to a name by its number; an unknown name is added to `new`."""
     number = known.get(text)
     if number is None:
         if len(known) >= _NAMES_MAX:
@@ -214,5 +217,5 @@ def _text(field: int, text: str) -> bytes:
 
 
 _BYTES = [bytes((value,)) for value in range(0x80)]
-#: Of fields that hold a number.
+#: For fields that contain a number.
 _KEYS = [_key(field, 0) for field in range(64)]

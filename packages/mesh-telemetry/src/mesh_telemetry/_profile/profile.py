@@ -1,4 +1,4 @@
-"""A trace of a program: what its actors did, and which message led to what."""
+"""A trace of the actors of a program and the messages between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ProfileTrace"]
 
 _ENDS = ("complete", "failed")
 _CALLER_ENDS = ("returned", "cancelled")
-# Of what is known of messages under way, which may never arrive.
+# Limits for messages that are in flight, and may never arrive.
 _UNDER_WAY_MAX = 200_000
 _CASTS_MAX = 10_000
 
@@ -34,7 +34,7 @@ class _Queued(NamedTuple):
 
 
 class _Profile:
-    """Goes through the rows in the order of time, and writes what they say."""
+    """Processes rows ordered by time, and writes the trace."""
 
     def __init__(self, writer: PerfettoWriter, tracks: ProfileTracks) -> None:
         self._writer = writer
@@ -50,10 +50,10 @@ class _Profile:
         self.message_count = self.span_count = 0
 
     def take(self, window: Window) -> None:
-        """Writes what happened in a stretch of time."""
+        """Write the events of one window."""
         rows = window.rows
         self._note_ends(rows["message_status_events"], rows["span_events"])
-        # Where times are the same, what is named first comes first.
+        # Among equal times, rows are processed in this order.
         kinds: dict[str, Callable[[Any], None]] = {
             "messages": self._receive,
             "message_status_events": self._change,
@@ -76,7 +76,7 @@ class _Profile:
         self._settle(window.until_us)
 
     def _note_ends(self, statuses: list[Any], closes: list[Any]) -> None:
-        """Learns when things end, before it is told that they begin."""
+        """Determine the ends of messages and spans before their starts are processed."""
         self._ends = {}
         for at_us, number, proc, _, status, code in statuses:
             if status in _ENDS and number is not None:
@@ -145,7 +145,7 @@ class _Profile:
             name = queued.endpoint or name
             arguments = {"queue_us": at_us - queued.at_us, "bytes": queued.length}
         if number is None:
-            # Of what nobody wants an answer to, the end is not recorded.
+            # The end of a message that expects no answer is not recorded.
             arguments["answer"] = "none is wanted"
             one = Slice(name, "message", at_ns, at_ns, is_message=True)
         else:
@@ -175,7 +175,7 @@ class _Profile:
         if end is not None:
             one.end(self._tracks.ns(proc, end[0]))
             one.said_last = {"is_error": True} if end[1] else {}
-        # The ended ones go with the end of the window: spans in them begin before.
+        # Ended spans are removed at the end of the window, because nested spans begin before that.
         self._open_spans[number] = one
         parent = None if parent_id is None else self._open_spans.get(parent_id)
         lanes.put_span(one, parent, {} if fields == "{}" else {"fields": fields})
@@ -249,14 +249,14 @@ class _Profile:
 
 
 class ProfileTrace:
-    """A trace of all that there are rows of.
+    """A trace of all recorded rows in a time range.
 
     Args:
-        rows: What happened.
+        rows: The rows.
 
     Attributes:
-        messages: How many served messages were written.
-        spans: How many spans of the program.
+        messages: The number of served messages that were written.
+        spans: The number of spans of the program that were written.
     """
 
     def __init__(self, rows: ProfileRows) -> None:
@@ -264,7 +264,7 @@ class ProfileTrace:
         self.messages = self.spans = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """Gives the trace piece by piece.
+        """Yield the trace in parts.
 
         Raises:
             TelemetryError: No host answers.
@@ -288,7 +288,7 @@ class ProfileTrace:
 
 
 def _about(rows: ProfileRows, clocks: dict[int, ClockOffset]) -> dict[str, Value]:
-    """Says what who reads the trace has to know."""
+    """Return the arguments of the event `about this trace`."""
     about: dict[str, Value] = {"since_us": rows.since_us, "until_us": rows.until_us}
     for number, clock in sorted(clocks.items()):
         trip = f"the least round trip is {clock.round_trip_us} us"
@@ -309,7 +309,7 @@ def _shown(name: str, attributes: str) -> str:
 
 
 def _bounded(value: float) -> float:
-    """Gives a whole number only if it fits into 64 bits."""
+    """Convert integers to float if they do not fit into 64 bits."""
     return value if not isinstance(value, int) or abs(value) < 1 << 63 else float(value)
 
 

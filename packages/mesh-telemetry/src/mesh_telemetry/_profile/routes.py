@@ -1,4 +1,4 @@
-"""Traces over HTTP: the file is sent while it is made."""
+"""The HTTP route for traces, which are sent while they are generated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGITS_MAX = 17
 
 
 def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]:
-    """Gives `GET /profile?since_us=&until_us=`, which answers with a trace."""
+    """Return the route `GET /profile?since_us=&until_us=`, which replies with a trace."""
     slots = BoundedSemaphore(_CONCURRENT_MAX)
 
     def profile(request: Request) -> Reply:
@@ -36,7 +36,7 @@ def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]
             raise Refused(503, "busy", f"{_CONCURRENT_MAX} traces at once: ask again later")
         pieces = _pieces(ask, schemas, since_us, until_us, slots)
         try:
-            # What fails at once is told with a status.
+            # Errors before the first byte are reported with a status.
             next(pieces)
         except TelemetryError as error:
             raise Refused(502, "no_coverage", str(error)) from error
@@ -52,14 +52,14 @@ def _pieces(
     until_us: int,
     slots: BoundedSemaphore,
 ) -> Generator[bytes, None, None]:
-    """Gives nothing first, as soon as hosts have answered; then the trace."""
+    """Yield an empty part as soon as hosts have answered, then the trace."""
     try:
         rows = ProfileRows(ask, schemas, since_us, until_us)
         yield b""
         try:
             yield from ProfileTrace(rows).pieces()
         except TelemetryError as error:
-            # It is too late for a status: the answer breaks off, as when the line does.
+            # A status can no longer be sent, so the response is aborted.
             raise ConnectionAbortedError(str(error)) from error
     finally:
         slots.release()

@@ -1,4 +1,4 @@
-"""The rows that a profile is made of, a stretch of time after the other."""
+"""The rows that a trace is generated from, one time window at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["ProfileRows", "Window"]
 
 Rows = list[tuple[Any, ...]]
-#: Asks a question, of rows up to a time in microseconds, or of what is now.
+#: Runs a query over rows up to a time in microseconds, or over current rows.
 Asking = Callable[[str, int | None], "Answer"]
 
-# So many rows are in memory at a time.
+# The number of rows that are in memory at a time.
 _WINDOW_ROWS_MAX = 100_000
 _SLOTS_MAX = 5_000
 _SLOT_US_MIN = 1_000
@@ -38,13 +38,13 @@ _TIMED = (
 
 
 class Window(NamedTuple):
-    """What has happened from one moment until before another; each list in the order of time."""
+    """The rows from a time until before another; each list is ordered by time."""
 
     until_us: int
     rows: Mapping[str, Rows]
 
 
-#: Of each table the columns that are read, and what stands for those that it does not have.
+#: By table, the columns to read; columns that a table does not have are null.
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "sent_messages": (
         "timestamp_us", "id", "proc", "actor_mesh_id", "rank", "call", "bytes",
@@ -73,16 +73,16 @@ _ONLY = {
 
 
 class ProfileRows:
-    """Rows of a stretch of time.
+    """Rows of a time range.
 
     Args:
-        ask: Asks the hosts.
-        schemas: The tables that there are.
-        since_us: From when on, in microseconds since the epoch; None for as far as they go.
-        until_us: Until before when.
+        ask: Queries the hosts.
+        schemas: The existing tables.
+        since_us: The start, in microseconds since the epoch; None for the oldest row.
+        until_us: The end, exclusive.
 
     Attributes:
-        failed: Hosts that have not answered a question, with the cause.
+        failed: Hosts that did not answer a query, with the cause.
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class ProfileRows:
         self.since_us = self._first_us() if since_us is None else min(since_us, until_us)
 
     def procs(self) -> Rows:
-        """Gives proc, mesh, rank, pid, host of each process, the latest of a place last."""
+        """Return proc, mesh, rank, pid and host of each process, ordered by start time."""
         return self._rows("select proc, mesh, rank, pid, host from procs order by started_us", None)
 
     def actors(self) -> Rows:
-        """Gives id, proc, mesh_id, rank, display_name of each actor."""
+        """Return id, proc, mesh_id, rank and display_name of each actor."""
         return self._rows("select id, proc, mesh_id, rank, display_name from actors", None)
 
     def meshes(self) -> Rows:
-        """Gives id and given_name of each mesh."""
+        """Return id and given_name of each mesh."""
         return self._rows("select id, given_name from meshes", None)
 
     def windows(self) -> Iterator[Window]:
-        """Gives all rows, so few at a time that they need not much memory."""
+        """Yield all rows in windows that fit into memory."""
         for start_us, end_us, tables in self._stretches():
             rows: dict[str, Rows] = {table: [] for table in _TIMED}
             for table in tables:
@@ -119,7 +119,7 @@ class ProfileRows:
             yield Window(end_us, rows)
 
     def least_delays(self) -> dict[tuple[int, int], int]:
-        """Gives the least delay of messages from one host to another."""
+        """Return the minimum delay of messages from one host to another."""
         between = "call is not null and split_part(proc, '.', 1) <> split_part({}, '.', 1)"
         sent = self._hosts("sent_messages", "id", between.format("to_proc"))
         if not sent:
@@ -139,7 +139,7 @@ class ProfileRows:
         return least_delays(pairs())
 
     def _hosts(self, table: str, number: str, only: str) -> dict[int, tuple[int, int]]:
-        """Gives host and time of a part of the messages, the same part for every table."""
+        """Return host and time of a sample of messages, which is the same for every table."""
         within = self._within(self.since_us, self.until_us)
         count = f"select count(*) from {table} where {within} and {only}"
         every = self._rows(count, self.until_us)[0][0] // _PAIRS_MAX + 1 if self._part == 0 else 1
@@ -163,9 +163,9 @@ class ProfileRows:
         return min((one for one in found if one is not None), default=self.until_us)
 
     def _stretches(self) -> Iterator[tuple[int, int, set[str]]]:
-        """Cuts the time so that each piece has a number of rows at most, if it can be cut.
+        """Split the time range into windows with a limited number of rows, if possible.
 
-        Each comes with the tables that have rows there.
+        Each is returned with the tables that have rows in it.
         """
         length_us = self.until_us - self.since_us
         slot_us = max(_SLOT_US_MIN, length_us // _SLOTS_MAX + 1)
@@ -185,7 +185,7 @@ class ProfileRows:
             yield self.since_us + start * slot_us, last_us, tables
 
     def _counts(self, slot_us: int) -> dict[int, dict[str, int]]:
-        """Says how many rows of each table are in each slot of time."""
+        """Count the rows of each table in each time slot."""
         found: dict[int, dict[str, int]] = {}
         within = self._within(self.since_us, self.until_us)
         for table in _TIMED:

@@ -1,4 +1,4 @@
-"""The file that a trace goes into: there when all of it is written, and compressed if so named."""
+"""The output file of a trace, which appears when it is complete, and may be compressed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GZIP_LEVEL = 5
 
 @contextmanager
 def trace_output(path: Path) -> Iterator[BinaryIO]:
-    """Gives where to write; what was at the path is replaced if the block ends without an error.
+    """Yield the file to write to; it replaces the path if the block ends without an error.
 
     Raises:
         OSError: The file cannot be written.

@@ -1,4 +1,4 @@
-"""The tracks of a trace: processes, their actors, and what else they tell of."""
+"""The tracks of a trace: processes, their actors, and their other events."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ActorTrack", "ProfileTracks"]
 
-# Above all numbers that Linux gives to processes: those of two hosts may be the same.
+# Above all process ids of Linux, because processes of different hosts may have the same one.
 _PID_FIRST = 1 << 23
 _TID_FIRST = 1 << 24
 
 
 class ActorTrack:
-    """Where an actor is shown.
+    """The tracks of an actor.
 
     Attributes:
-        actor_id: Which, an `actors.id`.
+        actor_id: The actor, an `actors.id`.
         name: The name of its mesh.
-        lanes: Its tracks.
+        lanes: Its lanes.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class ActorTrack:
         self.lanes = Lanes(writer, new_track, has_messages=True)
 
     def queue_changed(self, at_ns: int, change: int) -> None:
-        """Shows how many messages wait."""
+        """Update the counter of waiting messages."""
         self._queue_len += change
         track = self._tracks.counter(self._proc, f"queue of {self._shown}", "messages")
         self._writer.count(track, at_ns, self._queue_len)
 
 
 class ProfileTracks:
-    """All tracks of a trace, made when something is shown on them.
+    """All tracks of a trace, created when they are first used.
 
     Args:
-        writer: Takes the packets.
-        procs: Place, mesh, rank, pid and host of each process.
-        actors: Number, place, mesh, rank and name of each actor.
-        meshes: Number and name of each mesh.
-        clocks: By how much the clocks of hosts are ahead.
+        writer: Receives the packets.
+        procs: Name, mesh, rank, pid and host of each process.
+        actors: Id, process, mesh, rank and name of each actor.
+        meshes: Id and name of each mesh.
+        clocks: The clock offsets of hosts.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class ProfileTracks:
         self._last_tid = _TID_FIRST
 
     def ns(self, proc: str, at_us: int) -> int:
-        """Gives a time that a process tells of, by the clock of the first host in nanoseconds."""
+        """Convert a time of a process to nanoseconds by the clock of the first host."""
         return (at_us - self._ahead_us.get(proc.partition(".")[0], 0)) * 1000
 
     def actor(self, actor_id: int) -> ActorTrack | None:
-        """Gives where an actor is shown; None for what is no actor, such as a channel."""
+        """Return the track of an actor; None for other receivers, such as channels."""
         found = self._actors.get(actor_id)
         if found is None and actor_id in self._known_actors:
             proc, _, rank, name = self._known_actors[actor_id]
@@ -96,16 +96,16 @@ class ProfileTracks:
         return found
 
     def actor_of(self, proc: str, mesh_id: int) -> ActorTrack | None:
-        """Gives where the actor of a mesh in a process is shown."""
+        """Return the track of the actor of a mesh in a process."""
         actor_id = self._actor_ids.get((proc, mesh_id))
         return None if actor_id is None else self.actor(actor_id)
 
     def mesh_name(self, mesh_id: int) -> str | None:
-        """Gives the name of a mesh; None for a channel."""
+        """Return the name of a mesh; None for a channel."""
         return self._meshes.get(mesh_id)
 
     def outside(self, proc: str) -> Lanes:
-        """Gives where a process is shown that runs no actor then."""
+        """Return the lanes of a process for activity outside of actors."""
         found = self._outside.get(proc)
         if found is None:
             is_program = self._known_procs.get(proc, ("",))[0] == "root"
@@ -115,14 +115,14 @@ class ProfileTracks:
         return found
 
     def named(self, proc: str, name: str) -> int:
-        """Gives another track of a process."""
+        """Return another track of a process."""
         found = self._named.get((proc, name))
         if found is None:
             found = self._named[proc, name] = self._writer.track(self._process(proc), name)
         return found
 
     def counter(self, proc: str, name: str, unit: str) -> int:
-        """Gives a track of a process that shows a number."""
+        """Return a counter track of a process."""
         found = self._counters.get((proc, name))
         if found is None:
             found = self._writer.counter(self._process(proc), name, unit)
@@ -130,7 +130,7 @@ class ProfileTracks:
         return found
 
     def lane_track(self, proc: str, name: str, at: int) -> int:
-        """Makes the track of a lane."""
+        """Create the track of a lane."""
         process = self._process(proc)
         if at:
             return self._writer.track(process, f"{name} ({at + 1})")
@@ -138,14 +138,14 @@ class ProfileTracks:
         return self._writer.thread(self._pids[proc], self._last_tid, name)
 
     def settle(self, until_us: int) -> None:
-        """Ends what is over by a time."""
+        """Close the slices that have ended by a time."""
         for actor_id, actor in self._actors.items():
             actor.lanes.settle(self.ns(self._known_actors[actor_id][0], until_us))
         for proc, lanes in self._outside.items():
             lanes.settle(self.ns(proc, until_us))
 
     def end_all(self, proc: str, at_ns: int, said: dict[str, Value]) -> None:
-        """Ends all that a process does."""
+        """Close all slices of a process."""
         for actor_id, actor in self._actors.items():
             if self._known_actors[actor_id][0] == proc:
                 actor.lanes.end_all(at_ns, said)

@@ -1,1 +1,1 @@
-"""A question, from its text to its answer."""
+"""Processing of a query, from its text to its answer."""

@@ -1,4 +1,4 @@
-"""Sends questions of this process to the query processes of a host, and reads their replies."""
+"""Sends queries of this process to the query processes of a host, and reads their replies."""
 
 from __future__ import annotations
 
@@ -34,30 +34,31 @@ __all__ = ["Asking", "QueryClient"]
 
 _STREAM_ROWS = 1 << 16
 _STREAM_BYTES_MAX = 1 << 30
-# What hosts that are late leave for the rest, and what it takes to hear of the end.
+# Share of the timeout that is added for finishing after late hosts were left out, and seconds for
+# the reply to arrive.
 _REST = 0.25
 _REPLY_S = 2.0
 
 
 class Asking(NamedTuple):
-    """How a question is asked."""
+    """How a query is sent."""
 
     timeout_s: float
     require_full: bool = False
     is_outside: bool = False
-    """Whether it is from another program."""
+    """Whether the query comes from another program."""
     bytes_max: int | None = None
-    """The largest reply; None for what the limits of every query allow."""
+    """The maximum size of the reply; None for the general limits of queries."""
     cancellation: Cancellation | None = None
 
 
 class QueryClient:
-    """Asks the hosts of a program.
+    """Sends queries to the hosts of a program.
 
-    Nothing of a question is parsed, planned or computed in this process.
+    This process does not parse, plan or compute any part of a query.
 
     Args:
-        keeper: Who knows the hosts.
+        keeper: The actor that knows the hosts.
         tables: The tables that the program has added.
         names: The names of all tables.
     """
@@ -78,7 +79,7 @@ class QueryClient:
         form: Form,
         asking: Asking,
     ) -> Question:
-        """Return a question as it is sent.
+        """Return a query in the form in which it is sent.
 
         Raises:
             QueryError: A parameter has no SQL type.
@@ -91,17 +92,17 @@ class QueryClient:
         )
 
     def answer(self, question: Question, asking: Asking) -> Answer:
-        """Return the answer to a question in the form `arrow`.
+        """Return the answer to a query in the form `arrow`.
 
         Raises:
-            QueryError: It cannot be answered as it is.
-            CoverageError: No host has answered, or not all and all were wanted.
-            TelemetryError: It is not finished in time, or was cancelled.
+            QueryError: The query is invalid, or exceeds its limits.
+            CoverageError: No host answered, or a host did not answer and all were required.
+            TelemetryError: The query timed out or was cancelled.
         """
         return _answer(self.reply(question, asking))
 
     def stream(self, question: Question, asking: Asking) -> Stream:
-        """Return the answer to a question in the form `stream`; raises what `answer` does."""
+        """Return the answer to a query in the form `stream`; raises the same errors as `answer`."""
         deadline = time.monotonic() + asking.timeout_s
         reply = self.reply(question, asking)
         plain = reply.head.get("stream")
@@ -124,7 +125,7 @@ class QueryClient:
         return streamed.stream(ask, left_s, _STREAM_BYTES_MAX, asking.require_full)
 
     def reply(self, question: Question, asking: Asking) -> Reply:
-        """Return the reply to a question of any form; raises what `answer` does."""
+        """Return the reply to a query of any form; raises the same errors as `answer`."""
         lost: dict[int, str] = {}
         deadline = time.monotonic() + asking.timeout_s
 
@@ -136,7 +137,7 @@ class QueryClient:
             try:
                 return self._hosts.asked(ask, max(deadline - time.monotonic(), 0.0))
             except CoverageError:
-                # What was to answer is lost; of several hosts another one can.
+                # The host that planned the query is lost; another host can replace it.
                 if len(lost) == count or deadline <= time.monotonic():
                     raise
 
@@ -149,9 +150,9 @@ class QueryClient:
         timeout_s: float,
         lost: dict[int, str],
     ) -> bytes:
-        """Send a question to the first host that lives, and return its packed reply.
+        """Send a query to the first living host, and return its packed reply.
 
-        Notes in `lost` a host that does not live after all, if there are others to be asked.
+        If that host turns out to be lost and there are others, it is added to `lost`.
         """
         hosts = [
             one._replace(rows=None, error=lost[one.number]) if one.number in lost else one
@@ -189,7 +190,7 @@ class QueryClient:
                 lost[chosen.number] = cause
             raise _no_host([(label(chosen), cause)]) from None
         finally:
-            # Harmless where it has ended.
+            # Has no effect if the call has ended.
             call.cancel()
 
 

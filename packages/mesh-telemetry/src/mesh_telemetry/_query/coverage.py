@@ -1,4 +1,4 @@
-"""How much of the system an answer speaks for."""
+"""The share of the hosts that an answer covers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Answer", "Coverage", "HostFailure", "Shipped"]
 
 @dataclass(frozen=True)
 class HostFailure:
-    """A host that did not answer, or not all that it was asked.
+    """A host that did not answer, or not every request.
 
     Attributes:
         host: The host's name.
-        cause: Why, as text.
+        cause: The cause as text.
     """
 
     host: str
@@ -26,12 +26,12 @@ class HostFailure:
 
 @dataclass(frozen=True)
 class Shipped:
-    """What came from all hosts together for one table.
+    """Data that all hosts together sent for one table.
 
     Attributes:
         table: The table's name.
-        rows: How many rows came: of groups or first rows where hosts could prepare them.
-        bytes: How many bytes, as they were sent.
+        rows: The number of rows that were sent; groups or first rows if hosts could compute them.
+        bytes: Their size as sent.
     """
 
     table: str
@@ -41,13 +41,13 @@ class Shipped:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which hosts an answer is of, and what it took.
+    """The hosts that an answer covers, and the data that they sent.
 
     Attributes:
-        asked: The names of the hosts that were asked, sorted.
-        answered: Those that answered everything.
-        failed: Those that did not, with the cause.
-        shipped: What was sent for each table.
+        asked: The names of the hosts that were queried, sorted.
+        answered: The hosts that answered every request.
+        failed: The hosts that did not, each with the cause.
+        shipped: The data that was sent for each table.
     """
 
     asked: tuple[str, ...]
@@ -57,17 +57,17 @@ class Coverage:
 
     @property
     def is_full(self) -> bool:
-        """Whether every host that was asked answered."""
+        """Whether every queried host answered."""
         return not self.failed
 
     @property
     def rows_shipped(self) -> int:
-        """How many rows came from hosts."""
+        """The number of rows that hosts sent."""
         return sum(each.rows for each in self.shipped)
 
     @property
     def bytes_shipped(self) -> int:
-        """How many bytes came from hosts."""
+        """The number of bytes that hosts sent."""
         return sum(each.bytes for each in self.shipped)
 
 
@@ -77,7 +77,7 @@ class Answer:
 
     Attributes:
         table: The rows, with plain Arrow types.
-        coverage: Of which hosts it is.
+        coverage: The hosts that the rows come from.
     """
 
     table: pa.Table

@@ -1,4 +1,4 @@
-"""Work with an end: what takes longer, or is wanted no more, is stopped."""
+"""Work with a deadline, which is stopped when the deadline passes or when it is cancelled."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ T = TypeVar("T")
 
 
 class Late(Exception):
-    """The work had not ended at its deadline."""
+    """Raised if work did not end by its deadline."""
 
 
 class Cancelled(Exception):
-    """Nobody wants what the work gives any more."""
+    """Raised if work was cancelled."""
 
 
 class Cancellation:
-    """Lets another thread end work: it may be told before, while, or after there is some."""
+    """Lets another thread stop work.
+
+    It may be cancelled before the work begins, while it runs, or after it has ended.
+    """
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -33,11 +36,11 @@ class Cancellation:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the work is to end."""
+        """Whether the work was cancelled."""
         return self._is_cancelled
 
     def cancel(self) -> None:
-        """Ends the work. Twice is the same as once."""
+        """Stop the work; later calls do nothing."""
         with self._turn:
             self._is_cancelled = True
             ends, self._ends = self._ends, []
@@ -45,7 +48,7 @@ class Cancellation:
             end()
 
     def call(self, end: Callable[[], object]) -> None:
-        """Has something called when the work is to end; at once, if it is already."""
+        """Register a callback for cancellation; it is called at once if already cancelled."""
         with self._turn:
             if not self._is_cancelled:
                 self._ends.append(end)
@@ -54,18 +57,18 @@ class Cancellation:
 
 
 def remaining_s(deadline: float) -> float:
-    """Says how long it is until a deadline of `time.monotonic()`, in seconds; 0 when it is over."""
+    """Return the seconds until a deadline of `time.monotonic()`; 0 if it has passed."""
     return max(0.0, deadline - time.monotonic())
 
 
 def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | None = None) -> T:
-    """Gives what the work gives, or raises what it raises, if it ends in time.
+    """Run work in another thread until a deadline, and return its result or raise its exception.
 
-    Work that does not is stopped.
+    Work that does not end in time is stopped.
 
     Raises:
-        Late: It did not end in time.
-        Cancelled: It was cancelled.
+        Late: The work did not end in time.
+        Cancelled: The work was cancelled.
     """
     results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
     begun = Work(work, lambda result, error: results.put((result, error)))
@@ -76,7 +79,7 @@ def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | 
     except Empty:
         raise Late from None
     finally:
-        # Harmless where it has ended.
+        # Has no effect if the work has ended.
         begun.stop()
     if error is not None:
         raise error

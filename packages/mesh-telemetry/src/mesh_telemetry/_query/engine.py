@@ -1,4 +1,4 @@
-"""A host's side of a query: one statement over the host's own rows."""
+"""Execution of one statement over the rows of a host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMPRESSED_BYTES_MIN = 64 * 1024
 _PARALLEL_ROWS_MIN = 500_000
 _PARTITIONS_MAX = 4
 _FEW_ROWS_MAX = 1 << 17
-# What gives no more rows than all its inputs have, combined each with each.
+# Operators that return at most as many rows as the product of the sizes of all their inputs.
 _BOUNDED = re.compile(
     r" *(?:Projection|Filter|Aggregate|Sort|Limit|Distinct|SubqueryAlias|WindowAggr|TableScan"
     r"|EmptyRelation|Union|(?:\w+ )?Join)\b"
@@ -40,7 +40,7 @@ _MULTIPLYING = re.compile(r"\b(?:ROLLUP|CUBE|GROUPING SETS)\b")
 
 
 class Rows(Protocol):
-    """The rows of a host, table by table."""
+    """The rows of a host by table."""
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -49,40 +49,40 @@ class Rows(Protocol):
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
-        """Gives the rows of a table up to a time, all if None.
+        """Return the rows of a table up to a time; all rows if None.
 
-        Rows before `since_us` are not wanted, but do no harm.
+        Rows before `since_us` are not needed, but may be included.
         """
 
 
 @runtime_checkable
 class FiledRows(Protocol):
-    """The rows of a host, some of which are in Parquet files."""
+    """The rows of a host, some of them in Parquet files."""
 
     @property
     def scratch(self) -> Path:
-        """A folder in which links to files may be made."""
+        """A folder in which links to files can be created."""
 
     def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
-        """Gives the rows that are in memory, and the files that have the others."""
+        """Return the rows that are in memory, and the files that contain the rest."""
 
 
 def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | None = None) -> bytes:
-    """Runs a fragment over the rows of this host.
+    """Run a fragment over the rows of this host.
 
     Args:
-        fragment: What is asked, and its limits.
+        fragment: The statement and its limits.
         rows: The tables.
-        cancellation: How somebody ends it.
+        cancellation: Cancels the work.
 
     Returns:
         An Arrow IPC stream with plain types.
 
     Raises:
-        QueryError: The query is to blame: it divides by zero, or it wants more rows or memory
-            than its limits allow.
-        TelemetryError: The host cannot answer: it does not have the table, it is too slow, or
-            it was cancelled.
+        QueryError: The query is at fault, for example because it divides by zero or exceeds its
+            limits for rows or memory.
+        TelemetryError: The host cannot answer: it does not have the table, it is too slow, or the
+            work was cancelled.
 
     Example:
         >>> import pyarrow as pa
@@ -108,18 +108,18 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
 def run_until(
     fragment: Fragment, rows: Rows, deadline: float, sessions: KeptSessions | None = None
 ) -> bytes:
-    """Does what `run_fragment` does in the calling thread, which a batch may hold for longer.
+    """Run a fragment in the calling thread; a single batch may take longer than the deadline.
 
     Args:
-        fragment: What is asked, and its limits.
+        fragment: The statement and its limits.
         rows: The tables.
-        deadline: When to give up, on `time.monotonic()`.
-        sessions: Sessions that were used before, if there are more questions to come.
+        deadline: When to stop, on `time.monotonic()`.
+        sessions: Sessions to reuse, if further queries follow.
 
     Raises:
-        QueryError: The query is to blame.
+        QueryError: The query is at fault.
         TelemetryError: The host cannot answer.
-        Late: It has not ended at the deadline.
+        Late: The deadline has passed.
     """
     tables = _tables(fragment, rows)
     row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
@@ -138,7 +138,7 @@ def run_until(
 def _run_apart(
     fragment: Fragment, rows: Rows, tables: Mapping[str, Parts], deadline: float
 ) -> bytes:
-    """Runs a fragment over many rows, in a session of its own with several partitions."""
+    """Run a fragment over many rows, in a new session with several partitions."""
     partitions = min(_PARTITIONS_MAX, os.cpu_count() or 1)
     session = new_session(fragment.memory_max_bytes, partitions)
     with ExitStack() as links:
@@ -171,9 +171,9 @@ def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
 
 
 class _Links(tempfile.TemporaryDirectory[str]):
-    """A folder with links to some files: the engine takes all of a folder, and these alone count.
+    """A folder with links to selected files, because the engine reads all files of a folder.
 
-    Files of other times are left out, and so is what is written while a question is answered.
+    Files of other time ranges are left out, and so are files written while the query runs.
     """
 
     def __init__(self, scratch: Path, parts: Parts) -> None:
@@ -189,7 +189,7 @@ def _add_files(
     folder: str,
     until_us: int | None,
 ) -> None:
-    """Makes one table of the rows in memory and those in files."""
+    """Register a view over the rows in memory and the rows in files."""
     past = f"{table} in files"
     session.register_parquet(quoted(past), f"{folder}/", schema=schema)
     columns = ", ".join(quoted(name) for name in schema.names)
@@ -202,7 +202,7 @@ def _add_files(
 
 
 def _gives_few(frame: datafusion.DataFrame, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> bool:
-    """Says whether a statement cannot give many rows, so that all may be there at once."""
+    """Return whether a statement returns so few rows that they may all be held in memory."""
     plan = frame.logical_plan().display_indent()
     if _MULTIPLYING.search(plan) or not all(map(_BOUNDED.match, plan.splitlines())):
         return False
@@ -245,7 +245,7 @@ def _collect(
 
 
 def _batches(frame: datafusion.DataFrame) -> Iterator[pa.RecordBatch]:
-    """Gives rows as they are made."""
+    """Yield batches as they are computed."""
     try:
         for batch in frame.execute_stream():
             yield batch.to_pyarrow()
@@ -254,7 +254,7 @@ def _batches(frame: datafusion.DataFrame) -> Iterator[pa.RecordBatch]:
 
 
 def _all_batches(frame: datafusion.DataFrame) -> list[pa.RecordBatch]:
-    """Gives all rows once they are made, which is faster: no thread wakes another one."""
+    """Return all rows at once, which is faster because no thread has to wake another one."""
     try:
         made: list[pa.RecordBatch] = frame.collect()
     except Exception as error:

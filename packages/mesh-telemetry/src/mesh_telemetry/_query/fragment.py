@@ -1,4 +1,4 @@
-"""The part of a query that a host answers, and what it answers."""
+"""The part of a query that a host runs, and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUERY_FAULT", "TOO_MUCH", "Asked", "Fragment", "ShardAnswer"]
 
-# How a host's error begins when the query is to blame, and not the host.
+# Prefixes of a host's error if the query is at fault and not the host.
 QUERY_FAULT = "the query fails on its rows: "
 TOO_MUCH = "the query wants too much of a host: "
 
@@ -24,16 +24,15 @@ class Fragment:
     """One statement for every host, and its limits.
 
     Attributes:
-        sql: What the host runs over its own rows; it only reads.
+        sql: The statement, which only reads.
         tables: The tables in it.
-        until_us: Rows of a later time do not exist for it, in microseconds since the epoch; None
-            for all rows.
-        rows_max: More rows than this are not sent; the host refuses.
-        memory_max_bytes: What the host may hold for it besides the tables themselves.
-        deadline_s: How long the host may take, in seconds.
-        added: Those of the tables that packages have added.
-        values: Those of the parameters in it.
-        answer_bytes_max: The most bytes that are sent; None for `memory_max_bytes`.
+        until_us: Ignore rows of a later time, in microseconds since the epoch; None for all rows.
+        rows_max: The maximum number of rows to send; if there are more, the host returns an error.
+        memory_max_bytes: Memory that the host may use in addition to the tables.
+        deadline_s: The time that the host may take, in seconds.
+        added: Those of the tables that were added by packages.
+        values: The values of the parameters in it.
+        answer_bytes_max: The maximum size of the result; None for `memory_max_bytes`.
     """
 
     sql: str
@@ -49,7 +48,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Asked:
-    """A host that was asked: its answer comes later, or never.
+    """A host that received a fragment; its answer comes later, or never.
 
     Attributes:
         host: The host's name.
@@ -60,12 +59,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class ShardAnswer:
-    """What one host sent back for a fragment.
+    """The result of a fragment on one host.
 
     Attributes:
         host: The host's name.
-        body: An Arrow IPC stream; None if it failed.
-        error: Why it failed, as text; None if it did not.
+        body: An Arrow IPC stream; None if the fragment failed.
+        error: The cause of the failure as text; None if it succeeded.
     """
 
     host: str

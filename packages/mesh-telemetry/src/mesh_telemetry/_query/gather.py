@@ -1,4 +1,4 @@
-"""Asks all hosts, and keeps account of who answered."""
+"""Sends fragments to all hosts, and tracks which hosts have answered."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Gathering:
     """The answers of all hosts to the fragments of one query.
 
     Args:
-        ask: Sends a fragment to every host, and gives one answer of each as they come. It should
-            send when it is called: then the fragments of a round are under way together. What it
-            gives may say first who is asked, so that who never answers is named, and may have a
-            `close`, which is called when no answer is wanted any more.
+        ask: Sends a fragment to every host and returns an iterable with one answer of each, as they
+            arrive. It should send when it is called, so that the fragments of a round run
+            concurrently. The iterable may first yield the hosts that were queried, so that hosts
+            which never answer can be named. It may have a `close`, which is called when no more
+            answers are needed.
         deadline: Until when answers count, on `time.monotonic()`.
-        memory_max_bytes: All that comes together may take so much here.
+        memory_max_bytes: Limit for all answers together in this process.
     """
 
     def __init__(self, ask: Ask, deadline: float, memory_max_bytes: int) -> None:
@@ -43,13 +44,13 @@ class Gathering:
         self._shipped: dict[str, tuple[int, int]] = {}
 
     def round(self, fragments: list[tuple[str, Fragment, pa.Schema]]) -> list[pa.Table]:
-        """Asks for some fragments, and gives the rows of each.
+        """Send fragments to all hosts, and return the rows of each fragment.
 
         Args:
-            fragments: Each with the table that it is accounted to, and the columns that come.
+            fragments: Each with the table that it is accounted to, and the columns of its rows.
 
         Raises:
-            QueryError: A host says that the query is to blame.
+            QueryError: A host reports that the query is at fault.
         """
         wanted = [fragment for _, fragment, _ in fragments]
         batches: list[list[pa.RecordBatch]] = [[] for _ in fragments]
@@ -78,10 +79,12 @@ class Gathering:
         ]
 
     def alone(self, table: str, fragment: Fragment, schema: pa.Schema) -> pa.Table:
-        """Asks for one fragment in the calling thread, which `ask` must not hold past the deadline.
+        """Send one fragment, and wait for its rows in the calling thread.
+
+        `ask` must not block beyond the deadline.
 
         Raises:
-            QueryError: A host says that the query is to blame.
+            QueryError: A host reports that the query is at fault.
         """
         batches: list[pa.RecordBatch] = []
         asked = self._ask(fragment)
@@ -95,12 +98,12 @@ class Gathering:
         return pa.Table.from_batches(batches, schema)
 
     def stream(self, table: str, fragment: Fragment, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Asks for one fragment, and gives its rows as hosts answer.
+        """Send one fragment to all hosts, and yield its rows as hosts answer.
 
-        Hosts compute no further when nobody reads on.
+        Hosts stop computing when the iterator is closed.
 
         Raises:
-            QueryError: A host says that the query is to blame.
+            QueryError: A host reports that the query is at fault.
         """
         heard: set[str] = set()
         is_over = False
@@ -118,7 +121,7 @@ class Gathering:
                     if isinstance(item, ShardAnswer):
                         heard.add(item.host)
                         batches = self._take(item, table, fragment, schema)
-                        # They are handed on, and not kept.
+                        # The batches are passed on and not kept.
                         self._memory_left_bytes += sum(batch.nbytes for batch in batches)
                         yield from batches
         finally:
@@ -126,7 +129,7 @@ class Gathering:
         self._note_late([heard], is_over)
 
     def coverage(self) -> Coverage:
-        """Says who answered so far."""
+        """Return the coverage so far."""
         failed = sorted(self._failures.items())
         return Coverage(
             tuple(sorted(self._hosts)),
@@ -139,10 +142,10 @@ class Gathering:
         )
 
     def check(self, require_full: bool) -> None:
-        """Sees whether enough hosts answered.
+        """Check whether enough hosts answered.
 
         Raises:
-            CoverageError: None of them did, or not all and `require_full` is true.
+            CoverageError: No host answered, or a host did not answer and `require_full` is true.
         """
         failed = tuple(sorted(self._failures.items()))
         if not failed:
@@ -185,7 +188,7 @@ class Gathering:
         self._failures.setdefault(host, cause)
 
     def _note_late(self, heard: list[set[str]], is_over: bool) -> None:
-        """Finds the hosts that answered one fragment and not another."""
+        """Record the hosts that have not answered every fragment."""
         self._hosts |= set().union(*heard)
         if is_over:
             return
@@ -196,7 +199,7 @@ class Gathering:
 
 
 class _Asking:
-    """Asks for some fragments, in a thread of its own: what waits there must not outlive us."""
+    """Sends fragments in a separate thread, because a blocked receive must not block the caller."""
 
     def __init__(self, ask: Ask, fragments: list[Fragment]) -> None:
         self.answers: SimpleQueue[_Item] = SimpleQueue()
@@ -207,7 +210,7 @@ class _Asking:
         Thread(target=self._run, args=(fragments,), name="mesh-telemetry-ask", daemon=True).start()
 
     def close(self) -> None:
-        """Gives up what has not come."""
+        """Stop waiting for answers."""
         with self._turn:
             self._is_over = True
             asked = list(self._asked)
@@ -235,6 +238,6 @@ class _Asking:
 def _close(asked: Iterable[Asked | ShardAnswer]) -> None:
     close = getattr(asked, "close", None)
     if close is not None:
-        # A generator that runs in its thread cannot be closed, and ends by itself.
+        # A generator that is running in its thread cannot be closed; it ends on its own later.
         with suppress(ValueError):
             close()

@@ -1,4 +1,4 @@
-"""Sends a fragment to all hosts at once, and gives their answers as they come."""
+"""Sends a fragment to all hosts at once, and yields their answers as they arrive."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["HostAsking", "label"]
 
 
 class HostAsking:
-    """A fragment that is under way to all hosts; it was sent when this is made.
+    """A fragment that is sent to all hosts when the instance is created.
 
     Args:
-        keeper: Who is told of a host that is lost.
+        keeper: The actor that is notified of lost hosts.
         hosts: The hosts.
-        fragment: What they are asked, pickled.
-        deadline_s: How long they may take, in seconds.
+        fragment: The fragment, pickled.
+        deadline_s: The time that the hosts may take, in seconds.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class HostAsking:
                 future.add_done_callback(partial(self._note, at))
 
     def __iter__(self) -> Iterator[Asked | ShardAnswer]:
-        """Gives first who is asked, then what each answers until the deadline."""
+        """Yield first the hosts that were queried, then the answer of each until the deadline."""
         for host in self._hosts:
             yield Asked(label(host))
         for at, host in enumerate(self._hosts):
@@ -72,7 +72,7 @@ class HostAsking:
             yield self._answer(self._hosts[at], self._open[at], 0.0)
 
     def close(self) -> None:
-        """Gives up what has not been answered: hosts compute it no further."""
+        """Cancel outstanding requests; their hosts stop computing."""
         for future in self._open.values():
             with suppress(MeshError):
                 future.cancel()
@@ -93,11 +93,11 @@ class HostAsking:
         except MeshError as error:
             if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
                 assert host.rows is not None, "only hosts that answer were asked"
-                # Who is told first is the only one who is told.
+                # Only the caller that detects the failure is notified of it.
                 self._keeper.lost.broadcast(host.number, host.rows, cause_of(error))
             return ShardAnswer(label(host), None, cause_of(error))
 
 
 def label(host: HostHandle) -> str:
-    """Return what a host is called in a coverage."""
+    """Return the name of a host in a coverage."""
     return f"{host.name}/{host.number}"

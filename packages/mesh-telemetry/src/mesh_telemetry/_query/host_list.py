@@ -1,4 +1,7 @@
-"""Which hosts a question goes to: while the keeper is asked, those of the last one are presumed."""
+"""The hosts to which a query is sent.
+
+If there was one host, it is used while the keeper is still being queried for the current list.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ T = TypeVar("T")
 
 
 class _Changed(Exception):
-    """There are other hosts than were presumed."""
+    """Raised if the hosts are not the ones that were assumed."""
 
 
 class HostList:
-    """The hosts that there are.
+    """The current hosts.
 
     Args:
-        keeper: Who knows them.
+        keeper: The actor that knows them.
     """
 
     def __init__(self, keeper: Keeper) -> None:
@@ -32,10 +35,10 @@ class HostList:
         self._last: list[HostHandle] = []
 
     def all(self, timeout_s: float) -> list[HostHandle]:
-        """Gives them as they are now.
+        """Return the current hosts.
 
         Raises:
-            TimeoutError: The keeper has not answered in time.
+            TimeoutError: The keeper did not answer in time.
         """
         return self._keeper.hosts.call_one().get(timeout_s)
 
@@ -44,21 +47,21 @@ class HostList:
         ask: Callable[[Sequence[HostHandle], Callable[[], None], float], T],
         timeout_s: float,
     ) -> T:
-        """Gives what the hosts answer that there are now.
+        """Return the answer of the current hosts.
 
         Args:
-            ask: Asks hosts. It is given them, what it calls when it has sent something to them,
-                and how many seconds are left. It may be called twice: for a presumed host that
-                turned out to be another one, and again.
-            timeout_s: For how long the keeper is waited for, in seconds.
+            ask: Sends a query. Its arguments are the hosts, a function to call after the query was
+                sent, and the seconds that are left. It is called a second time if the assumed hosts
+                turned out to be outdated.
+            timeout_s: Seconds to wait for the keeper.
 
         Raises:
-            TimeoutError: The keeper has not answered in time.
+            TimeoutError: The keeper did not answer in time.
         """
         deadline = time.monotonic() + timeout_s
         listing = self._keeper.hosts.call_one()
         last = self._last
-        # Most programs have one host, and it stays.
+        # Most programs have one host, which does not change.
         if len(last) == 1 and last[0].rows is not None:
             try:
                 answer = ask(last, lambda: _check(listing, last, deadline), timeout_s)

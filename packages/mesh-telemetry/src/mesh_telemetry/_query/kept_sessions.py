@@ -1,4 +1,4 @@
-"""Sessions that stay for the next question, with those tables in them that have not changed."""
+"""DataFusion sessions that are reused by later queries, with the tables that have not changed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["KeptSession", "KeptSessions"]
 
 _FREE_MAX = 4
-# Larger tables are not kept: who has made the rows says for how long they stay in memory.
+# Larger tables are dropped: their cache, not the session, decides how long they stay in memory.
 _TABLES_BYTES_MAX = 32 << 20
 _PLANS_MAX = 32
 _TEXT_LEN_MAX = 10_000
 
 
 class KeptSessions:
-    """Gives each question a session that has its tables, and no others.
+    """Provides each query with a session that has its tables, and no others.
 
-    Making a session takes as long as planning a small question, and so does giving it the tables
-    of many processes. It may be used by several threads.
+    Creating a session takes as long as planning a small query, and so does registering the tables
+    of many processes. Instances are thread-safe.
     """
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class KeptSessions:
     def filled(
         self, memory_max_bytes: int, tables: Mapping[str, Sequence[pa.RecordBatch]]
     ) -> Iterator[KeptSession]:
-        """Gives a session that nobody else uses meanwhile, and keeps it if nothing was raised.
+        """Yield a session for exclusive use, and keep it if the block raises no exception.
 
         Args:
-            memory_max_bytes: What it may hold besides the tables.
-            tables: The rows of each, at least one batch.
+            memory_max_bytes: Memory that the session may use in addition to the tables.
+            tables: The rows of each table, in at least one batch.
         """
         session = self._taken(memory_max_bytes)
         session.fill(tables)
@@ -55,7 +55,7 @@ class KeptSessions:
             try:
                 session = self._free.pop()
             except IndexError:
-                # Somebody else was faster.
+                # Another thread took the last one.
                 break
             if session.memory_max_bytes == memory_max_bytes:
                 return session
@@ -63,18 +63,18 @@ class KeptSessions:
 
 
 class KeptSession:
-    """A session, what is registered there, and what was planned over that."""
+    """A session with its registered tables and the plans over them."""
 
     def __init__(self, memory_max_bytes: int) -> None:
         self.memory_max_bytes = memory_max_bytes
         self.context = new_session(memory_max_bytes)
         self._tables: dict[str, Sequence[pa.RecordBatch]] = {}
         self._byte_counts: dict[str, int] = {}
-        # A plan holds on to the tables, and is of no use over others.
+        # A plan holds references to its tables, and is of no use over others.
         self._plans: dict[str, datafusion.LogicalPlan] = {}
 
     def fill(self, tables: Mapping[str, Sequence[pa.RecordBatch]]) -> None:
-        """Has just these tables there."""
+        """Register exactly these tables."""
         for name in [name for name in self._tables if name not in tables]:
             self._drop(name)
         for name, batches in tables.items():
@@ -89,10 +89,10 @@ class KeptSession:
             self._byte_counts[name] = sum(batch.nbytes for batch in batches)
 
     def open(self, sql: str, values: Mapping[str, pa.Scalar]) -> datafusion.DataFrame:
-        """Plans a statement that reads, unless it was just planned over these very rows.
+        """Plan a statement that reads, unless its plan over the same rows is cached.
 
         Raises:
-            QueryError: It cannot be parsed or planned, or it would change something.
+            QueryError: It cannot be parsed or planned, or it would modify data.
         """
         known = self._plans.get(sql)
         if known is not None and not values:
@@ -105,7 +105,7 @@ class KeptSession:
         return frame
 
     def drop_large(self) -> None:
-        """Lets go of the tables if they are many bytes together."""
+        """Drop all tables if they are too large together."""
         if sum(self._byte_counts.values()) > _TABLES_BYTES_MAX:
             for name in list(self._tables):
                 self._drop(name)

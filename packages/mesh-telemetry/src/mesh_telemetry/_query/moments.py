@@ -1,4 +1,4 @@
-"""Moments, as callers give them."""
+"""Conversion of times in arguments of the public API."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["microseconds"]
 
 
 def microseconds(when: float | datetime | None) -> int | None:
-    """Gives a time as microseconds since the epoch.
+    """Convert a time to microseconds since the epoch.
 
     Args:
-        when: Seconds since the epoch, or a time with a zone; None for none.
+        when: Seconds since the epoch, or a `datetime` with a time zone, or None.
 
     Raises:
-        ValueError: It is a time without a zone.
+        ValueError: The `datetime` has no time zone.
     """
     if when is None:
         return None

@@ -1,4 +1,4 @@
-"""Answers as JSON."""
+"""Encoding of answers as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["plain_answer"]
 
 
 def plain_answer(answer: Answer) -> dict[str, Any]:
-    """Gives an answer as JSON has it: columns, rows and coverage."""
+    """Return an answer as an object for JSON with columns, rows and coverage."""
     rows = [
         {name: _json_value(value) for name, value in row.items()}
         for row in answer.table.to_pylist()
@@ -27,7 +27,7 @@ def plain_answer(answer: Answer) -> dict[str, Any]:
 
 
 def _json_value(value: Any) -> Any:
-    """Gives what JSON has for a value: text where it has nothing of the kind, null for NaN."""
+    """Return a value for JSON: text for types that JSON lacks, and null for NaN."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

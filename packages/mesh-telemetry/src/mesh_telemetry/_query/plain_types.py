@@ -1,4 +1,4 @@
-"""The plain form of Arrow types: what a reader of an answer has to know of."""
+"""Plain forms of Arrow types, which are the only types that clients need to support."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["cast_batch", "plain_schema", "plain_table", "plain_type"]
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Gives the type without dictionary, view or 64-bit offsets."""
+    """Return the type without dictionary, view or 64-bit offsets."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
     if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
@@ -23,12 +23,12 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Gives the schema with plain types, where each column may be null."""
+    """Return the schema with plain types and nullable columns."""
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
 def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Gives the batch with the columns of `schema`, by position."""
+    """Return the batch with the columns of `schema`, matched by position."""
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -41,7 +41,7 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def plain_table(table: pa.Table) -> pa.Table:
-    """Gives the table with plain types."""
+    """Return the table with plain types."""
     schema = plain_schema(table.schema)
     if table.schema.equals(schema):
         return table

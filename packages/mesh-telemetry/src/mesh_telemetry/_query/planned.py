@@ -1,4 +1,4 @@
-"""What is known of a question before anybody is asked: what it reads, and what comes back."""
+"""The plan of a query over empty tables: which tables it reads and which columns it returns."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _TEXT_LEN_MAX = 10_000
 
 @dataclass(frozen=True)
 class Planned:
-    """A question that can be answered.
+    """A valid query.
 
     Attributes:
-        text: It, without what only we understand.
-        values: Those of its parameters.
+        text: The query without the syntax that only Mesh supports.
+        values: The values of its parameters.
         schemas: The tables that it may read, with plain types.
         wanted: The columns of the answer.
-        tables: The tables that it reads; None where those of the asker are among them.
+        tables: The tables that it reads; None if it reads no table, or a table of the planning
+            session such as the catalog.
     """
 
     text: QueryText
@@ -44,7 +45,7 @@ class Planned:
 
 
 class Plans:
-    """Plans questions, and keeps what it found about those that were asked last.
+    """Plans queries, and caches the plans of the most recent ones.
 
     Args:
         schemas: The tables that hosts have.
@@ -64,15 +65,15 @@ class Plans:
         parameters: Sequence[object] | Mapping[str, object] | None,
         memory_max_bytes: int,
     ) -> Planned:
-        """Plans a question.
+        """Plan a query.
 
         Args:
-            sql: A query that reads.
-            parameters: What stands for `$1` and on, `?`, or for `$name`.
-            memory_max_bytes: So much may it take.
+            sql: A query that only reads.
+            parameters: The values of `$1` and so on, of `?`, or of `$name`.
+            memory_max_bytes: Memory that planning may use.
 
         Raises:
-            QueryError: It cannot be understood.
+            QueryError: The query is invalid.
         """
         if parameters or len(sql) > _TEXT_LEN_MAX:
             return self._planned(sql, parameters, memory_max_bytes)
@@ -110,7 +111,7 @@ class Plans:
 def open_query(
     planned: Planned, known: Mapping[str, pa.Schema], memory_max_bytes: int
 ) -> tuple[datafusion.SessionContext, datafusion.DataFrame]:
-    """Plans a question over empty tables, in a session of its own.
+    """Plan a query over empty tables, in a new session.
 
     Raises:
         QueryError: It cannot be parsed or planned.
@@ -122,7 +123,7 @@ def open_query(
 
 
 def _readable(sql: str, tables: Iterable[str]) -> list[str]:
-    """Gives the tables that a query may read: to plan it, the others need not be there."""
+    """Return the tables that a query may read; the others are not needed to plan it."""
     if _CATALOG.search(sql) is not None:
         return list(tables)
     words = sql.lower()

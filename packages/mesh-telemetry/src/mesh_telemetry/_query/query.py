@@ -1,4 +1,4 @@
-"""A query of the whole system: planned here, computed where the rows are, finished here."""
+"""A query over all hosts: planned here, computed where the rows are, and finished here."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ _WAYS = {
 
 
 class Query:
-    """One question in SQL; it can be answered once.
+    """One SQL query, which can be answered once.
 
     Args:
-        sql: A query that reads. `EXPLAIN` before it says what would be shipped; `AS OF <time>`
-            after it or a table leaves out what is later, in the whole query.
-        parameters: The values of `$1` and on, `?`, or of `$name`; they never become SQL.
+        sql: A query that only reads. With the prefix `EXPLAIN`, the answer describes what would be
+            shipped. `AS OF <time>` after the query or a table excludes later rows from the whole
+            query.
+        parameters: The values of `$1` and so on, of `?`, or of `$name`; they never become SQL.
         schemas: The tables that hosts have.
-        limits: What it may take.
-        plans: What is known of questions that were asked before, over the same tables.
+        limits: The limits of the query.
+        plans: Cached plans of earlier queries over the same tables.
 
     Raises:
-        QueryError: It cannot be understood.
+        QueryError: The query is invalid.
 
     Example:
         >>> import pyarrow as pa
@@ -87,22 +88,22 @@ class Query:
         require_full: bool = False,
         is_one_host: bool = False,
     ) -> Answer:
-        """Asks the hosts, and finishes over what they send.
+        """Send fragments to the hosts, and compute the answer from their rows.
 
         Args:
-            ask: Sends a fragment to every host, and gives one answer of each as they come. It is
-                called in a thread of its own.
-            until_us: Leaves out what is later, in microseconds since the epoch; `AS OF` in the
-                query comes first.
-            timeout_s: How long it may take, in seconds. Hosts that are late are failed ones.
-            require_full: Whether a host that failed is an error.
-            is_one_host: Whether there is one host only: it computes the whole answer then. `ask` is
-                called in the thread of the caller, and must keep to the deadline of the fragment.
+            ask: Sends a fragment to every host, and yields one answer of each as they arrive. It is
+                called in a separate thread.
+            until_us: Ignore later rows, in microseconds since the epoch; `AS OF` in the query takes
+                precedence.
+            timeout_s: The time limit in seconds. Hosts that are late count as failed.
+            require_full: Whether a failed host is an error.
+            is_one_host: Whether there is only one host, which then computes the whole answer. `ask`
+                is called in the thread of the caller, and must meet the deadline of the fragment.
 
         Raises:
-            QueryError: It fails on the rows that there are, or takes more than its limits.
-            CoverageError: No host answered, or not all and `require_full` is true.
-            TelemetryError: It is not finished in time, or was answered before.
+            QueryError: The query fails on the rows, or exceeds its limits.
+            CoverageError: No host answered, or a host did not answer and `require_full` is true.
+            TelemetryError: The query timed out, or was answered before.
         """
         self._begin()
         deadline = time.monotonic() + timeout_s
@@ -118,7 +119,7 @@ class Query:
             return Answer(table, gathering.coverage())
         self._ship(gathering, until_us, deadline)
         gathering.check(require_full)
-        # The answers of slow hosts may have taken all the time: there is little left to do.
+        # Late hosts may have used up all the time, while little work is left.
         end = max(deadline, time.monotonic() + timeout_s / 4)
         try:
             table = within(lambda: self._finished(end), end)
@@ -136,10 +137,10 @@ class Query:
         timeout_s: float = 10.0,
         require_full: bool = False,
     ) -> Stream:
-        """Asks the hosts, and gives rows as they come where nothing is left to do with them.
+        """Send the query to the hosts, and yield rows as they arrive if they need no further work.
 
-        Where there is, what `answer` gives comes in parts. Takes and raises what `answer` does; it
-        may raise so while it is read.
+        Otherwise the result of `answer` is returned in batches. Takes the same arguments and raises
+        the same errors as `answer`, also while the stream is read.
         """
         streamed = self.streamed(until_us, timeout_s)
         if streamed is None:
@@ -152,9 +153,10 @@ class Query:
         return streamed.stream(ask, timeout_s, self._limits.memory_max_bytes, require_full)
 
     def streamed(self, until_us: int | None, timeout_s: float) -> Streamed | None:
-        """Return what hosts run and how their rows become those of the answer.
+        """Return the fragment of a query whose rows are passed on without further work.
 
-        None if something is left to do with the rows; then `answer` has to.
+        Returns:
+            The fragment with the columns of the answer; None if `answer` must finish the query.
         """
         whole = self._split.whole
         if whole is None or self._planned.text.is_explained:
@@ -172,7 +174,7 @@ class Query:
 
     @cached_property
     def _opened(self) -> tuple[datafusion.SessionContext, Split]:
-        """The session that finishes the answer, and what is shipped before."""
+        """The session that finishes the answer, and the units that are shipped to it."""
         memory_max_bytes = self._limits.memory_max_bytes
         session, frame = open_query(self._planned, self._known, memory_max_bytes)
         try:
@@ -189,11 +191,11 @@ class Query:
         return self._opened[1]
 
     def _can_be_whole(self) -> bool:
-        # A batch without columns does not say on its way how many rows it has.
+        # A batch without columns loses its number of rows when it is sent.
         return self._planned.tables is not None and bool(self._planned.wanted.names)
 
     def _whole(self, until_us: int | None, deadline: float) -> tuple[str, Fragment, pa.Schema]:
-        """Gives all of the question as one fragment, with what it is accounted to."""
+        """Return the whole query as one fragment, with the tables that it is accounted to."""
         tables = self._planned.tables or ()
         fragment = self._fragment(self._planned.text.sql, tables, until_us, deadline)
         fragment = replace(
@@ -228,7 +230,7 @@ class Query:
             self._fill(unit, table)
 
     def _links(self, gathering: Gathering, until_us: int | None, deadline: float) -> list[Link]:
-        """Asks how many rows the sides of joins have, if shipping some first may pay."""
+        """Query the row counts of both sides of joins, if shipping one side first may help."""
         links = useful_links(self._split.links)
         if not links:
             return []

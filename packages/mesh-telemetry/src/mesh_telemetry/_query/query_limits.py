@@ -1,4 +1,4 @@
-"""What one query may take."""
+"""The limits of one query."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ __all__ = ["QueryLimits"]
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """What one query may take, and when it pays to ask twice.
+    """The limits of one query, and the thresholds for shipping keys of joins first.
 
     Attributes:
-        rows_max: So many rows of each host and statement.
-        host_memory_max_bytes: So much of each host, besides its tables.
-        memory_max_bytes: So much here.
-        keys_max: So many keys of one side of a join go into the filter of the other.
-        reduced_rows_min: The other side is filtered so only if it has as many rows.
-        answer_bytes_max: The largest answer; None for what fits into memory. Of rows that are
-            streamed, what each host sends.
+        rows_max: Rows of each host and statement.
+        host_memory_max_bytes: Memory on each host, in addition to its tables.
+        memory_max_bytes: Memory in the process that finishes the query.
+        keys_max: Keys of one side of a join that may be put into the filter of the other side.
+        reduced_rows_min: The other side of a join is filtered if it has at least this number of
+            rows.
+        answer_bytes_max: The maximum size of an answer; None for what fits into memory. In a
+            stream, it applies to the data of each host.
     """
 
     rows_max: int = 1_000_000

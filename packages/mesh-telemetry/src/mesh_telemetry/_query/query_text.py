@@ -1,4 +1,4 @@
-"""The text of a query, read word by word: what is ours in it, and what is DataFusion's."""
+"""The text of a query, split into tokens to separate the syntax of Mesh from DataFusion's."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class _Token(NamedTuple):
 
 @dataclass(frozen=True)
 class QueryText:
-    """A query without what only we understand.
+    """A query without the syntax that only Mesh supports.
 
     Attributes:
-        sql: What is left for DataFusion.
+        sql: The text for DataFusion.
         as_of_us: The time of `AS OF`, in microseconds since the epoch; None without one.
         is_explained: Whether it began with `EXPLAIN`.
-        marks: How many `?` there were; they are `$1`, `$2` and on in `sql`.
+        marks: The number of `?`; they are `$1`, `$2` and so on in `sql`.
     """
 
     sql: str
@@ -61,12 +61,12 @@ class QueryText:
 
 
 def read_query(text: str) -> QueryText:
-    """Takes out `EXPLAIN`, each `AS OF <time>`, also after `FOR SYSTEM_TIME`, and each `?`.
+    """Extract `EXPLAIN`, each `AS OF <time>`, also after `FOR SYSTEM_TIME`, and each `?`.
 
-    A time is for the whole query, wherever it stands.
+    A time applies to the whole query, wherever it is written.
 
     Raises:
-        QueryError: It is empty or too long, or a time cannot be read or there are two.
+        QueryError: The query is empty or too long, a time is invalid, or there are two times.
 
     Example:
         >>> read_query("SELECT 1 AS OF '1970-01-01T00:00:01'").as_of_us
@@ -103,7 +103,7 @@ def read_query(text: str) -> QueryText:
 def scalars_of(
     parameters: Sequence[object] | Mapping[str, object] | None,
 ) -> list[pa.Scalar] | dict[str, pa.Scalar] | None:
-    """Gives parameters as Arrow scalars, by position or by name.
+    """Convert parameters to Arrow scalars, by position or by name.
 
     Raises:
         QueryError: A value has no SQL type.
@@ -120,10 +120,10 @@ def scalars_of(
 def values_of(
     parameters: Sequence[object] | Mapping[str, object] | None, marks: int
 ) -> dict[str, pa.Scalar]:
-    """Gives the values of `$1` and on, or of `$name`.
+    """Return the values of `$1` and so on, or of `$name`.
 
     Raises:
-        QueryError: A value has no SQL type, or there are not as many as `?`.
+        QueryError: A value has no SQL type, or their number differs from the number of `?`.
     """
     if parameters is None:
         parameters = ()
@@ -164,7 +164,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _comment_end(text: str, at: int) -> int:
-    """Finds where a comment ends that may have others in it."""
+    """Find the end of a comment, which may contain nested comments."""
     depth = 0
     for match in re.compile(r"/\*|\*/").finditer(text, at):
         depth += 1 if match[0] == "/*" else -1
@@ -185,7 +185,7 @@ def _explained_from(tokens: list[_Token]) -> int:
 
 
 def _time_clauses(tokens: list[_Token]) -> list[tuple[int, int, int]]:
-    """Finds the clauses that say a time: where each is, and the time."""
+    """Find the clauses with a time: start, end, and the time."""
     found = []
     for at in range(1, len(tokens) - 1):
         if (tokens[at].upper, tokens[at + 1].upper) != ("AS", "OF"):
@@ -198,7 +198,7 @@ def _time_clauses(tokens: list[_Token]) -> list[tuple[int, int, int]]:
             if is_long:
                 raise QueryError("no time after AS OF: write '2026-01-31T12:00:00' or microseconds")
             continue
-        # Where `of` is the name of a column or table, no value can follow.
+        # If `of` is the name of a column or table, no value can follow it.
         value = tokens[value_at]
         found.append((tokens[at - 2 if is_long else at].start, value.end, _time_us(value)))
     return found

@@ -1,4 +1,4 @@
-"""A question on its way to the process that answers it, and the reply on its way back."""
+"""A query in the form in which it is sent to the process that answers it, and the reply."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
     "plain_coverage",
 ]
 
-#: What the reply holds: Arrow IPC, the JSON of HTTP, only the columns, or for a stream either what
-#: every host is to run or, where more is left to do with the rows, Arrow IPC.
+#: The content of the reply: Arrow IPC, JSON for HTTP, only the columns, or a stream. For a stream,
+#: it is the fragment for every host, or Arrow IPC if the rows need further work.
 Form = Literal["arrow", "json", "columns", "stream"]
 _ERRORS = {one.__name__: one for one in (CoverageError, QueryError, TelemetryError)}
 _HEAD = struct.Struct("<I")
@@ -34,12 +34,12 @@ class Question:
     """A query as the user wrote it.
 
     Attributes:
-        sql: Its text; nothing of it has been parsed.
+        sql: Its text, not yet parsed.
         parameters: Arrow scalars, by position or by name.
         until_us: Ignore rows of a later time, in microseconds since the epoch; None for all rows.
         require_full: Whether a host that does not answer is an error.
-        form: What the reply holds.
-        bytes_max: The largest reply; None for what the limits of every query allow.
+        form: The content of the reply.
+        bytes_max: The maximum size of the reply; None for the general limits of queries.
         added: The tables that packages and the program have added, pickled.
     """
 
@@ -54,10 +54,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Request:
-    """A question for one attempt to answer it.
+    """A query for one attempt to answer it.
 
     Attributes:
-        question: The question.
+        question: The query.
         timeout_s: The time left, in seconds.
         only_host: The name of the host if there is only one; None if there are several.
     """
@@ -69,27 +69,27 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply to a question.
+    """The reply to a query.
 
     Attributes:
         head: A JSON object: `coverage`, `error`, or `stream`.
-        body: What the form of the question says.
+        body: The content in the requested form.
     """
 
     head: Mapping[str, Any]
     body: bytes | memoryview
 
     def packed(self) -> bytes:
-        """Return the reply as it is sent."""
+        """Return the reply in the form in which it is sent."""
         head = json.dumps(self.head).encode()
         return b"".join((_HEAD.pack(len(head)), head, self.body))
 
     @classmethod
     def unpacked(cls, sent: bytes) -> Reply:
-        """Read a reply.
+        """Decode a reply.
 
         Raises:
-            TelemetryError: It is the error that answering the question has raised.
+            TelemetryError: The error with which the query failed.
         """
         (length,) = _HEAD.unpack_from(sent)
         head = json.loads(sent[_HEAD.size : _HEAD.size + length])
@@ -103,7 +103,7 @@ class Reply:
 
 
 def failure_reply(error: TelemetryError) -> bytes:
-    """Return the reply that raises an error where it is read."""
+    """Return a reply that raises an error when it is decoded."""
     kind = next((name for name, one in _ERRORS.items() if type(error) is one), "TelemetryError")
     failed = error.failed if isinstance(error, CoverageError) else ()
     head = {"error": {"type": kind, "text": str(error), "failed": failed}}
@@ -111,12 +111,12 @@ def failure_reply(error: TelemetryError) -> bytes:
 
 
 def plain_coverage(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage of an answer as JSON has it."""
+    """Return the coverage of an answer as an object for JSON."""
     return dataclasses.asdict(coverage) | {"is_full": coverage.is_full}
 
 
 def coverage_from(plain: Mapping[str, Any]) -> Coverage:
-    """Read what `plain_coverage` gives."""
+    """Decode the result of `plain_coverage`."""
     return Coverage(
         tuple(plain["asked"]),
         tuple(plain["answered"]),

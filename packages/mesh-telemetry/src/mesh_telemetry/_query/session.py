@@ -1,4 +1,4 @@
-"""A DataFusion session as both sides use it: it only reads, and within a limit of memory."""
+"""DataFusion sessions that only read, with a limit of memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READ_ONLY = (
     datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 )
 _SETTINGS = {
-    # A subquery of its own kind in an expression could not be taken apart; as a join it can.
+    # The optimizer turns an uncorrelated scalar subquery into a join, which can be split.
     "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": "false",
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",
 }
@@ -29,7 +29,7 @@ _NO_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?([^']*)' not found
 
 
 def new_session(memory_max_bytes: int, partitions: int = 1) -> datafusion.SessionContext:
-    """Makes a session that holds no more than that for sorting, grouping and joining."""
+    """Create a session with a memory limit for sorting, grouping and joining."""
     config = (
         datafusion.SessionConfig().with_information_schema(True).with_target_partitions(partitions)
     )
@@ -41,13 +41,14 @@ def new_session(memory_max_bytes: int, partitions: int = 1) -> datafusion.Sessio
         .with_greedy_memory_pool(memory_max_bytes)
     )
     session = datafusion.SessionContext(config, runtime)
-    # Its parts may come out nullable otherwise than planned, which then fails the query.
+    # The nullability of extracted subexpressions may differ from the plan, which makes the query
+    # fail.
     session.remove_optimizer_rule("common_sub_expression_eliminate")
     return session
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """Gives a batch of no rows: a table wants one at least to know its columns."""
+    """Return a batch without rows: a table needs at least one batch to know its columns."""
     return pa.RecordBatch.from_arrays(
         [pa.array([], type=field.type) for field in schema], schema=schema
     )
@@ -59,16 +60,16 @@ def open_frame(
     tables: Iterable[str],
     values: dict[str, pa.Scalar] | None = None,
 ) -> datafusion.DataFrame:
-    """Plans a statement that reads.
+    """Plan a statement that reads.
 
     Args:
-        session: Where its tables are.
+        session: The session that has its tables.
         sql: The statement.
-        tables: The tables that there are, for what is said when it names another.
-        values: Those of its parameters.
+        tables: The existing tables, for the error if the statement names another one.
+        values: The values of its parameters.
 
     Raises:
-        QueryError: It cannot be parsed or planned, or it would change something.
+        QueryError: It cannot be parsed or planned, or it would modify data.
     """
     try:
         return session.sql_with_options(sql, _READ_ONLY, values)
@@ -77,7 +78,7 @@ def open_frame(
 
 
 def readable(text: str) -> str:
-    """Gives DataFusion's text without the names of its layers."""
+    """Return DataFusion's error text without the names of its layers."""
     return _PREFIX.sub("", text.strip()).rstrip(".").replace("datafusion.public.", "")
 
 

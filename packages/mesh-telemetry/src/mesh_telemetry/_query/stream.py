@@ -1,4 +1,4 @@
-"""An answer that is read a part at a time."""
+"""An answer that is read in batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """The rows of an answer, as batches; `Telemetry.stream` gives it. A context manager.
+    """The rows of an answer as batches, returned by `Telemetry.stream`; a context manager.
 
-    Who stops reading closes it: hosts then compute no further.
+    Closing it before its end stops the computation on the hosts.
 
     Attributes:
         schema: The columns.
@@ -49,11 +49,11 @@ class Stream:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Gives the next batch.
+        """Return the next batch.
 
         Raises:
-            QueryError: The question fails on the rows, or wants too much.
-            CoverageError: No host has answered, or not all and all were wanted.
+            QueryError: The query fails on the rows, or exceeds its limits.
+            CoverageError: No host answered, or a host did not answer and all were required.
         """
         try:
             return next(self._batches)
@@ -63,17 +63,17 @@ class Stream:
 
     @property
     def coverage(self) -> Coverage:
-        """Which hosts the rows are of.
+        """The hosts that the rows come from.
 
         Raises:
-            TelemetryError: It has not been read to its end.
+            TelemetryError: The stream has not been read to its end.
         """
         if not self._is_read:
             raise TelemetryError("it is known when all has been read: read to the end first")
         return self._coverage()
 
     def close(self) -> None:
-        """Gives up what has not been read. Twice is the same as once."""
+        """Cancel the rest of the query; later calls do nothing."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()

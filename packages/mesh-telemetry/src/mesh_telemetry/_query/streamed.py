@@ -1,4 +1,4 @@
-"""A query that only filters and picks: its answer is what hosts send, as they send it."""
+"""A query that only filters and selects, so that hosts send the rows of its answer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Streamed"]
 
 @dataclass(frozen=True)
 class Streamed:
-    """What every host runs, and how its rows become those of the answer.
+    """The fragment that every host runs, and the conversion of its rows to the answer.
 
     Attributes:
-        fragment: What hosts run, over one table and without parameters.
+        fragment: The fragment, over one table and without parameters.
         sent: The columns that hosts send.
         wanted: The columns of the answer.
-        rows_max: How many rows the answer has at most; None for any number.
+        rows_max: The maximum number of rows of the answer; None for no limit.
     """
 
     fragment: Fragment
@@ -55,7 +55,7 @@ class Streamed:
         return Stream(self.wanted, rows(), gathering.coverage)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the values as an object for JSON."""
         fragment = self.fragment
         return {
             "sql": fragment.sql,
@@ -69,7 +69,7 @@ class Streamed:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], deadline_s: float) -> Streamed:
-        """Read what `plain` gives; hosts may take that many seconds."""
+        """Decode the result of `plain`; `deadline_s` is the time limit for hosts in seconds."""
         rows_max, memory_max_bytes, answer_bytes_max = plain["limits"]
         fragment = Fragment(
             plain["sql"],

@@ -1,4 +1,4 @@
-"""Threads that stay for the next piece of work, and can be stopped in the midst of one."""
+"""Reusable threads whose current work can be stopped."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from typing import Any, Generic, TypeVar
 __all__ = ["Work"]
 
 T = TypeVar("T")
-# Where more are needed they are made, and end with their work.
+# Threads beyond this number are created on demand and exit after their work.
 _IDLE_MAX = 4
 _STOP_S = 1.0
 
 
 class _Stopped(BaseException):
-    """Raised in the thread of work that is stopped."""
+    """Raised in the thread of stopped work."""
 
 
 class Work(Generic[T]):
-    """A piece of work, which is begun in another thread when this is made.
+    """A unit of work, which starts in another thread when the instance is created.
 
     Args:
         do: The work.
-        settle: Is called there with what it gave, or with what it raised; not any more when it was
-            stopped.
+        settle: Called in that thread with the result or the exception, unless the work was stopped.
     """
 
     def __init__(
@@ -39,8 +38,9 @@ class Work(Generic[T]):
         self._do = do
         self._settle = settle
         self._context = contextvars.copy_context()
-        # Its thread takes it out at the end, or who stops it before: the other one finds nothing.
-        # No lock, as what is raised anywhere in a thread could leave that behind.
+        # Either the thread of the work removes the item at its end, or `stop` does before; the
+        # second finds nothing. A lock would not do, because an exception can be raised anywhere in
+        # the thread and could leave it locked.
         self._end: list[None] = [None]
         try:
             self._thread = _idle.pop()
@@ -50,10 +50,10 @@ class Work(Generic[T]):
         self._thread.wanted.put(self)
 
     def stop(self) -> None:
-        """Stops it, if it has not ended.
+        """Stop the work if it has not ended.
 
-        The engine looks about once a second whether its thread is to end, and drops its stream
-        then.
+        The engine checks about once a second whether its thread must stop, and then drops its
+        stream.
         """
         if self._take_end():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
@@ -61,10 +61,13 @@ class Work(Generic[T]):
             )
 
     def run(self, rest: Callable[[], object]) -> bool:
-        """Does it; says whether it has come to its end.
+        """Run the work.
 
         Args:
-            rest: Is called before anybody hears of the end: who does may have more work at once.
+            rest: Called before `settle`, which may start more work immediately.
+
+        Returns:
+            Whether the work ended without being stopped.
         """
         result, error = None, None
         try:
@@ -95,8 +98,8 @@ class _WorkThread(threading.Thread):
         with suppress(_Stopped):
             while self._stays:
                 if not self.wanted.get().run(self._rest):
-                    # What stops it may still be on its way, and must not find another thread that
-                    # was given the same number.
+                    # The exception that stops this thread may not have been raised yet, and must
+                    # not hit a new thread with the same identifier.
                     time.sleep(_STOP_S)
                     return
 
@@ -107,5 +110,5 @@ class _WorkThread(threading.Thread):
 
 
 _idle: list[_WorkThread] = []
-# A fork has none of these threads.
+# A forked process has none of these threads.
 os.register_at_fork(after_in_child=_idle.clear)

@@ -1,1 +1,1 @@
-"""Processes in which the SQL of users runs: what a query takes or breaks stays there."""
+"""Processes that run the SQL of users, so that excessive queries or crashes affect no others."""

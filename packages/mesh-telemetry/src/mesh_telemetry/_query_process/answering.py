@@ -1,4 +1,4 @@
-"""What a query process does: runs fragments over the rows of its host, and answers questions."""
+"""Work of a query process: runs fragments over the rows of its host, and answers queries."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _CATALOGS_MAX = 4
 
 
 class Answering:
-    """Answers fragments and questions, one at a time.
+    """Answers fragments and queries, one at a time.
 
     Args:
         link: The connection to the telemetry process, which can send fragments to all hosts.
-        folder: That of the host.
-        cache_bytes: How much memory tables may take that were made of segments.
-        retention_s: How old rows may be, in seconds.
-        spill: Where rows of this host are for which there is no more room, if they are kept.
-        own_proc: The telemetry process, which is no part of any table.
-        scratch: A folder in which this process may make one of its own for links to files.
+        folder: The folder of the host.
+        cache_bytes: Memory for tables that are decoded from segments, in bytes.
+        retention_s: The maximum age of rows, in seconds.
+        spill: The folder with evicted rows of this host, if they are kept.
+        own_proc: The telemetry process, which appears in no table.
+        scratch: A folder in which this process may create a subfolder for links to files.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Answering:
             scratch=links,
         )
         self._sessions = KeptSessions()
-        # By the tables that were added, as they were sent.
+        # By the added tables in pickled form.
         self._catalogs: dict[bytes, tuple[tuple[AddedTable, ...], Plans]] = {}
 
     def fragment(self, fragment: Fragment) -> bytes:
         """Run a fragment over the rows of this host; return an Arrow stream.
 
         Raises:
-            QueryError: The query is to blame.
+            QueryError: The query is at fault.
             TelemetryError: This host cannot answer.
         """
         limit_cpu(fragment.deadline_s)
@@ -93,16 +93,16 @@ class Answering:
             return self._run(fragment)
 
     def question(self, request: Request) -> bytes:
-        """Answer a question; return the reply as it is sent.
+        """Answer a query; return the reply in the form in which it is sent.
 
         Raises:
-            QueryError: The question cannot be answered as it is.
-            CoverageError: No host has answered, or not all and all were wanted.
-            TelemetryError: It is not finished in time.
+            QueryError: The query is invalid, or exceeds its limits.
+            CoverageError: No host answered, or a host did not answer and all were required.
+            TelemetryError: The query timed out.
         """
         question = request.question
         limits = QueryLimits(answer_bytes_max=question.bytes_max)
-        # Hosts that are late leave a quarter of the time for what is left to do.
+        # After late hosts were left out, a quarter of the timeout is added for the remaining work.
         limit_cpu(request.timeout_s * 1.25)
         with limited_memory(limits.memory_max_bytes + SLACK_BYTES):
             added, plans = self._catalog(question.added)
@@ -150,7 +150,7 @@ class Answering:
 
 
 class _Hosts:
-    """The hosts that a question is about: this one alone, or all by way of the link."""
+    """The hosts that a query covers: this host only, or all hosts through the link."""
 
     def __init__(
         self, answering: Answering, only_host: str | None, added: tuple[AddedTable, ...]
@@ -160,7 +160,7 @@ class _Hosts:
         self._added = added
 
     def ask(self, fragment: Fragment) -> Iterable[Asked | ShardAnswer]:
-        """Have the hosts run a fragment, and return their answers."""
+        """Run a fragment on the hosts, and return their answers."""
         added = tuple(one for one in self._added if one.name in fragment.tables)
         fragment = replace(fragment, added=added) if added else fragment
         if self._only_host is None:

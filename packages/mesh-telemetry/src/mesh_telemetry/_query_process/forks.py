@@ -1,4 +1,4 @@
-"""The telemetry process's end of the template process, which forks query processes."""
+"""The side of the telemetry process in the protocol with the template process."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _STDERR_LEN_MAX = 4096
 _EXIT_S = 5.0
 _END_S = 1.0
 _BUFFER_LEN = 1 << 20
-# Libraries must not start threads while they are loaded: a fork would lack them. Each arena of the
-# allocator takes address space, which is limited.
+# Libraries must not start threads while they are loaded, because a forked process would lack them.
+# Each arena of the allocator takes address space, which is limited.
 _ENVIRONMENT = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "MALLOC_ARENA_MAX": "2",
@@ -39,11 +39,11 @@ _ENVIRONMENT = {
 
 
 class Fork:
-    """A query process, seen from the telemetry process.
+    """A query process from the point of view of the telemetry process.
 
     Attributes:
         pid: Its process id.
-        exit_code: As `subprocess.Popen.returncode`, once it has exited.
+        exit_code: Its exit code as in `subprocess.Popen.returncode`, once it has exited.
     """
 
     def __init__(self, pid: int, stderr: int, exit_code: asyncio.Future[int]) -> None:
@@ -61,7 +61,7 @@ class Fork:
         self.reader, self.writer = await asyncio.open_connection(sock=connection, limit=_BUFFER_LEN)
 
     def kill(self) -> None:
-        """End the process at once. Twice is the same as once."""
+        """Kill the process; later calls do nothing."""
         pidfd, self._pidfd = self._pidfd, None
         if pidfd is not None:
             with suppress(ProcessLookupError):
@@ -71,9 +71,9 @@ class Fork:
             os.close(self._stderr)
 
     async def exit_report(self) -> tuple[int | None, str]:
-        """Return the exit code of a process that has closed its connection, and its last words.
+        """Return the exit code and the end of the stderr of a process that closed its connection.
 
-        The exit code is None if it does not exit within seconds.
+        The exit code is None if the process does not exit within seconds.
         """
         code = None
         with suppress(TimeoutError):
@@ -83,13 +83,13 @@ class Fork:
 
 
 class Forks:
-    """Forks query processes by way of a template process, which is started at the first need.
+    """Forks query processes through a template process, which is started on first use.
 
-    All methods but `start` are called in one event loop.
+    All methods except `start` are called in one event loop.
 
     Args:
-        host: What each query process is told of the host.
-        on_exit: Is called with the pid of each that has exited.
+        host: The arguments about the host for each query process.
+        on_exit: Called with the pid of each process that has exited.
     """
 
     def __init__(self, host: Mapping[str, Any], on_exit: Callable[[int], object]) -> None:
@@ -114,7 +114,7 @@ class Forks:
             try:
                 return await template.fork()
             except TelemetryError:
-                # It exited before that was noticed; if it did not, there is more to it.
+                # If the template exited unnoticed, it is replaced; any other error is raised.
                 if not template.is_over:
                     raise
         if self._is_closed:
@@ -124,7 +124,7 @@ class Forks:
         return await self._template.fork()
 
     async def close(self) -> None:
-        """End the template, which ends all of its forks, and wait for it."""
+        """Stop the template, which kills all of its forks, and wait for it."""
         self._is_closed = True
         template, self._template = self._template, None
         if template is not None:
@@ -144,7 +144,8 @@ class _Template:
         self.is_over = False
         with theirs:
             descriptor = theirs.fileno()
-            # Without the working directory in its path, and with that of this process.
+            # `-P` keeps the working directory out of the module path; PYTHONPATH has the module
+            # path of this process instead.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", _MODULE, arguments, str(descriptor)],
                 pass_fds=(descriptor,),
@@ -175,7 +176,7 @@ class _Template:
             fork = await forked
             await fork.connect(ours)
         except BaseException:
-            # A process that is forked all the same reads the end of its connection, and exits.
+            # If the process is forked nevertheless, it reads the end of its connection and exits.
             ours.close()
             raise
         return fork
@@ -212,7 +213,7 @@ class _Template:
             self._on_exit(int(pid))
 
     def _reap(self) -> None:
-        """Wait for the template, which ends with its connection; kill it if it is stopped."""
+        """Wait for the template to exit after its connection was closed; kill it if it does not."""
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:

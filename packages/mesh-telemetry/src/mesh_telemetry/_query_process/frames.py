@@ -22,19 +22,19 @@ __all__ = [
     "read_frame",
 ]
 
-#: Requests to a query process: run a fragment, answer a question; and what hosts answered to it.
+#: Requests to a query process: run a fragment, answer a query; and the answers of hosts to it.
 FRAGMENT, QUESTION, ASKED_ITEM, ASKED_END = range(4)
 #: Replies of a query process: the result, an error, and requests to send a fragment to all hosts.
 RESULT, FAILURE, ASK, GIVE_UP = range(16, 20)
 
-#: Request to the template process, with the descriptors of the child: its connection, its stderr.
+#: Request to the template process, with two descriptors for the child: its connection and stderr.
 FORK = b"fork"
-#: Kind, number of the request to hosts that the frame is about, and length of the body.
+#: Kind, number of the request to hosts that the frame belongs to, and length of the body.
 HEAD = struct.Struct("<BIQ")
 
 
 class Frame(NamedTuple):
-    """One message: its kind, the request to hosts that it is about, and its body."""
+    """One message: its kind, the request to hosts that it belongs to, and its body."""
 
     kind: int
     number: int
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 
 
 def packed(kind: int, body: bytes, number: int = 0) -> bytes:
-    """Return a frame as it is sent."""
+    """Return a frame in the form in which it is sent."""
     return HEAD.pack(kind, number, len(body)) + body
 
 
@@ -50,7 +50,7 @@ def read_frame(connection: socket.socket) -> Frame:
     """Read the next frame from a blocking socket.
 
     Raises:
-        EOFError: The other side has closed the connection.
+        EOFError: The peer has closed the connection.
     """
     kind, number, length = HEAD.unpack(_read_exactly(connection, HEAD.size))
     return Frame(kind, number, _read_exactly(connection, length))

@@ -37,7 +37,7 @@ _CPU_SLACK_S = 2
 
 
 def out_of_memory(byte_count: int) -> QueryError:
-    """Return the error of a query that wants more memory than its limit of so many bytes."""
+    """Return the error of a query that exceeds its memory limit of `byte_count` bytes."""
     return QueryError(
         f"{TOO_MUCH}it needs more than the {byte_count >> 20} MiB of memory that a query may take:"
         " filter, aggregate, or limit it"
@@ -45,18 +45,19 @@ def out_of_memory(byte_count: int) -> QueryError:
 
 
 def limit_files() -> None:
-    """Forbid core dumps and large files in this process, for good."""
+    """Permanently disable core dumps and large files in this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_STDERR_BYTES_MAX, _STDERR_BYTES_MAX))
-    # The import system does not notice a short write: modules that are imported from now on would
-    # leave truncated bytecode, which no process of the installation could load.
+    # The import system does not detect a short write. Modules imported from now on would leave
+    # truncated bytecode, which no process of the installation could load.
     sys.dont_write_bytecode = True
 
 
 def limit_cpu(wall_s: float) -> None:
-    """Allow the process no more CPU time than all its cores give in a time from now on.
+    """Limit CPU time to what all cores provide in `wall_s` seconds from now.
 
-    The deadline itself is enforced from outside; this ends a process that nobody watches any more.
+    The deadline itself is enforced by the telemetry process. This limit ends a process that is no
+    longer supervised.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     cores = len(os.sched_getaffinity(0))
@@ -70,7 +71,7 @@ def limit_cpu(wall_s: float) -> None:
 
 @contextmanager
 def limited_memory(byte_count: int) -> Iterator[None]:
-    """Let the address space grow by a number of bytes within the block, and no further."""
+    """Limit the growth of the address space within the block to a number of bytes."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     _, most = before
     soft = _address_space_bytes() + byte_count
@@ -84,9 +85,9 @@ def limited_memory(byte_count: int) -> Iterator[None]:
 
 
 class UnlimitedRows:
-    """The rows of a host; making tables of them does not count towards the limit of a query.
+    """The rows of a host, decoded without counting towards the memory limit of a query.
 
-    How large tables are is up to the configuration of telemetry, and not to the query.
+    The size of tables depends on the configuration of telemetry, not on the query.
 
     Args:
         rows: The rows.
@@ -102,7 +103,7 @@ class UnlimitedRows:
 
     @property
     def scratch(self) -> Path:
-        """A folder in which links to files may be made."""
+        """A folder in which links to files can be created."""
         return self._rows.scratch
 
     def batches(
@@ -120,7 +121,7 @@ class UnlimitedRows:
 
 @contextmanager
 def _unlimited_memory() -> Iterator[None]:
-    """Lift the limit of `limited_memory` within the block; what grows there is allowed for."""
+    """Suspend `limited_memory` within the block, and add what was allocated there to its limit."""
     soft, most = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         yield

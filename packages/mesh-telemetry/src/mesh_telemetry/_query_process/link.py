@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DEADLINE", "HostsAsked", "Link"]
 
-#: Before a fragment that goes to all hosts: how long they may take, in seconds.
+#: Precedes a fragment that is sent to all hosts: the time that they may take, in seconds.
 DEADLINE = struct.Struct("<d")
 _REQUESTS = 0
 
 
 class Link:
-    """The connection; several threads may wait for frames, each for those of its own request.
+    """The connection, on which several threads can wait for the frames of different requests.
 
     Args:
         connection: A blocking socket.
@@ -46,11 +46,11 @@ class Link:
         self._count = _REQUESTS
 
     def next_request(self) -> Frame | None:
-        """Wait for the next request; None when the connection is closed."""
+        """Wait for the next request; return None when the connection is closed."""
         return self._next(_REQUESTS)
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; frames of several threads do not mix."""
+        """Send a frame; thread-safe."""
         with self._turn:
             if not self._is_closed:
                 self._connection.sendall(frame)
@@ -66,11 +66,11 @@ class Link:
         return HostsAsked(self, number)
 
     def next_answer(self, number: int) -> Frame | None:
-        """Wait for the next frame about a request to hosts; None when there will be no more."""
+        """Wait for the next frame of a request to hosts; return None after the last one."""
         return self._next(number)
 
     def forget(self, number: int) -> None:
-        """Drop what has come and what will come about a request to hosts."""
+        """Drop the received and future frames of a request to hosts."""
         with self._turn:
             if self._came.pop(number, None) is not None:
                 self._turn.notify_all()
@@ -92,7 +92,7 @@ class Link:
             self._read()
 
     def _read(self) -> None:
-        """Read one frame, for whichever thread waits for it."""
+        """Read one frame, and pass it to the thread that waits for it."""
         frame = None
         try:
             frame = read_frame(self._connection)
@@ -109,7 +109,7 @@ class Link:
 
 
 class HostsAsked:
-    """A fragment that all hosts run; iterate over their answers."""
+    """A fragment that all hosts run; iterate over it for their answers."""
 
     def __init__(self, link: Link, number: int) -> None:
         self._link = link
@@ -123,5 +123,5 @@ class HostsAsked:
             yield pickle.loads(frame.body)
 
     def close(self) -> None:
-        """Ignore answers that have not come: hosts compute them no further."""
+        """Cancel outstanding answers; hosts stop computing them."""
         self._link.forget(self._number)

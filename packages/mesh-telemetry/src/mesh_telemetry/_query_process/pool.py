@@ -1,4 +1,4 @@
-"""The query processes of a host: each query has one to itself, and is killed with it."""
+"""The query processes of a host; each runs one query at a time and can be killed with it."""
 
 from __future__ import annotations
 
@@ -34,40 +34,41 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAGMENTS", "OUTSIDE", "OWN", "AskHosts", "QueryPool", "Task"]
 
-#: Kinds of work, each with a limit of its own: fragments of any question, questions of the program,
-#: and questions of other programs. Questions may wait for fragments, so those two must not share a
-#: limit; and other programs must not keep the program waiting.
+#: Kinds of work, each with a separate limit: fragments of any query, queries of the program, and
+#: queries of other programs. Queries may wait for fragments, so the two must not share a limit, and
+#: other programs must not delay the program.
 FRAGMENTS, OWN, OUTSIDE = "fragments", "own", "outside"
 _AT_ONCE_MAX = 4
-# After the deadline a process gets as long to give up by itself: then its tables stay in memory.
+# After the deadline, a process has this long to stop on its own, so that its cached tables are
+# kept.
 _KILL_AFTER_S = 0.25
-# All but one process exit when they have had nothing to do for so long.
+# All idle processes but one are killed after this time.
 _IDLE_S = 10.0
 
-#: Sends a fragment to all hosts within a time in seconds, and gives answers as they come. It and
-#: what it returns are used in a thread; what it returns has a `close`.
+#: Sends a fragment to all hosts with a time limit in seconds, and yields answers as they arrive.
+#: The function and its result are used in a thread; the result has a `close`.
 if TYPE_CHECKING:
     AskHosts = Callable[[bytes, float], Iterable[Asked | ShardAnswer]]
 
 
 class Task(NamedTuple):
-    """What a query process is to do."""
+    """The work for a query process."""
 
     work: str
     """`FRAGMENTS`, `OWN` or `OUTSIDE`."""
     body: bytes
     timeout_s: float
     memory_max_bytes: int
-    """The limit that the process sets itself, for the error of a process that has hit it."""
+    """The limit that the process sets for itself; used in the error if it is exceeded."""
     ask_hosts: AskHosts | None = None
 
 
 class QueryPool:
-    """Runs queries in processes, of which the one that was used last comes first.
+    """Runs queries in processes; the most recently used idle process is taken first.
 
     Args:
-        host: What each process is told of the host.
-        on_exit: Is called with the pid of each that has exited.
+        host: The arguments about the host for each process.
+        on_exit: Called with the pid of each process that has exited.
     """
 
     def __init__(self, host: Mapping[str, Any], on_exit: Callable[[int], object]) -> None:
@@ -78,15 +79,15 @@ class QueryPool:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start loading the engine; may be called in any thread."""
+        """Start loading the engine; may be called from any thread."""
         self._forks.start()
 
     async def run(self, task: Task) -> bytes:
-        """Run a task in a process that runs nothing else; kill it when the caller is cancelled.
+        """Run a task in a dedicated process; kill the process if the caller is cancelled.
 
         Raises:
-            QueryError: The query is to blame, also for the death of its process.
-            TelemetryError: It has not ended in time, or no process can be started.
+            QueryError: The query is at fault, also if it crashed its process.
+            TelemetryError: The task timed out, or no process can be started.
         """
         try:
             async with (
@@ -143,7 +144,7 @@ class QueryPool:
             self._trimming = asyncio.get_running_loop().call_later(_IDLE_S, self._trim)
 
     def _trim(self) -> None:
-        """End processes that were idle for long; the one that was used last stays."""
+        """Kill processes that were idle for long, except the most recently used one."""
         self._trimming = None
         oldest = time.monotonic() - _IDLE_S
         while len(self._free) > 1 and self._free[0][1] <= oldest:
@@ -155,7 +156,7 @@ class QueryPool:
 
 
 async def _conversation(process: Fork, task: Task, hosts: _HostsAsked) -> bytes:
-    """Send a task, and answer what its process asks until it has a result."""
+    """Send a task, and serve the requests of its process until it returns a result."""
     kind = FRAGMENT if task.work == FRAGMENTS else QUESTION
     process.writer.write(packed(kind, task.body))
     while True:
@@ -181,20 +182,20 @@ class _HostsAsked:
         self._open: dict[int, _HostsAsking] = {}
 
     def ask(self, number: int, body: bytes) -> None:
-        """Send a fragment to all hosts; its process is sent their answers."""
+        """Send a fragment to all hosts, and forward their answers to the process."""
         assert self._ask_hosts is not None, "only questions about several hosts are taken apart"
         (deadline_s,) = DEADLINE.unpack_from(body)
         asking = self._open[number] = _HostsAsking(self._process, number)
         asking.start(self._ask_hosts, body[DEADLINE.size :], deadline_s)
 
     def give_up(self, number: int) -> None:
-        """Ignore answers that have not come."""
+        """Drop outstanding answers to one request."""
         asking = self._open.pop(number, None)
         if asking is not None:
             asking.close()
 
     def close(self) -> None:
-        """Ignore all answers that have not come."""
+        """Drop all outstanding answers."""
         for number in list(self._open):
             self.give_up(number)
 
@@ -208,8 +209,8 @@ class _HostsAsking:
         self._asked: Any = None
 
     def start(self, ask_hosts: AskHosts, fragment: bytes, deadline_s: float) -> None:
-        # A new thread: it has no part in the call that is being served here, and may call the
-        # actor that serves it.
+        # A new thread is not part of the call that this actor is serving, so it may call the actor
+        # itself.
         threading.Thread(
             target=self._ask,
             args=(ask_hosts, fragment, deadline_s),
@@ -233,7 +234,7 @@ class _HostsAsking:
             self._send(ASKED_END, b"")
 
     def _send(self, kind: int, body: bytes) -> None:
-        # The loop is closed when the process of telemetry ends.
+        # The loop is closed when the telemetry process ends.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._write, packed(kind, body, self._number))
 
@@ -243,7 +244,7 @@ class _HostsAsking:
 
 
 def _blame(task: Task, code: int | None, stderr: str) -> TelemetryError:
-    """Say why a process has ended without a result."""
+    """Return the error for a process that exited without a result."""
     if code == -signal.SIGABRT and "memory allocation" in stderr:
         return out_of_memory(task.memory_max_bytes)
     if code == -signal.SIGXCPU:

@@ -1,4 +1,4 @@
-"""A query process: it answers one question at a time, and may be killed at any time."""
+"""A query process, which answers one query at a time and may be killed at any time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
     """Answer requests until the connection is closed; does not return.
 
     Args:
-        connection: To the telemetry process of the host.
+        connection: The connection to the telemetry process of the host.
         host: The arguments of `Answering` about the host.
     """
     limit_files()
@@ -45,7 +45,7 @@ def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
 
 
 def _reply(answering: Answering, frame: Frame) -> tuple[bytes, bool]:
-    """Return the frame that answers a request, and whether this process is still sound."""
+    """Return the frame that answers a request, and whether this process is still usable."""
     is_fragment = frame.kind == FRAGMENT
     is_sound = True
     limits = QueryLimits()
@@ -55,13 +55,13 @@ def _reply(answering: Answering, frame: Frame) -> tuple[bytes, bool]:
         work = answering.fragment if is_fragment else answering.question
         return packed(RESULT, work(pickle.loads(frame.body))), True
     except TelemetryError as error:
-        # The engine does not say otherwise that it was refused memory.
+        # The engine reports a failed allocation only in the text of its errors.
         raised = refused if _REFUSED.search(str(error)) else error
     except MemoryError:
         raised = refused
     except RecursionError:
         raised = QueryError("the query is nested too deeply: simplify it")
-    except BaseException as error:  # a panic of the engine is no Exception
+    except BaseException as error:  # a panic of the engine is not an Exception
         raised = QueryError(f"the query cannot be answered ({error}): correct it")
         is_sound = False
     if is_fragment:

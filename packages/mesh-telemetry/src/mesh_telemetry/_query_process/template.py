@@ -1,8 +1,9 @@
-"""The template process of a host: it has loaded the engine, and forks query processes.
+"""The template process of a host, which has loaded the engine and forks query processes.
 
-A fork is ready in milliseconds where a new interpreter takes a second to load Arrow and DataFusion.
-So a query process can be killed at any time. The template itself runs no query: it has one thread,
-and waits for requests to fork, for children that have exited, and for the end of its own parent.
+A fork is ready in milliseconds, while a new interpreter takes a second to load Arrow and
+DataFusion. A query process can therefore be killed at any time. The template itself runs no query:
+it has one thread, and waits for fork requests, for children that have exited, and for the exit of
+its parent.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(_PR_SET_NAME, ctypes.c_char_p(_NAME))
-    # Here, not at the top: loading the engine takes a second, and signals are set before.
+    # Imported here because loading the engine takes a second, and signals must be set up before.
     from mesh_telemetry._query_process import process
 
-    # Collections in children would copy pages that are shared so far.
+    # A garbage collection in a child would copy memory pages that it shares with the template.
     gc.collect()
     gc.freeze()
     template = _Template(control)
@@ -55,7 +56,7 @@ class _Template:
         self._children: set[int] = set()
 
     def serve(self) -> socket.socket | None:
-        """Serve until the parent is gone; in a child, return its connection at once."""
+        """Serve until the parent has exited; in a child, return its connection immediately."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -81,7 +82,7 @@ class _Template:
                         return socket.socket(fileno=descriptors[0])
 
     def _request(self) -> list[int] | None:
-        """Receive the descriptors of a new child; None when the parent is gone."""
+        """Receive the descriptors for a new child; return None when the parent has exited."""
         try:
             message, ancillary, _, _ = self._control.recvmsg(
                 _MESSAGE_LEN_MAX, socket.CMSG_LEN(2 * array.array("i").itemsize)

@@ -1,1 +1,1 @@
-"""From files of a host to the rows of its tables."""
+"""Decoding of the files of a host into the rows of its tables."""

@@ -1,4 +1,4 @@
-"""Rows of what actors do now: made of what each process says of its own."""
+"""Rows of the current activity of actors, from the reports of each process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["handler_rows", "node_rows"]
 
 
 def node_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
-    """Gives a row for each actor."""
+    """Return a row for each actor."""
     place = folder.place
     return [
         {
@@ -40,7 +40,7 @@ def node_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, An
 
 
 def handler_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str, Any]]:
-    """Gives a row for each message that is served."""
+    """Return a row for each message that is being served."""
     place = folder.place
     return [
         {

@@ -1,4 +1,4 @@
-"""Tables that packages add, as hosts and askers see them."""
+"""Tables that packages add, on hosts and in the process that queries them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._sources import SourceTable
 
     class Kept(Protocol):
-        """What has the rows that were told: `HostTables`, or what has the past."""
+        """The provider of recorded rows: `HostTables`, or the same for a program that has ended."""
 
         @property
         def schemas(self) -> Mapping[str, pa.Schema]: ...
@@ -53,12 +53,12 @@ _WHERE = ("host s | the name of the machine", "proc s | the process, as `0.3`: h
 
 @dataclass(frozen=True)
 class AddedTable:
-    """A table that a package adds, told to hosts that need not have the package.
+    """A table that a package adds, described for hosts on which the package may be missing.
 
     Attributes:
         name: Its name.
         schema: Its columns.
-        is_live: Whether processes are asked for it.
+        is_live: Whether its rows are requested from processes.
     """
 
     name: str
@@ -67,10 +67,10 @@ class AddedTable:
 
 
 def table_docs(own: Mapping[str, SourceTable] | None = None) -> Mapping[str, TableDoc]:
-    """Gives all tables: ours, those of installed packages, and those that a program adds.
+    """Return all tables: built-in tables, tables of installed packages, and tables of a program.
 
     Raises:
-        ValueError: One that the program adds is not written as it has to be.
+        ValueError: A table of the program is declared incorrectly.
     """
     docs = dict(TABLE_DOCS)
     for name, table in source_tables().items():
@@ -90,7 +90,7 @@ def table_docs(own: Mapping[str, SourceTable] | None = None) -> Mapping[str, Tab
 def added_tables(
     names: Sequence[str], own: Mapping[str, SourceTable] | None = None
 ) -> tuple[AddedTable, ...]:
-    """Gives those of some tables that are not ours."""
+    """Return the given tables that are not built in."""
     found = []
     for name in names:
         table = (own or {}).get(name) or source_tables().get(name)
@@ -100,11 +100,11 @@ def added_tables(
 
 
 class RowsWithAdded:
-    """The rows of a host, and those of some tables that packages have added.
+    """The rows of a host, including tables that packages add.
 
     Args:
-        kept: The tables that are ours.
-        added: The others.
+        kept: The built-in tables.
+        added: The other tables.
     """
 
     def __init__(self, kept: Kept, added: Sequence[AddedTable]) -> None:
@@ -118,10 +118,10 @@ class RowsWithAdded:
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
-        """Gives the rows of a table, as `HostTables.batches` does.
+        """Return the rows of a table, as `HostTables.batches` does.
 
         Raises:
-            QueryError: There is no such table, or it is live and has no past.
+            QueryError: The table does not exist, or it is live and has no history.
         """
         added = self._added.get(table)
         if added is None:
@@ -129,10 +129,10 @@ class RowsWithAdded:
         return self._made(added, since_us, until_us)
 
     def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
-        """Gives the rows of a table, as `HostTables.parts` does.
+        """Return the rows of a table, as `HostTables.parts` does.
 
         Raises:
-            QueryError: There is no such table, or it is live and has no past.
+            QueryError: The table does not exist, or it is live and has no history.
         """
         added = self._added.get(table)
         if added is None:
@@ -141,7 +141,7 @@ class RowsWithAdded:
 
     @property
     def scratch(self) -> Path:
-        """A folder in which links to files may be made."""
+        """A folder in which links to files can be created."""
         return self._kept.scratch
 
     def _made(
@@ -171,12 +171,12 @@ def _doc(table: SourceTable) -> TableDoc:
 
 
 def _open(declared: str) -> Column:
-    """Whatever a package declares, it may tell a row that lacks something."""
+    """Make a column nullable, because a package may record incomplete rows."""
     return column(declared)._replace(is_nullable=True)
 
 
 def _told(added: AddedTable, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Makes rows of a table of those that were told."""
+    """Build the rows of a table from recorded rows."""
     own = batch.filter(pc.equal(batch.column("table_name"), added.name))
     if not own.num_rows:
         return None
@@ -200,7 +200,7 @@ def _batch(
 
 
 def _fitted(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Makes a column; what is not of its type is null, so that one bad row spoils no other."""
+    """Build a column; values of another type become null, so that one bad row affects no other."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):

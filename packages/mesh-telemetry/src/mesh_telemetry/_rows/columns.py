@@ -1,4 +1,4 @@
-"""Numbers and columns that several tables are made of."""
+"""Numbers and columns that several tables share."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["NO_NUMBER", "batch_of", "call_ids", "constant", "mixed", "proc_names", "texts"]
 
 NO_NUMBER = np.uint64(0)
-# The steps of SplitMix64, which spreads every bit of a number over all of it.
+# The steps of SplitMix64, which distributes every bit of a number over all of its bits.
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mixed(*parts: NDArray[Any] | np.integer[Any] | int) -> Numbers:
-    """Makes one number of several, each time the same; element by element for arrays."""
+    """Hash several numbers to one, deterministically; element by element for arrays."""
     columns = np.broadcast_arrays(*(np.asarray(part, dtype=np.uint64) for part in parts))
     made = np.zeros(columns[0].shape, dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -37,12 +37,12 @@ def mixed(*parts: NDArray[Any] | np.integer[Any] | int) -> Numbers:
 
 
 def call_ids(calls: Numbers, callee: NDArray[Any] | int, ports: Numbers) -> Numbers:
-    """Numbers messages that are answered, as both sides do: by the port of the answers."""
+    """Return the ids of messages by the port of their answers, which both sides know."""
     return mixed(calls, callee, ports)
 
 
 def proc_names(procs: Numbers) -> pa.Array:
-    """Writes processes as `host.slot`."""
+    """Format processes as `host.slot`."""
     known, places = np.unique(procs, return_inverse=True)
     names = pa.array(
         [f"{int(proc) >> 32}.{int(proc) & 0xFFFF_FFFF}" for proc in known], pa.string()
@@ -51,12 +51,12 @@ def proc_names(procs: Numbers) -> pa.Array:
 
 
 def constant(value: object, kind: pa.DataType, length: int) -> pa.Array:
-    """Gives a column that has the same value everywhere."""
+    """Return a column with the same value in all rows."""
     return pa.repeat(pa.scalar(value, kind), length)
 
 
 def texts(values: Sequence[Any]) -> pa.Array:
-    """Gives a column of texts; what is no Unicode is replaced."""
+    """Return a column of texts; invalid Unicode is replaced."""
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
@@ -68,7 +68,7 @@ def texts(values: Sequence[Any]) -> pa.Array:
 
 
 def batch_of(schema: pa.Schema, columns: dict[str, Any], length: int) -> pa.RecordBatch:
-    """Makes a batch; columns may be arrays, lists, or one value that stands in all rows."""
+    """Build a batch from columns, which may be arrays, lists, or one value for all rows."""
     arrays = []
     for field in schema:
         column = columns[field.name]

@@ -1,4 +1,4 @@
-"""The rows of one host: made of what its processes have left in their folders, when asked for."""
+"""The rows of one host, decoded on demand from the folders of its processes."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 __all__ = ["HostTables"]
 
 _FLUSH_S = 0.5
-# How often what is moved while it is read is looked for again.
+# Number of attempts to read segments that are moved concurrently.
 _TRIES_MAX = 5
 
 
 class HostTables:
-    """Rows of one host.
+    """The rows of one host.
 
     Args:
-        folder: That of the host.
-        cache_bytes: How much memory what was made of segments may take.
-        retention_s: How old rows may be, in seconds; those that were spilled may be older.
-        spill: Where rows of this host are for which there is no more room, if they are kept.
-        own_proc: The process that reads, which is no part of any table.
-        scratch: Where links to files may be made for a question; the temporary directory if left
-            out.
-        is_over: Whether all of it is past: there is no live table but what was recorded of it.
+        folder: The folder of the host.
+        cache_bytes: Memory for decoded segments, in bytes.
+        retention_s: The maximum age of rows in seconds; spilled rows may be older.
+        spill: The folder with evicted rows of this host, if they are kept.
+        own_proc: The reading process, which appears in no table.
+        scratch: A folder in which links to files can be created for a query; the temporary
+            directory if omitted.
+        is_over: Whether the program has ended: live tables then have only recorded snapshots.
 
     Attributes:
-        schemas: The tables there are.
-        scratch: Where links to files may be made.
+        schemas: The existing tables.
+        scratch: The folder in which links to files can be created.
     """
 
     schemas: Mapping[str, pa.Schema] = TABLES
@@ -84,15 +84,16 @@ class HostTables:
         self._stacks = StackTables(folder / STACK_FOLDER)
 
     def refresh(self, timeout_s: float = _FLUSH_S) -> int:
-        """Has all processes write what has happened until now; says how many did in time."""
+        """Request that all processes write their events; return how many did so in time."""
         return _flush(self._folders(), FAMILIES, timeout_s)
 
     def refreshed(self, tables: Iterable[str], timeout_s: float = _FLUSH_S) -> HostTables:
-        """Gives the tables for one question: refreshed, and of the processes there are now.
+        """Return the tables for one query, refreshed and limited to the current processes.
 
         Args:
-            tables: Those that it reads; processes are asked only if they are of what they record.
-            timeout_s: For how long they are waited for.
+            tables: The tables that it reads. Processes are contacted only if they record data for
+                them.
+            timeout_s: The time to wait for processes, in seconds.
         """
         view = copy(self)
         view._listed = self._folders()
@@ -104,26 +105,26 @@ class HostTables:
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
-        """Gives the rows of a table, those on disk too.
+        """Return the rows of a table, including those on disk.
 
         Args:
             table: Its name.
-            since_us: Leave out what is older, in microseconds since the epoch.
-            until_us: Leave out what is younger: the table as it was then.
+            since_us: Omit older rows, in microseconds since the epoch.
+            until_us: Omit newer rows: return the table as it was then.
 
         Raises:
-            QueryError: There is no such table, or it is live and has no past.
+            QueryError: The table does not exist, or it is live and has no history.
         """
         parts = self.parts(table, since_us, until_us)
         return [*read_files(parts.files, TABLES[table], since_us, until_us), *parts.batches]
 
     def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
-        """Gives the rows of a table that are in memory, and the files that have the others.
+        """Return the rows of a table that are in memory, and the files that contain the rest.
 
         Rows in files may be outside of the bounds.
 
         Raises:
-            QueryError: There is no such table, or it is live and has no past.
+            QueryError: The table does not exist, or it is live and has no history.
         """
         if table not in TABLES:
             known = ", ".join(sorted(TABLES))
@@ -144,18 +145,18 @@ class HostTables:
         within = [_between(batch, since_us, until_us) for batch in found]
         within = [batch for batch in within if batch.num_rows]
         if table in ("actors", "meshes"):
-            # They may have been told of more than once.
+            # The same actor or mesh may have been recorded more than once.
             past = read_files(files, TABLES[table], since_us, until_us)
             return Parts(self._distinct(table, [*past, *within]))
         return Parts(within, files)
 
     def said(self, word: str) -> list[tuple[ProcFolder, Any]]:
-        """Asks all processes that live the same; gives what those say that answer in time."""
+        """Send a request to all live processes; return the responses that arrive in time."""
         return said_by(self._folders(), word)
 
     @property
     def cached_bytes(self) -> int:
-        """How much memory is in use for what was made of segments."""
+        """The memory in use for decoded segments, in bytes."""
         return self._made.byte_count
 
     def _folders(self) -> list[ProcFolder]:
@@ -164,7 +165,7 @@ class HostTables:
         return proc_folders(self._folder, self._spill, self._known)
 
     def _distinct(self, table: str, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Gives one row of each id; the same batches again as long as nothing has come."""
+        """Return one row of each id; the same batches again while nothing has been added."""
         before, made = self._ones.get(table, ([], []))
         if not are_same(before, batches):
             made = _one_each(batches, is_latest=table == "actors")
@@ -172,7 +173,7 @@ class HostTables:
         return made
 
     def _live(self, table: str, until_us: int | None) -> list[pa.RecordBatch]:
-        """Gives a live table, now or as it was recorded last before a time."""
+        """Return a live table now, or its last snapshot before a time."""
         if until_us is None and not self._is_over:
             return live_batches(table, self._folders())
         files = [] if self._stored is None else self._stored.files(table)
@@ -184,7 +185,7 @@ class HostTables:
         found = [one for one in files if until_us is None or one.first_us <= until_us]
         if not found:
             return []
-        # The youngest file has the youngest rows, but what was merged may overlap with others.
+        # The newest file has the newest rows, but merged files may overlap.
         last_us = max(one.last_us if until_us is None else one.first_us for one in found)
         wanted = [one for one in found if one.last_us >= last_us]
         batches = read_files(wanted, TABLES[table], None, until_us)
@@ -195,10 +196,10 @@ class HostTables:
     def _recorded(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> tuple[list[TimedBatch], list[StoredFile], bool]:
-        """Gives rows of segments, the files of all others, and whether some have moved meanwhile.
+        """Return rows of segments, the files with all other rows, and whether segments have moved.
 
-        Segments are looked for first: one that is made a file meanwhile is found as that too, and
-        is then left out.
+        Segments are listed before files. A segment that is converted to a file in between is found
+        as both, and the segment is then skipped.
         """
         listed = [
             (folder, segment, make, is_sealed)
@@ -215,7 +216,7 @@ class HostTables:
             if self._stored is not None and source_of(folder, segment) in covered:
                 continue
             if is_sealed and since_us is not None:
-                # None has moved: whoever reads it will see.
+                # If `last_us` is None, the segment has moved, which the read below detects.
                 last_us = segment.last_us()
                 if last_us is not None and last_us < since_us:
                     continue
@@ -228,9 +229,10 @@ class HostTables:
 
 
 def _flush(folders: list[ProcFolder], families: Collection[str], timeout_s: float) -> int:
-    """Has those write that have some of these families to write; says how many have nothing left.
+    """Request that processes write events of some families that are not yet in files.
 
-    Who is dead is not counted.
+    Returns:
+        How many live processes have nothing left to write.
     """
     living = [folder for folder in folders if folder.is_alive]
     behind = [folder for folder in living if folder.has_more(families)]
@@ -257,7 +259,7 @@ def _between(piece: TimedBatch, since_us: int | None, until_us: int | None) -> p
 
 
 def _one_each(batches: list[pa.RecordBatch], *, is_latest: bool) -> list[pa.RecordBatch]:
-    """Leaves the latest row of each id, or the first."""
+    """Keep only the latest row of each id, or the first."""
     if not batches:
         return []
     table = pa.Table.from_batches(batches).combine_chunks()

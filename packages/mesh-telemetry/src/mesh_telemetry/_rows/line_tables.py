@@ -1,4 +1,4 @@
-"""Tables made of lines: all but messages, and what is asked for live."""
+"""Tables that are decoded from lines: all except messages and live tables."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def line_batch(
     own_procs: frozenset[int],
     span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
-    """Gives the rows of a table that are in a segment; None when there are none.
+    """Return the rows of a table in a segment; None if there are none.
 
     Args:
         table: Its name.
         path: The segment.
-        folder: Of which process it is.
-        own_procs: Processes of telemetry itself, which are left out.
-        span: Only of its first bytes, as many as the second number says.
+        folder: The folder of its process.
+        own_procs: Processes of telemetry itself, which are omitted.
+        span: Two lengths of the segment; only the bytes before the second one are read.
     """
     place, own_ports = folder.place, folder.own_ports
     _, is_wanted, make = LINE_TABLES[table]
@@ -74,7 +74,7 @@ def _of_kind(*kinds: object) -> Callable[[dict[str, Any]], bool]:
 
 
 def _actor_ids(lines: Lines, place: Place) -> list[int | None]:
-    """The actors that ran; none outside of actors."""
+    """Return the ids of the actors that ran; None outside of actors."""
     ids = mixed(place.number, _numbers(lines, "actor"))
     return [int(id) if line.get("actor") else None for id, line in zip(ids, lines, strict=True)]
 
@@ -148,7 +148,7 @@ def _spans(lines: Lines, place: Place) -> dict[str, Any]:
 
 
 def _served_ids(lines: Lines, place: Place) -> list[int | None]:
-    """The messages that were served; none outside of them, and for those without an answer."""
+    """Return the ids of the messages being served; None outside of one, or if it has no answer."""
     ids = call_ids(_numbers(lines, "call"), place.number, _numbers(lines, "actor"))
     return [int(id) if line.get("call") else None for id, line in zip(ids, lines, strict=True)]
 
@@ -239,7 +239,7 @@ def _failures(lines: Lines, place: Place) -> dict[str, Any]:
 
 
 def _end_of(line: dict[str, Any]) -> str | None:
-    """Says how a process has ended."""
+    """Describe how a process ended."""
     if line.get("signal") is not None:
         return f"ended by signal {line['signal']}"
     if line.get("exit_code") is not None:
@@ -281,7 +281,7 @@ def _rows(lines: Lines, place: Place) -> dict[str, Any]:
     }
 
 
-#: The family that a table is made of, which lines of it, and how.
+#: By table: the family it is decoded from, the filter of lines, and the decoder.
 LINE_TABLES = {
     "actors": ("lives", _of_kind("started"), _actors),
     "meshes": ("lives", _of_kind("spawned"), _meshes),

@@ -1,4 +1,4 @@
-"""Tables of what is now: processes, the machine, waits, stacks."""
+"""Live tables: processes, the host, waits, stacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["live_batches", "said_by"]
 
 _ANSWER_S = 2.0
-# The tasks in which the core serves the actors of telemetry itself.
+# Names of the tasks in which the core serves the actors of telemetry itself.
 _OWN_TASKS = frozenset(f"mesh-{name}" for name in OWN_NAMES)
 _STATES = {
     "R": "running",
@@ -46,12 +46,13 @@ _STATES = {
     "I": "idle",
     "X": "dead",
 }
-# After the name in parentheses, of `/proc/<pid>/stat`: state, user and system time, threads, pages.
+# Positions in `/proc/<pid>/stat` after the name in parentheses: state, user and system time,
+# threads, pages.
 _STATE, _USER, _SYSTEM, _THREADS, _RSS = 0, 11, 12, 17, 21
 
 
 def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBatch]:
-    """Makes a live table of the processes that have these folders."""
+    """Build a live table for the processes of some folders."""
     now_us = time.time_ns() // 1000
     if table == "procs":
         rows = [_proc_row(folder) for folder in folders]
@@ -79,7 +80,7 @@ def live_batches(table: str, folders: Sequence[ProcFolder]) -> list[pa.RecordBat
 def said_by(
     folders: Sequence[ProcFolder], word: str, timeout_s: float = _ANSWER_S
 ) -> list[tuple[ProcFolder, Any]]:
-    """Asks the processes that live the same; gives what those say that answer in time."""
+    """Send a request to live processes; return the responses that arrive in time."""
     living = {folder.path: folder for folder in folders if folder.is_alive}
     answers = ask_all(list(living), word, timeout_s)
     return [(living[path], answer) for path, answer in answers.items()]
@@ -132,7 +133,7 @@ def _host_row(folders: Sequence[ProcFolder]) -> dict[str, Any]:
 
 
 def _proc_table(path: str) -> dict[str, int]:
-    """Reads lines of a name and a number."""
+    """Parse lines of a name and a number."""
     found = {}
     with suppress(OSError):
         for line in Path(path).read_text().splitlines():
@@ -143,7 +144,7 @@ def _proc_table(path: str) -> dict[str, int]:
 
 
 def _gpus() -> list[dict[str, Any]] | None:
-    """Gives what the driver says of each GPU; None where nobody can ask it."""
+    """Return what the driver reports for each GPU; None without `pynvml`."""
     if pynvml is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Tables made of the records of messages."""
+"""Tables that are decoded from message records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _RECORD = np.dtype(
 )
 assert _RECORD.itemsize == MESSAGE_RECORD.size
 
-# Ports below this are those by which Mesh runs itself.
+# Ports below this are used by Mesh internally.
 _PORT_MIN = 16
 _KIND = {name: number for number, name in enumerate(MESSAGE_KINDS)}
 _STATUSES = {
@@ -62,14 +62,14 @@ def message_batch(
     own_procs: frozenset[int],
     span: tuple[int, int] | None = None,
 ) -> pa.RecordBatch | None:
-    """Gives the rows of a table that are in a segment; None when there are none.
+    """Return the rows of a table in a segment; None if there are none.
 
     Args:
         table: Its name.
         path: The segment.
-        folder: Of which process it is.
-        own_procs: Processes of telemetry itself, which are left out.
-        span: Only those that came while it grew from one length to the other, in bytes.
+        folder: The folder of its process.
+        own_procs: Processes of telemetry itself, which are omitted.
+        span: Two lengths of the segment in bytes: only records added between them.
     """
     place, own_ports = folder.place, folder.own_ports
     content = read_messages(path, span)
@@ -92,13 +92,13 @@ def message_batch(
     columns["timestamp_us"] = (records["at_ns"].astype(np.int64) + base_ns) // 1000
     columns["host"], columns["proc"] = place.host_name, place.proc
     if "endpoint" in TABLES[table].names:
-        # Behind the records: the process writes names first.
+        # Names are read after the records, because the process writes them before.
         columns["endpoint"] = _endpoints(records, folder.endpoint_names())
     return batch_of(TABLES[table], columns, len(records))
 
 
 def _ids(records: Records, place: Place) -> NDArray[np.uint64]:
-    """Numbers messages: by call and receiver, which both sides know; else by time and place."""
+    """Return message ids: by call and receiver, which both sides know, else by time and process."""
     me = np.uint64(place.number)
     is_caller = np.isin(records["kind"], [_KIND[name] for name in _BY_CALLER])
     callee = np.where(is_caller, records["peer"], me)
@@ -188,7 +188,7 @@ def _links(records: Records, place: Place) -> dict[str, Any]:
     }
 
 
-#: Which records a table is made of, and how.
+#: By table: the kinds of records, and the decoder.
 MESSAGE_TABLES = {
     "sent_messages": (("sent",), _sent),
     "messages": (("received",), _received),

@@ -1,4 +1,4 @@
-"""Whether a table is still the one that it was when something was made of it."""
+"""Detects whether a table has changed since something was derived from it."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ["are_same"]
 
 
 def are_same(before: Sequence[pa.RecordBatch], now: Sequence[pa.RecordBatch]) -> bool:
-    """Says whether these are the very same batches, whose rows never change."""
+    """Return whether these are identical batch objects, whose rows never change."""
     return len(before) == len(now) and all(map(is_, before, now))

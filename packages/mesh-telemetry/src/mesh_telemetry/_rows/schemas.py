@@ -1,4 +1,4 @@
-"""The tables: their columns, and what is in them."""
+"""The schemas of the tables, with the descriptions of their columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = [
     "schema_of",
 ]
 
-#: Tables of what is, made when they are asked for; they have no past.
+#: Tables of the current state, which are computed when they are queried and have no history.
 LIVE_TABLES = frozenset(
     {"active_handlers", "actor_nodes", "debug_sessions", "hosts", "procs", "stacks", "waits"}
 )
 
-#: Tables of what there is, whose rows stay as long as there is room for them.
+#: Tables whose rows are evicted only for lack of space.
 LASTING_TABLES = frozenset({"actor_status_events", "actors", "failures", "meshes"})
 
 _TYPES = {
@@ -43,11 +43,11 @@ class Column(NamedTuple):
     type: pa.DataType
     is_nullable: bool
     text: str
-    """What is in it."""
+    """Its description."""
 
 
 class TableDoc(NamedTuple):
-    """What a table is for."""
+    """The description of a table."""
 
     text: str
     columns: tuple[Column, ...]
@@ -66,12 +66,12 @@ _DEPTH = "frame_depth i32 | 0 for the innermost"
 
 
 def column(declared: str) -> Column:
-    """Reads `name type | what is in it`; a question mark behind the type says that it may be null.
+    """Parse `name type | description`; a question mark after the type makes the column nullable.
 
-    Types are `u64`, `i64`, `f64`, `s` for text and `b` for true or false.
+    The types are `u64`, `i32`, `i64`, `f64`, `s` for text and `b` for booleans.
 
     Raises:
-        ValueError: It is not written so.
+        ValueError: The declaration is malformed.
     """
     head, _, words = declared.partition(" | ")
     name, _, kind = head.partition(" ")
@@ -81,7 +81,7 @@ def column(declared: str) -> Column:
 
 
 def schema_of(doc: TableDoc) -> pa.Schema:
-    """Gives the columns of a table."""
+    """Return the schema of a table."""
     return pa.schema([pa.field(one.name, one.type, one.is_nullable) for one in doc.columns])
 
 

@@ -1,4 +1,4 @@
-"""Rows made of segments: once, and of a segment that is still written only what has come since."""
+"""Decoding of segments into rows, incrementally for segments that are still written."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentRows", "TimedBatch"]
 
-# What comes bit by bit is put together when it is in so many pieces.
+# Incremental pieces are merged when there are more than this.
 _PIECES_MAX = 8
-# What is kept of a segment besides its rows.
+# Approximate overhead of a cached segment in addition to its rows.
 _ENTRY_BYTES = 1024
 
 
 class TimedBatch(NamedTuple):
-    """Some rows, and from when to when they are, in microseconds since the epoch."""
+    """A batch with the times of its first and last row, in microseconds since the epoch."""
 
     batch: pa.RecordBatch
     first_us: int
@@ -37,7 +37,7 @@ class TimedBatch(NamedTuple):
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> TimedBatch:
-        """Looks when the rows of a batch are."""
+        """Determine the time range of a batch."""
         bounds = pc.min_max(batch.column("timestamp_us")).as_py()
         return TimedBatch(batch, bounds["min"] or 0, bounds["max"] or 0)
 
@@ -45,9 +45,9 @@ class TimedBatch(NamedTuple):
 class _Made(NamedTuple):
     pieces: tuple[TimedBatch, ...]
     length: int
-    """How much of the segment they are made of, in bytes."""
+    """The length of the segment that was decoded, in bytes."""
     is_whole: bool
-    """Whether nothing more comes into it."""
+    """Whether the segment was complete."""
 
     @property
     def byte_count(self) -> int:
@@ -56,11 +56,11 @@ class _Made(NamedTuple):
 
 
 class SegmentRows:
-    """Makes rows of segments, and keeps those that were asked for last.
+    """Decodes segments into rows, and caches the most recently used ones.
 
     Args:
-        bytes_max: How much memory they may take.
-        own_procs: Processes of telemetry itself, which are no part of any table.
+        bytes_max: Memory for the cache, in bytes.
+        own_procs: Processes of telemetry itself, which appear in no table.
     """
 
     def __init__(self, bytes_max: int, own_procs: frozenset[int]) -> None:
@@ -68,23 +68,23 @@ class SegmentRows:
         self._own_procs = own_procs
         self._made: OrderedDict[Key, _Made] = OrderedDict()
         self._turn = threading.Lock()
-        #: How much memory is in use.
+        #: The memory in use, in bytes.
         self.byte_count = 0
 
     def pieces(
         self, table: str, folder: ProcFolder, segment: Segment, make: Make, is_sealed: bool
     ) -> tuple[TimedBatch, ...] | None:
-        """Gives the rows of a table that are in a segment; None when it is not there any more.
+        """Return the rows of a table in a segment; None if the segment no longer exists.
 
         Args:
             table: Its name.
-            folder: That of the process.
-            segment: Which segment.
-            make: What makes rows of it, from one length of it to another.
-            is_sealed: Whether nothing more comes into it.
+            folder: The folder of the process.
+            segment: The segment.
+            make: Decodes the segment between two lengths.
+            is_sealed: Whether the segment is complete.
         """
         own_procs = folder.own_procs | self._own_procs
-        # A path says nothing: a segment is moved when it is spilled.
+        # The path is not part of the key, because a segment is moved when it is spilled.
         name = folder.path.name + segment.family
         key = (table, name, segment.number, len(folder.own_ports), len(own_procs))
         with self._turn:
@@ -103,7 +103,8 @@ class SegmentRows:
         if made.length < length:
             pieces, start = made.pieces, made.length
             if segment.family != MESSAGES:
-                # Lines are numbered from the first of a segment.
+                # Row ids depend on the position in the segment, so lines are decoded from the
+                # start.
                 pieces, start = (), 0
             batch = make(table, segment.path, folder, own_procs, (start, length))
             if batch is not None:

@@ -1,8 +1,8 @@
-"""The column that every table with a past has."""
+"""The time column of all tables with a history."""
 
 from __future__ import annotations
 
 __all__ = ["TIME_COLUMN"]
 
-#: When it happened, in microseconds since the epoch.
+#: The time of the event, in microseconds since the epoch.
 TIME_COLUMN = "timestamp_us"

@@ -1,1 +1,1 @@
-"""Answering other programs of the same user."""
+"""Servers for other programs of the same user."""

@@ -1,7 +1,7 @@
-"""One thread that accepts connections, and drives them until their peers have authenticated.
+"""One thread that accepts connections, and serves them until their peers have authenticated.
 
-Peers that have not authenticated have no thread of their own, so that a flood of them costs
-descriptors and memory within the limits of a `ConnectionLimiter`, and nothing else.
+Unauthenticated peers have no dedicated thread, so a flood of them costs only descriptors and memory
+within the limits of a `ConnectionLimiter`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = [
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
-#: Called with what a socket is ready for.
+#: Called with the events for which a socket is ready.
 Readiness = Callable[[int], object]
 
 
 class Connection(Protocol):
-    """A connection as the loop knows it.
+    """A connection from the point of view of the loop.
 
     Attributes:
         sock: The socket of the peer.
@@ -48,15 +48,15 @@ class Connection(Protocol):
     sock: socket.socket
 
     def start(self, admission: Admission) -> None:
-        """Begin to read. The admission is released when the connection is closed."""
+        """Start reading. The admission is released when the connection is closed."""
 
     def close(self) -> None:
-        """Close it, in the thread of the loop; also one that was not started."""
+        """Close the connection, in the thread of the loop; it may not have been started."""
 
 
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 32
-# Every peer that is not evicted has that long to send its token.
+# Every peer that is not evicted has this long to send its token.
 _GRACE_S = 0.005
 _DEADLINE_S = 10.0
 _AUTHENTICATED_MAX = 256
@@ -69,7 +69,7 @@ def listener(port: int) -> socket.socket:
     """Listen on the loopback interface.
 
     Args:
-        port: Which; 0 for any free port.
+        port: The port; 0 for any free port.
 
     Raises:
         TelemetryError: The port is taken.
@@ -83,10 +83,10 @@ def listener(port: int) -> socket.socket:
 
 
 def received(sock: socket.socket, length_max: int) -> bytes | None:
-    """Return what has come on a socket that does not block.
+    """Read from a nonblocking socket.
 
     Returns:
-        None if nothing has come; empty if the peer has closed the connection, or it is lost.
+        The bytes; None if there are none yet; empty if the connection is closed or lost.
     """
     try:
         return sock.recv(length_max)
@@ -99,11 +99,11 @@ def received(sock: socket.socket, length_max: int) -> bytes | None:
 def connection_limiter(
     unauthenticated_max: int, deadline_s: float | None = None
 ) -> ConnectionLimiter:
-    """Return the limiter of a server of this process.
+    """Return the connection limiter for a server of this process.
 
     Args:
-        unauthenticated_max: Unauthenticated connections at once; fewer where this process may have
-            few descriptors, of which they take a sixteenth at most.
+        unauthenticated_max: The maximum number of unauthenticated connections. It is reduced to a
+            sixteenth of the descriptors that this process may have.
         deadline_s: Seconds that a peer has to authenticate.
     """
     descriptors_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -113,7 +113,7 @@ def connection_limiter(
     return ConnectionLimiter(
         authenticated_max=_AUTHENTICATED_MAX,
         unauthenticated_max=unauthenticated_max,
-        # Another user of the machine leaves room.
+        # One user must leave room for other users of the machine.
         per_peer_max=unauthenticated_max // 2,
         deadline_s=_DEADLINE_S if deadline_s is None else deadline_s,
         grace_s=_GRACE_S,
@@ -121,14 +121,14 @@ def connection_limiter(
 
 
 class AcceptLoop:
-    """Accepts connections and waits for them, in a thread of its own, from `start` to `close`.
+    """Accepts connections and polls them in a dedicated thread, from `start` to `close`.
 
-    `watch`, `change`, `forget` and `leave` are for what it calls itself, in that thread.
+    `watch`, `change`, `forget` and `leave` must be called from callbacks in that thread.
 
     Args:
-        listening: The listening socket, which does not block. It is closed with the loop.
-        limiter: Says which connections stay open.
-        accepted: Returns the connection of a new socket, which does not block.
+        listening: The listening socket, which is nonblocking. The loop closes it.
+        limiter: Decides which connections stay open.
+        accepted: Returns the connection of a new socket, which is nonblocking.
         name: The name of the thread.
     """
 
@@ -148,28 +148,28 @@ class AcceptLoop:
         self._peers = PeerUsers()
         self._waiting: Connection | None = None
         self._open: set[Connection] = set()
-        # When connections are accepted again; 0 while they are.
+        # When accepting resumes; 0 unless it is paused.
         self._paused_until = 0.0
         self._selector.register(self._waker, READ, lambda _: None)
         self._selector.register(listening, READ, lambda _: self._accept())
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start accepting connections."""
         self._thread.start()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the listening socket."""
         port: int = self._listening.getsockname()[1]
         return port
 
     def watch(self, sock: socket.socket, events: int, ready: Readiness) -> None:
-        """Call something whenever a socket is ready."""
+        """Register a callback that is called whenever a socket is ready."""
         self._selector.register(sock, events, ready)
 
     def change(self, sock: socket.socket, events: int, ready: Readiness) -> None:
-        """Wait for other events of a socket; for none if `events` is 0."""
+        """Change the events for which a socket is polled; 0 for none."""
         is_watched = sock in self._selector.get_map()
         if events and is_watched:
             self._selector.modify(sock, events, ready)
@@ -179,16 +179,16 @@ class AcceptLoop:
             self._selector.unregister(sock)
 
     def forget(self, sock: socket.socket) -> None:
-        """Wait for a socket no longer."""
+        """Stop polling a socket."""
         with suppress(KeyError, ValueError):
             self._selector.unregister(sock)
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection that was closed, or that another thread has from here on."""
+        """Remove a connection that was closed, or that another thread has taken over."""
         self._open.discard(connection)
 
     def close(self) -> None:
-        """Accept nothing more, and close all connections that have not left."""
+        """Stop accepting, and close all connections that have not left."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -200,7 +200,7 @@ class AcceptLoop:
         try:
             while not self._is_closed:
                 for key, events in self._selector.select(self._timeout_s()):
-                    # A call before this one may have closed the socket.
+                    # An earlier callback of this iteration may have closed the socket.
                     if self._selector.get_map().get(key.fd) is key:
                         self._call(key, events)
         finally:
@@ -218,7 +218,8 @@ class AcceptLoop:
         try:
             key.data(events)
         except Exception:
-            # One connection must not end the others; without its events it ends at its deadline.
+            # An error in one connection must not end the others. Without events, this one ends at
+            # its deadline.
             self._selector.unregister(key.fd)
             traceback.print_exc()
 
@@ -230,7 +231,7 @@ class AcceptLoop:
         if paused_s <= 0:
             self._paused_until = 0.0
             self._selector.register(self._listening, READ, lambda _: self._accept())
-            # The connection that waits causes no event.
+            # The connection that waits for admission causes no event.
             self._accept()
             return self._timeout_s()
         return paused_s if deadline_s is None else min(paused_s, deadline_s)
@@ -253,14 +254,14 @@ class AcceptLoop:
             connection.start(admission)
 
     def _next(self) -> Connection | None:
-        """Return the connection that waits for room, or a new one if there is any."""
+        """Return the connection that waits for admission, or a new one if there is one."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             return waiting
         try:
             sock, _ = self._listening.accept()
         except OSError as error:
-            # Others end when they have no descriptors; a server makes room.
+            # Instead of failing when it has no descriptors left, the server evicts a connection.
             if error.errno in _OUT_OF_DESCRIPTORS and not self._limiter.evict():
                 self._pause()
             return None

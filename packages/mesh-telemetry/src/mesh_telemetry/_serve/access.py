@@ -1,4 +1,4 @@
-"""Access control of HTTP requests: the host that is addressed, the token, and browsers."""
+"""Access control of HTTP requests: checks the `Host` header, the token, and browser requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh_telemetry._serve.scopes import ACT_TABLES, Scope, Tokens
 
 __all__ = ["Headers", "check_access", "check_sql"]
 
-#: What `Host` may name. The port is not compared: ssh may forward another one.
+#: The permitted values of `Host`. The port is not compared, because ssh may forward another one.
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 _ACT_NEEDED = "needs the act token, and the token that was sent permits only reading"
 _ROUTE_HINT = "use Serving.act_token, or the command mesh as the user who runs the program"
@@ -18,7 +18,7 @@ _TABLE_HINT = "use Serving.act_token over HTTP, or mesh query --act"
 
 
 class Headers(Protocol):
-    """Headers of a request, which are found by their names in any case."""
+    """Headers of a request, with case-insensitive names."""
 
     def __contains__(self, name: str, /) -> bool: ...
 
@@ -30,11 +30,11 @@ class Headers(Protocol):
 
 
 def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope:
-    """Return the scope of a request that may use a route.
+    """Return the scope of a request if it may use a route.
 
     Args:
         route: The route; None for a path that does not exist.
-        headers: Those of the request.
+        headers: The headers of the request.
         tokens: The tokens of the server.
 
     Raises:
@@ -43,7 +43,7 @@ def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope
     _check_host(headers)
     granted = tokens.scope_of(headers.get("Authorization", ""))
     if granted is Scope.ACT and _is_from_browser(headers):
-        # Whatever a page holds can be read by extensions and is kept by the browser.
+        # Browser extensions can read anything that a page holds, and browsers may store it.
         text = "a browser must not send the act token: use the read token in browsers"
         raise Refused(403, "browser", text)
     required = Scope.READ if route is None else route.scope
@@ -58,12 +58,12 @@ def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope
 
 
 def check_sql(sql: str, scope: Scope) -> None:
-    """Refuse SQL that names a table with local variables, unless the scope is `ACT`.
+    """Reject SQL that names a table with local variables, unless the scope is `ACT`.
 
-    A table can be read only by a query whose text has its name.
+    A table can be read only by a query whose text contains its name.
 
     Raises:
-        Refused: The SQL needs the scope `ACT`.
+        Refused: The SQL requires the scope `ACT`.
     """
     if scope is Scope.ACT:
         return
@@ -74,7 +74,7 @@ def check_sql(sql: str, scope: Scope) -> None:
 
 
 def _check_host(headers: Headers) -> None:
-    """Refuse requests of pages whose name was pointed at this machine (DNS rebinding)."""
+    """Reject requests of pages whose host name was resolved to this machine (DNS rebinding)."""
     host = headers.get("Host", "")
     if _name_of(f"//{host}") not in _HOSTS:
         text = f"{host!r} is not a name of this server: use 127.0.0.1 or localhost"

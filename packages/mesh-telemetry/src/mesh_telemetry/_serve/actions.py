@@ -1,4 +1,4 @@
-"""What may be done to a running program over HTTP, besides asking: stopping a mesh of it."""
+"""The HTTP route that stops a mesh of the program."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _STATUSES = {"own": 403, "not_found": 404, "silent": 504}
 
 
 def action_routes(keeper: Keeper) -> list[Route]:
-    """Gives the route `POST /stop`.
+    """Return the route `POST /stop`.
 
-    It takes `mesh_id` and `proc` as `meshes.id` and `meshes.proc` have them, and as `by` who asks;
-    it answers when the owner has begun with the stop.
+    A request has `mesh_id` and `proc` with the values of `meshes.id` and `meshes.proc`, and `by`
+    with the name of the requester. The response is sent when the owner has begun to stop the mesh.
     """
 
     def stop(request: Request) -> Reply:

@@ -1,4 +1,4 @@
-"""Asking a program that serves, from another one of the same user on the same machine."""
+"""Client for a program that serves telemetry, for the same user on the same machine."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["Asking", "ProgramGone", "lives"]
 
 _TIMEOUT_S = 10.0
 _PIECE_LEN = 1 << 16
-# What a status says; all others say that it could not be done.
+# Errors by HTTP status; all other statuses raise `TelemetryError`.
 _REFUSALS = {400: QueryError, 409: DebugError}
 
 
 class ProgramGone(TelemetryError):
-    """The program that was asked serves no more, or has ended."""
+    """Raised if the program has stopped serving or has exited."""
 
 
 class Asking:
-    """Asks one program, from any thread. A context manager.
+    """Client of one program; thread-safe and a context manager.
 
     Args:
         served: The program.
 
     Attributes:
-        served: The same.
+        served: The program.
 
     Example:
         >>> with Asking(served_program(None)) as asking:  # doctest: +SKIP
@@ -64,18 +64,18 @@ class Asking:
         timeout_s: float = _TIMEOUT_S,
         scope: Scope = Scope.READ,
     ) -> dict[str, Any]:
-        """Asks in SQL; gives `columns`, `rows` and `coverage`.
+        """Run an SQL query; return an object with `columns`, `rows` and `coverage`.
 
         Args:
             sql: The query.
             params: The values of its parameters.
-            timeout_s: How long the program may say nothing, in seconds.
-            scope: Which token is sent. Tables with local variables require `ACT`.
+            timeout_s: The maximum time without data from the program, in seconds.
+            scope: The token to send. Tables with local variables require `ACT`.
 
         Raises:
-            QueryError: The question cannot be answered.
-            ProgramGone: The program has ended, or serves no more.
-            TelemetryError: It has not answered in time.
+            QueryError: The query is invalid.
+            ProgramGone: The program has exited or has stopped serving.
+            TelemetryError: It did not answer in time.
         """
         said = {"sql": sql, "params": params}
         return self.post("/query", said, timeout_s=timeout_s, scope=scope)
@@ -88,34 +88,34 @@ class Asking:
         timeout_s: float = _TIMEOUT_S,
         scope: Scope = Scope.READ,
     ) -> dict[str, Any]:
-        """Sends JSON somewhere, and gives the JSON that is answered.
+        """Send JSON to a path, and return the JSON of the response.
 
         Args:
-            path: Where to.
-            value: What is sent.
-            timeout_s: How long the program may say nothing, in seconds.
-            scope: Which token is sent.
+            path: The path.
+            value: The value to send.
+            timeout_s: The maximum time without data from the program, in seconds.
+            scope: The token to send.
 
         Raises:
-            QueryError: It is refused as wrong.
-            ProgramGone: The program has ended, or serves no more.
-            TelemetryError: It is refused, or not answered in time.
+            QueryError: The request is invalid.
+            ProgramGone: The program has exited or has stopped serving.
+            TelemetryError: The request was rejected, or not answered in time.
         """
         with self._answered("POST", path, value, timeout_s, scope=scope) as (_, reply):
             answer: dict[str, Any] = json.loads(reply.read())
             return answer
 
     def pieces(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> Iterator[bytes]:
-        """Gives what lies at a path, as it comes.
+        """Fetch a path, and yield the body as it arrives.
 
         Args:
-            path: With its arguments.
-            timeout_s: How long the program may say nothing, in seconds.
+            path: The path with its query string.
+            timeout_s: The maximum time without data from the program, in seconds.
 
         Raises:
-            QueryError: It is refused as wrong.
-            ProgramGone: The program has ended, or serves no more.
-            TelemetryError: It is refused, or has not come to its end.
+            QueryError: The request is invalid.
+            ProgramGone: The program has exited or has stopped serving.
+            TelemetryError: The request was rejected, or the body is incomplete.
         """
         with self._answered("GET", path, None, timeout_s) as (_, reply):
             while piece := reply.read1(_PIECE_LEN):
@@ -126,21 +126,23 @@ class Asking:
     def upgraded(
         self, path: str, value: object, kind: str, *, timeout_s: float = _TIMEOUT_S
     ) -> socket.socket:
-        """Sends JSON and the act token somewhere, and gives the connection.
+        """Send JSON and the act token to a path, and return the upgraded connection.
 
-        Nothing of HTTP follows on it. It is the caller's from then on, also when this is closed.
+        No more HTTP is sent on the connection. The caller owns it, also after this client is
+        closed.
 
         Args:
-            path: Where to.
-            value: What is sent.
-            kind: What the connection is to become.
-            timeout_s: How long the program may say nothing before that, in seconds.
+            path: The path.
+            value: The value to send.
+            kind: The protocol of the upgraded connection.
+            timeout_s: The maximum time without data from the program before the upgrade, in
+                seconds.
 
         Raises:
-            DebugError: What it is to lead to is not there, or in use.
-            QueryError: It is refused as wrong.
-            ProgramGone: The program has ended, or serves no more.
-            TelemetryError: It is refused, or not answered in time.
+            DebugError: The target does not exist, or is in use.
+            QueryError: The request is invalid.
+            ProgramGone: The program has exited or has stopped serving.
+            TelemetryError: The request was rejected, or not answered in time.
         """
         with self._answered("POST", path, value, timeout_s, kind, scope=Scope.ACT) as (
             connection,
@@ -148,12 +150,12 @@ class Asking:
         ):
             stream = connection.sock
             stream.settimeout(None)
-            # It is not closed with the rest.
+            # The socket is detached so that it is not closed with the HTTP connection.
             connection.sock = None
         return stream
 
     def close(self) -> None:
-        """Asks no more; who waits for an answer is told."""
+        """Close the client; pending requests fail."""
         with self._turn:
             self._is_over = True
             waiting = list(self._open)
@@ -182,7 +184,7 @@ class Asking:
         kind: str | None = None,
         scope: Scope = Scope.READ,
     ) -> Iterator[tuple[http.client.HTTPConnection, http.client.HTTPResponse]]:
-        """Sends something, and has what is answered read within the block."""
+        """Send a request, and provide its response within the block."""
         token = self.served.act_token() if scope is Scope.ACT else self.served.token
         headers = {"Authorization": f"Bearer {token}"}
         if kind is not None:
@@ -193,7 +195,8 @@ class Asking:
             headers["Content-Type"] = "application/json"
         deadline = time.monotonic() + timeout_s
         while True:
-            # Loopback: what a proxy is set for lies elsewhere.
+            # The connection is made directly: a configured proxy cannot reach the loopback
+            # interface.
             connection = http.client.HTTPConnection(self._place, timeout=timeout_s)
             connection.response_class = http.client.HTTPResponse if kind is None else _Head
             sock = None
@@ -230,8 +233,8 @@ class Asking:
     ) -> http.client.HTTPResponse | None:
         """Send a request and return the reply; None if the request must be sent again.
 
-        While others flood the port, the kernel resets connections that had no room in the backlog.
-        A request that only reads is sent again then: the program may have received it or not.
+        If the port is flooded, the kernel resets connections that do not fit into the backlog. A
+        request that only reads is then sent again, whether or not the program received it.
         """
         try:
             send()
@@ -251,24 +254,24 @@ class Asking:
 
 
 class _Head(http.client.HTTPResponse):
-    """An answer of which the head alone is read: what follows belongs to somebody else."""
+    """A response that is read up to the end of its head; another protocol follows."""
 
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         self.fp.close()
-        # A buffer of one byte holds nothing of what follows.
+        # A buffer of one byte holds nothing that follows the head.
         self.fp = sock.makefile("rb", 1)
 
 
 def _refusal(body: bytes) -> str:
-    """Gives what a program has said of why it refuses."""
+    """Return the error message of a rejected request."""
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(body)["error"]["message"])
     return "the program does not say what is wrong"
 
 
 def lives(pid: int) -> bool:
-    """Says whether there is such a process that is not a zombie."""
+    """Return whether a process exists that is not a zombie."""
     with suppress(OSError, IndexError):
         said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return said[0] not in "ZX"

@@ -1,4 +1,4 @@
-"""Queries over Arrow Flight SQL, for what has a driver for it: on loopback, and with a token."""
+"""Arrow Flight SQL server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["FlightSqlServer"]
 
 _SOCKET = "flight"
 _UNAUTHENTICATED_MAX = 32
-# A connection is known to be authenticated when its first rows come, and they may take a while.
+# A connection counts as authenticated when the first rows are sent on it, which may take a while.
 _DEADLINE_S = 60.0
 _CATALOG, _SCHEMA = "mesh", "public"
 _STOP_TIMEOUT_S = 5.0
@@ -79,22 +79,22 @@ _INFO = pa.schema(
         pa.field("value", _INFO_VALUE, nullable=False),
     ]
 )
-# Name, version and Arrow version of the server, as Flight SQL numbers them.
+# Name, version and Arrow version of the server, with the numbers of Flight SQL.
 _INFO_TEXTS = {0: "mesh-telemetry", 1: "1", 2: pa.__version__}
 
 
 class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Answers clients of Flight SQL until it is closed.
+    """Serves Flight SQL clients until it is closed.
 
-    It keeps nothing between calls: a prepared statement is its own handle.
+    It keeps no state between calls: a prepared statement is contained in its handle.
 
     Args:
         queries: Answers queries; it is called in several threads.
-        schemas: The tables that there are.
-        tokens: One of them is required of each call as `authorization: Bearer <token>`. Calls
-            are permitted to read, whichever it is.
-        port: Where it listens on 127.0.0.1; 0 for any free port.
-        limiter: Says which connections stay open.
+        schemas: The existing tables.
+        tokens: Each call requires one of them as `authorization: Bearer <token>`. Both tokens
+            permit only reading.
+        port: The port on 127.0.0.1; 0 for any free port.
+        limiter: Decides which connections stay open.
 
     Raises:
         TelemetryError: The port is taken.
@@ -122,7 +122,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         self._loop.start()
 
     def _listen(self, tokens: Tokens) -> int:
-        """Have gRPC listen on a Unix socket without a name, and return a descriptor of it."""
+        """Start gRPC on an unnamed Unix socket, and return a descriptor of the socket."""
         folder = Path(tempfile.mkdtemp(prefix="mesh-flight-"))
         try:
             with nearby(folder, _SOCKET) as path:
@@ -131,14 +131,15 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         except (OSError, pa.ArrowException) as error:
             raise TelemetryError(f"the Flight server cannot listen ({error})") from error
         finally:
-            # It is reached by the descriptor, so that nothing is left behind by a killed program.
+            # The socket is reached through its descriptor, so a killed program leaves no file
+            # behind.
             shutil.rmtree(folder, ignore_errors=True)
 
     def _relayed(self, client: socket.socket) -> RelayedConnection:
         return RelayedConnection(self._loop, client, self._servers)
 
     def _connect(self) -> socket.socket:
-        """Connect to the server behind the listener."""
+        """Connect to the gRPC server behind the listener."""
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.setblocking(False)
@@ -150,18 +151,18 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address of the server."""
         return f"grpc://127.0.0.1:{self._loop.port}"
 
     def close(self) -> None:
-        """Answers no more."""
+        """Stop serving."""
         if self._entry < 0:
             return
         self._loop.close()
         self._servers.close()
         os.close(self._entry)
         self._entry = -1
-        # It waits for calls that go on; a thread of its own keeps that wait from ours.
+        # `shutdown` waits for running calls; it runs in a separate thread to bound the wait here.
         stopping = Thread(target=self.shutdown, name="mesh-telemetry-flight", daemon=True)
         stopping.start()
         stopping.join(_STOP_TIMEOUT_S)
@@ -172,30 +173,30 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(
         self, context: Any, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """Says what columns a command gives; its ticket is the command itself."""
+        """Return the columns of a command; its ticket is the command itself."""
         name, fields = _command(descriptor.command)
         schema = self._schema_of(context, name, fields)
         endpoint = flight.FlightEndpoint(flight.Ticket(descriptor.command), [])
         return flight.FlightInfo(schema, descriptor, [endpoint], -1, -1)
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
-        """Says what columns a command gives."""
+        """Return the columns of a command."""
         return flight.SchemaResult(self._schema_of(context, *_command(descriptor.command)))
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Gives the rows of a command."""
+        """Return the rows of a command."""
         name, fields = _command(ticket.ticket)
         return flight.RecordBatchStream(self._rows_of(context, name, fields))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """Names the actions: those of prepared statements."""
+        """List the actions of prepared statements."""
         return [
             ("CreatePreparedStatement", "Plans a query."),
             ("ClosePreparedStatement", "Forgets a query."),
         ]
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
-        """Makes a prepared statement, or forgets it."""
+        """Create or close a prepared statement."""
         if action.type == "ClosePreparedStatement":
             return
         if action.type != "CreatePreparedStatement":
@@ -209,12 +210,12 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
                 columns = self._queries.columns(sql.decode(), [], cancellation)
             reply.append((2, bytes(columns.serialize())))
         except TelemetryError:
-            # It wants parameters; whether there is more to it shows when they are there.
+            # The query has parameters. Any other error is reported when they are bound.
             pass
         yield flight.Result(packed("ActionCreatePreparedStatementResult", reply))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Takes the parameters of a prepared statement into its handle."""
+        """Add the parameters of a prepared statement to its handle."""
         name, fields = _command(descriptor.command)
         if name != "CommandPreparedStatementQuery":
             raise flight.FlightServerError("nothing can be changed: send queries that read")
@@ -290,12 +291,12 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 @contextmanager
 def _cancelled_with(context: Any) -> Iterator[Cancellation]:
-    """Give what is cancelled when the client of a call cancels it or disconnects."""
+    """Yield a cancellation that is triggered when the client cancels the call or disconnects."""
     cancellation = Cancellation()
     is_over = Event()
 
     def watch() -> None:
-        # gRPC does not say when; it can only be asked.
+        # gRPC does not notify the server of this, so it is polled.
         while not is_over.wait(_CANCELLED_POLL_S):
             if context.is_cancelled():
                 cancellation.cancel()
@@ -316,7 +317,7 @@ def _command(message: bytes) -> tuple[str, Fields]:
 
 
 def _statement(name: str, fields: Fields) -> tuple[str, list[object]]:
-    """Gives the query of a command, and its parameters."""
+    """Return the query of a command, and its parameters."""
     handle = field_bytes(fields, 1)
     text, _, bound = handle.partition(_HANDLE_SPLIT)
     sql = (handle if name == "CommandStatementQuery" else text).decode()
@@ -342,7 +343,7 @@ def _told(work: Callable[[], Any]) -> Any:
 
 
 def _matches(fields: Fields, number: int, name: str) -> bool:
-    """Says whether a name fits a pattern of LIKE, if there is one."""
+    """Return whether a name matches a LIKE pattern; True without a pattern."""
     if number not in fields:
         return True
     pattern = "".join(

@@ -1,4 +1,4 @@
-"""The few messages of Arrow Flight SQL that a server of queries meets, as protobuf has them."""
+"""The Arrow Flight SQL messages that a query server needs, in protobuf encoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Fields = dict[int, list[bytes | int]]
 
 
 def unpacked(message: bytes) -> tuple[str, Fields]:
-    """Gives the name and the fields of a command.
+    """Return the name and the fields of a command.
 
     Raises:
         ValueError: It is not a command of Flight SQL.
@@ -26,23 +26,23 @@ def unpacked(message: bytes) -> tuple[str, Fields]:
 
 
 def packed(name: str, fields: Iterable[tuple[int, bytes]]) -> bytes:
-    """Gives a message of Flight SQL in an envelope that names it."""
+    """Encode a message of Flight SQL in an envelope with its name."""
     return message_of([(1, f"{_PREFIX}{name}".encode()), (2, message_of(fields))])
 
 
 def message_of(fields: Iterable[tuple[int, bytes]]) -> bytes:
-    """Gives a message of fields of bytes or text, by their numbers."""
+    """Encode a message from fields of bytes or text, by their numbers."""
     return b"".join(_field(number, value) for number, value in fields)
 
 
 def field_bytes(fields: Fields, number: int) -> bytes:
-    """Gives a field of bytes or text; empty if it is not there."""
+    """Return a field of bytes or text; empty if it is missing."""
     value = fields.get(number, [b""])[-1]
     return value if isinstance(value, bytes) else b""
 
 
 def texts(fields: Fields, number: int) -> list[str]:
-    """Gives all values of a field of texts."""
+    """Return all values of a repeated text field."""
     return [each.decode() for each in fields.get(number, []) if isinstance(each, bytes)]
 
 

@@ -1,9 +1,10 @@
-"""The listener in front of the Flight server: it limits connections, which gRPC cannot.
+"""The listener in front of the Flight server, which limits connections because gRPC cannot.
 
-The server of pyarrow listens on a Unix socket that only this process can reach; what a client and
-the server send is relayed. gRPC tells nobody which connection a call has come by, but the token is
-checked before any method runs, so that a server sends a message (a DATA frame of HTTP/2) only to a
-client whose token is valid. From the first such frame on the connection is authenticated.
+The server of pyarrow listens on a Unix socket that only this process can reach, and the bytes of
+client and server are relayed. gRPC does not expose which connection a call belongs to. However, the
+token is checked before any method runs, so the server sends a message (a DATA frame of HTTP/2) only
+to a client whose token is valid. The connection counts as authenticated from the first such frame
+on.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ __all__ = ["DataFrameScan", "RelayedConnection", "ServerConnections"]
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: Bytes that a client may send before it is authenticated.
 _UNAUTHENTICATED_LEN_MAX = 256 << 10
-#: Bytes that are kept for a side that does not read.
+#: Bytes that are buffered for a side that does not read.
 _PIECE_LEN = 256 << 10
 _FRAME_HEAD_LEN = 9
 _DATA = 0
-#: Connections of one peer that have ended for it, and not yet for the server.
+#: Connections of one peer that it has closed, but the server has not.
 _ENDING_MAX = 8
 
 
 class DataFrameScan:
-    """Looks for a DATA frame with content in a stream of HTTP/2 frames.
+    """Searches a stream of HTTP/2 frames for a DATA frame with content.
 
     Example:
         >>> settings, data = bytes.fromhex("000000 04 00 00000000"), bytes.fromhex("000001 00")
@@ -46,7 +47,7 @@ class DataFrameScan:
         self._skip_len = 0
 
     def feed(self, piece: bytes) -> bool:
-        """Return whether such a frame has begun in what was fed so far."""
+        """Return whether such a frame has begun in the input so far."""
         at = 0
         while at < len(piece):
             skipped = min(self._skip_len, len(piece) - at)
@@ -65,14 +66,14 @@ class DataFrameScan:
 
 
 class ServerConnections:
-    """Connections to the server, which counts also those that the server has yet to close.
+    """Connections to the server, including closed ones that the server has yet to close.
 
-    gRPC needs a while to notice that a connection has ended. Peers that open and close them quickly
-    must not have it keep descriptors without limit.
+    gRPC takes a while to notice that a connection has ended. Peers that open and close connections
+    quickly must not make it hold an unlimited number of descriptors.
 
     Args:
-        loop: Waits for the server to close.
-        connect: Returns a new connection to the server, which does not block.
+        loop: Polls for the server's side being closed.
+        connect: Returns a new connection to the server, which is nonblocking.
     """
 
     def __init__(self, loop: AcceptLoop, connect: Callable[[], socket.socket]) -> None:
@@ -85,11 +86,12 @@ class ServerConnections:
         """Connect to the server.
 
         Args:
-            peer: For whom.
-            retry: Called when it may be tried again.
+            peer: The peer on whose behalf the connection is opened.
+            retry: Called when the attempt can be repeated.
 
         Returns:
-            The connection; None if the peer has too many connections that are ending.
+            The connection; None if the peer has too many connections that the server has yet to
+            close.
 
         Raises:
             OSError: The server cannot be reached.
@@ -107,7 +109,7 @@ class ServerConnections:
         self._loop.change(sock, READ, lambda _: self._drain(sock))
 
     def close(self) -> None:
-        """Close what is left, when the loop has ended."""
+        """Close the remaining connections after the loop has ended."""
         for sock in self._ending:
             sock.close()
         self._ending.clear()
@@ -132,9 +134,9 @@ class RelayedConnection:
     """Relays one connection of a client to the server.
 
     Args:
-        loop: Waits for both sides.
-        client: The connection of the client, which does not block.
-        servers: Has connections to the server.
+        loop: Polls both sides.
+        client: The connection of the client, which is nonblocking.
+        servers: Provides connections to the server.
 
     Attributes:
         sock: The connection of the client.
@@ -153,7 +155,7 @@ class RelayedConnection:
         self._is_closed = False
 
     def start(self, admission: Admission) -> None:
-        """Begin to read from the client."""
+        """Start reading from the client."""
         self._admission = admission
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop.watch(self.sock, READ, self._read_preface)
@@ -174,7 +176,7 @@ class RelayedConnection:
         self._admission.release()
 
     def _read_preface(self, _events: int) -> None:
-        """Read what each client of HTTP/2 sends first; without it no server is bothered."""
+        """Read the HTTP/2 connection preface; the server is contacted only after it is complete."""
         piece = self._received(self.sock, _PIECE_LEN)
         if piece is None:
             return
@@ -188,7 +190,7 @@ class RelayedConnection:
             self._open_server()
 
     def _open_server(self) -> None:
-        """Connect to the server, now or when there is room."""
+        """Connect to the server, now or when the peer has fewer closing connections."""
         if self._is_closed:
             return
         assert self._admission is not None, "it was started"
@@ -224,7 +226,7 @@ class RelayedConnection:
         self._wait()
 
     def _is_permitted(self, piece: bytes) -> bool:
-        """Return whether the client may have what the server sends; else close."""
+        """Return whether the client may receive data from the server; otherwise close."""
         if self._scan is None or not self._scan.feed(piece):
             return True
         assert self._admission is not None, "it was started"
@@ -235,7 +237,7 @@ class RelayedConnection:
         return False
 
     def _received(self, sock: socket.socket, length_max: int) -> bytes | None:
-        """Return what has come; None if nothing has, or the connection is closed."""
+        """Return the bytes that have arrived; None if there are none or the peer has closed."""
         piece = received(sock, length_max)
         if piece == b"":
             self.close()
@@ -243,7 +245,7 @@ class RelayedConnection:
         return piece
 
     def _sent(self, sock: socket.socket, piece: bytes) -> bytes:
-        """Send what can be sent now, and return the rest."""
+        """Send as many bytes as possible, and return the rest."""
         if self._is_closed:
             return b""
         try:
@@ -255,7 +257,7 @@ class RelayedConnection:
             return b""
 
     def _wait(self) -> None:
-        """Read from a side only while the other one takes it."""
+        """Poll each side for reading only while the other side accepts data."""
         if self._is_closed:
             return
         assert self._server is not None, "it is connected"

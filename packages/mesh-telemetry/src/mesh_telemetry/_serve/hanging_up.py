@@ -1,4 +1,4 @@
-"""Who has asked, and hangs up before there is an answer."""
+"""Detects clients that disconnect before their request is answered."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["told_of_hanging_up"]
 
 @contextmanager
 def told_of_hanging_up(connection: socket.socket, tell: Callable[[], object]) -> Iterator[None]:
-    """Calls something when the other side of a connection closes it within the block.
+    """Call a function if the peer of a connection closes it within the block.
 
-    It is called in a thread of its own, at most once, and has ended when the block has.
+    It is called in a separate thread, at most once, and has returned when the block ends.
 
     Args:
-        connection: Nothing is read from it.
-        tell: What is called.
+        connection: The connection; nothing is read from it.
+        tell: The function to call.
     """
     ours, theirs = socket.socketpair()
     watching = Thread(
@@ -36,7 +36,7 @@ def told_of_hanging_up(connection: socket.socket, tell: Callable[[], object]) ->
 
 def _watch(connection: socket.socket, block: socket.socket, tell: Callable[[], object]) -> None:
     poll = select.poll()
-    # Not what comes in: that may be the next request.
+    # Incoming data is not polled for, because it may be the next request.
     poll.register(connection, select.POLLRDHUP)
     poll.register(block, select.POLLIN)
     is_over = any(number == block.fileno() for number, _ in poll.poll())

@@ -1,4 +1,4 @@
-"""Answers over HTTP, for what does not speak Python: on loopback, and with a token."""
+"""HTTP server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _UNAUTHENTICATED_MAX = 64
 
 
 class HttpServer:
-    """Answers what its routes have, until it is closed.
+    """Serves its routes until it is closed.
 
     Args:
-        routes: What there is to be asked.
-        tokens: One of them is required as `Authorization: Bearer <token>`, except by open routes.
-        port: Where it listens on 127.0.0.1; 0 for any free port.
-        limiter: Says which connections stay open.
+        routes: The routes.
+        tokens: Requests must send one of them as `Authorization: Bearer <token>`, except to open
+            routes.
+        port: The port on 127.0.0.1; 0 for any free port.
+        limiter: Decides which connections stay open.
 
     Attributes:
-        routes: The same, the first that fits is the one.
+        routes: The routes, longest path first; the first that matches is used.
 
     Raises:
         TelemetryError: The port is taken.
@@ -58,7 +59,7 @@ class HttpServer:
         port: int = 0,
         limiter: ConnectionLimiter | None = None,
     ) -> None:
-        # The longest first.
+        # The longest path takes precedence.
         self.routes: Sequence[Route] = sorted(routes, key=lambda one: len(one.path), reverse=True)
         self._tokens = tokens
         limiter = limiter or connection_limiter(_UNAUTHENTICATED_MAX)
@@ -67,11 +68,11 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self._loop.port}"
 
     def close(self) -> None:
-        """Answers no more."""
+        """Stop serving."""
         self._loop.close()
 
     def find(self, method: str, path: str) -> Route | None:
@@ -92,7 +93,7 @@ class HttpServer:
         return PendingRequest(self._loop, sock, self.find, self._tokens, self._start)
 
     def _start(self, sock: socket.socket, admission: Admission, head: bytes) -> None:
-        """Answer an authenticated connection in a thread of its own."""
+        """Serve an authenticated connection in a dedicated thread."""
         thread = Thread(
             target=self._serve,
             args=(sock, admission, head),
@@ -102,13 +103,13 @@ class HttpServer:
         try:
             thread.start()
         except RuntimeError:
-            # No thread can be started: the peer sees that, and may try again.
+            # If no thread can be started, the connection is closed and the client may retry.
             sock.close()
             admission.release()
 
     def _serve(self, sock: socket.socket, admission: Admission, head: bytes) -> None:
         try:
-            # Callers that hang up are no error.
+            # A client that disconnects is not an error.
             with sock, suppress(OSError):
                 _Handler(self, self._tokens, sock, admission, head)
                 sock.shutdown(socket.SHUT_WR)
@@ -117,10 +118,10 @@ class HttpServer:
 
 
 class _Received(io.RawIOBase):
-    """What comes of a connection, after what was read before; so much of it at most.
+    """Reads from a connection after the bytes that were read before, up to a limit.
 
     Attributes:
-        left_len: Bytes that may be read before the connection is given up.
+        left_len: The number of bytes that may still be read before the connection is aborted.
     """
 
     def __init__(self, first: bytes, sock: socket.socket) -> None:
@@ -147,13 +148,13 @@ class _Received(io.RawIOBase):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the requests of an authenticated connection, until it ends."""
+    """Serves the requests of an authenticated connection until it ends."""
 
     protocol_version = "HTTP/1.1"
     server_version = "mesh-telemetry"
     sys_version = ""
     timeout = _SOCKET_TIMEOUT_S
-    # An answer is written in two parts, of which the second must not wait for the first.
+    # A response is written in two parts, and the second must not wait for an ACK of the first.
     disable_nagle_algorithm = True
 
     def __init__(
@@ -171,19 +172,19 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(sock, sock.getsockname(), None)  # type: ignore[arg-type]
 
     def setup(self) -> None:
-        """Read what was received before the connection was authenticated first."""
+        """Make the bytes that were read before authentication available first."""
         super().setup()
         self.rfile.close()
         self._received = _Received(self._first, self.connection)
         self.rfile = io.BufferedReader(self._received)
 
     def handle_one_request(self) -> None:
-        """Answer a request, whose head has a limit."""
+        """Serve a request, with a limit for the size of its head."""
         self._received.left_len = HEAD_LEN_MAX
         super().handle_one_request()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing: what is asked may be private."""
+        """Log nothing, because requests may be private."""
 
     def do_GET(self) -> None:
         self._answer()
@@ -195,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             reply = self._reply()
         except Refused as refused:
-            # What is left of the body is not read, so that nothing can follow it.
+            # The rest of the body is not read, so no other request can follow.
             reply = refusal_of(refused)
         if reply.take_over is not None:
             self._hand_over(reply)
@@ -216,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_pieces(reply.body)
 
     def _hand_over(self, reply: Reply) -> None:
-        """Gives the connection away; nothing else follows on it."""
+        """Pass the connection to the handler of an upgrade."""
         assert reply.take_over is not None, "it is asked for"
         self.close_connection = True
         self.send_response(101)
@@ -258,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def _send_pieces(self, pieces: Iterable[bytes]) -> None:
-        # Who reads it sees that it has no end, where that could not be made.
+        # If the body fails, the missing final chunk shows the client that it is incomplete.
         with suppress(OSError, Refused):
             try:
                 for piece in pieces:
@@ -270,5 +271,5 @@ class _Handler(BaseHTTPRequestHandler):
                 close = getattr(pieces, "close", None)
                 if close is not None:
                     close()
-        # Nobody listens any more.
+        # The client is no longer connected.
         self.close_connection = True

@@ -1,6 +1,7 @@
-"""What the HTTP server answers, in words that programs read.
+"""The OpenAPI description of the HTTP server.
 
-Each route of a program that serves is here; a path that ends in a name stands for all that do.
+It contains each route of a serving program; a path that ends in a parameter represents all paths
+with this prefix.
 """
 
 from __future__ import annotations
@@ -193,24 +194,24 @@ _TOPIC_ARGUMENTS = {
 
 
 def _content(kind: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Describes a body."""
+    """Describe a body."""
     return {kind: {} if schema is None else {"schema": schema}}
 
 
 def _done(text: str, content: dict[str, Any] | None = None, status: int = 200) -> dict[str, Any]:
-    """Describes what is answered, or refused."""
+    """Describe a response, and the response to an error."""
     answer = {"description": text} | ({} if content is None else {"content": content})
     return {str(status): answer, "default": _ERROR}
 
 
 def _post(summary: str, wanted: dict[str, Any], responses: dict[str, Any]) -> dict[str, Any]:
-    """Describes something that is asked for with JSON."""
+    """Describe an operation with a JSON request body."""
     body = {"required": True, "content": _content(_JSON, wanted)}
     return {"post": {"summary": summary, "requestBody": body, "responses": responses}}
 
 
 def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
-    """Describes something that is asked for with its address alone."""
+    """Describe an operation without a request body."""
     operation: dict[str, Any] = {"summary": summary, "responses": responses}
     if parameters:
         operation["parameters"] = list(parameters)
@@ -218,13 +219,13 @@ def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -
 
 
 def _named(name: str, text: str) -> dict[str, Any]:
-    """Describes the name that a path ends in."""
+    """Describe the name at the end of a path."""
     schema = {"type": "string"}
     return {"name": name, "in": "path", "required": True, "description": text, "schema": schema}
 
 
 def _time(name: str, text: str) -> dict[str, Any]:
-    """Describes a time in an address."""
+    """Describe a time in the query string."""
     text = f"{text}, in microseconds since the epoch."
     return {"name": name, "in": "query", "description": text, "schema": {"type": "integer"}}
 
@@ -335,7 +336,7 @@ _SCHEMES = {
 
 
 def _secured(paths: dict[str, Any]) -> dict[str, Any]:
-    """Add to each operation the tokens that it accepts, as `ROUTE_SCOPES` has them."""
+    """Add to each operation the tokens that it accepts, according to `ROUTE_SCOPES`."""
     for path, operations in paths.items():
         for method, operation in operations.items():
             if method == "parameters":

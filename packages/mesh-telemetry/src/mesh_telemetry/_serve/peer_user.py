@@ -1,7 +1,7 @@
-"""Which user of this machine has the other end of a loopback connection.
+"""Determines which user of this machine owns the other end of a loopback connection.
 
-The kernel knows the user who made each socket. Only an established connection counts: a socket that
-was closed belongs to nobody, and shows the id of root.
+The kernel knows the user who created each socket. Only an established connection counts: a closed
+socket has no owner, and is reported with the id of root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NLM_F_REQUEST = 1
 _NLMSG_HEAD = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI")
 _SOCKET_ID_PORTS = struct.Struct("!HH16s16s")
-# No interface, and no cookie.
+# No interface and no cookie.
 _SOCKET_ID_REST = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _ALL_STATES = 0xFFFFFFFF
 _ESTABLISHED = 1
@@ -27,22 +27,22 @@ _STATE_AT = _NLMSG_HEAD.size + 1
 _USER = struct.Struct("=I")
 _USER_AT = _NLMSG_HEAD.size + 4 + 48 + 12
 _ANSWER_LEN_MAX = 4096
-# The kernel answers at once.
+# The kernel answers immediately.
 _TIMEOUT_S = 1.0
 
 
 class PeerUsers:
-    """Asks the kernel for the users of peers, in one thread."""
+    """Queries the kernel for the users of peers; not thread-safe."""
 
     def __init__(self) -> None:
         self._kernel: socket.socket | None = None
-        # Some sandboxes do not have it.
+        # Some sandboxes do not support it.
         with suppress(OSError):
             self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
             self._kernel.settimeout(_TIMEOUT_S)
 
     def of(self, sock: socket.socket) -> int | None:
-        """Return the user id of a peer; None if the kernel does not tell.
+        """Return the user id of a peer; None if the kernel does not report it.
 
         Args:
             sock: A connection over IPv4 whose peer is on this machine.
@@ -61,14 +61,14 @@ class PeerUsers:
         return user
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the socket to the kernel."""
         kernel, self._kernel = self._kernel, None
         if kernel is not None:
             kernel.close()
 
 
 def _request(sock: socket.socket) -> bytes:
-    """Return the question for the socket at the other end of a connection."""
+    """Return the request for the socket at the other end of a connection."""
     (peer, peer_port), (own, own_port) = sock.getpeername(), sock.getsockname()
     addresses = (socket.inet_aton(one).ljust(16, b"\0") for one in (peer, own))
     body = (

@@ -1,4 +1,4 @@
-"""A connection of HTTP until its first request has proved that it may be answered."""
+"""An HTTP connection until its first request is authenticated or answered."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD_LEN_MAX", "PendingRequest", "refusal_of"]
 
-#: Bytes of a request line and headers.
+#: Limit for the request line and the headers, in bytes.
 HEAD_LEN_MAX = 16 << 10
 _END = b"\r\n\r\n"
-# What is read and thrown away of a body that was refused, so that the peer can read why.
+# Bytes of a rejected body that are read and discarded, so that the peer can read the response.
 _DRAIN_LEN_MAX = 2 << 20
 _PIECE_LEN = 1 << 16
 
-#: Has the connection from here on, with what was read of it; it releases the admission.
+#: Takes over the connection with the bytes that were read from it, and releases the admission.
 Authenticated = Callable[[socket.socket, "Admission", bytes], object]
 
 
 class PendingRequest:
-    """Reads the head of a request without a thread, and answers what needs no token.
+    """Reads the head of a request without a thread, and answers requests that need no token.
 
     Args:
-        loop: Waits for the connection.
-        sock: The connection, which does not block.
+        loop: Polls the connection.
+        sock: The connection, which is nonblocking.
         find: Returns the route of a method and a path.
         tokens: The tokens of the server.
-        authenticated: Takes the connection when its token is valid.
+        authenticated: Takes over the connection if its token is valid.
 
     Attributes:
         sock: The connection.
@@ -68,10 +68,10 @@ class PendingRequest:
         self._drain_len = 0
 
     def start(self, admission: Admission) -> None:
-        """Begin to read the head."""
+        """Start reading the head."""
         self._admission = admission
         self._loop.watch(self.sock, READ, self._read)
-        # Under load the head has mostly come while the connection was in the backlog.
+        # Under load, the head has usually arrived while the connection was in the backlog.
         self._read(READ)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class PendingRequest:
             self._send(refusal_of(Refused(431, "head_too_long", text)))
 
     def _received(self, length_max: int) -> bytes | None:
-        """Return what has come; None if nothing has, or the connection is closed."""
+        """Return the bytes that have arrived; None if there are none or the peer has closed."""
         piece = received(self.sock, length_max)
         if piece == b"":
             self.close()
@@ -112,7 +112,7 @@ class PendingRequest:
             self._send(reply)
 
     def _answer(self) -> Reply | None:
-        """Return the answer; None when the connection was handed over."""
+        """Return the response; None if another thread took over the connection."""
         method, target, headers = _parsed(self._head)
         asked = urlsplit(target)
         route = self._find(method, asked.path)
@@ -132,7 +132,7 @@ class PendingRequest:
         return None
 
     def _send(self, reply: Reply) -> None:
-        """Send an answer; nothing else is read of the connection."""
+        """Send a response; no further request is read from the connection."""
         assert isinstance(reply.body, bytes), "answers without a token are not streamed"
         self._reply = memoryview(_encoded(reply, reply.body))
         self._loop.change(self.sock, WRITE, self._write)
@@ -153,7 +153,7 @@ class PendingRequest:
             self._loop.change(self.sock, READ, self._drain)
 
     def _drain(self, _events: int) -> None:
-        # A connection that is closed with bytes unread resets, and the answer may be lost.
+        # Closing a connection with unread bytes resets it, and the response may be lost.
         piece = self._received(_PIECE_LEN)
         if piece is not None:
             self._drain_len += len(piece)
@@ -162,7 +162,7 @@ class PendingRequest:
 
 
 def refusal_of(refused: Refused) -> Reply:
-    """Return the answer to a refused request; nothing else is read of its connection."""
+    """Return the response to a rejected request, after which its connection is closed."""
     body = json.dumps({"error": {"code": refused.code, "message": refused.text}}).encode()
     return Reply(JSON, body, {"Connection": "close"}, refused.status)
 
@@ -171,7 +171,7 @@ def _parsed(head: bytes) -> tuple[str, str, HTTPMessage]:
     """Return method, target and headers.
 
     Raises:
-        Refused: It is no head of HTTP.
+        Refused: The bytes are not the head of an HTTP request.
     """
     stream = io.BytesIO(head)
     words = stream.readline().decode("iso-8859-1").split()

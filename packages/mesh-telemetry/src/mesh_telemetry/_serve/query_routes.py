@@ -1,4 +1,4 @@
-"""Questions in SQL over HTTP: JSON, or Arrow for those who take it."""
+"""HTTP routes for SQL queries, which return JSON or Arrow."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ ARROW = "application/vnd.apache.arrow.stream"
 Parameters = Sequence[object] | Mapping[str, object] | None
 #: SQL, its parameters, and a time in microseconds or None for now.
 Asked = tuple[str, Parameters, int | None]
-#: In the metadata of the last batch of an answer that is streamed, which has no rows.
+#: Metadata key of the coverage in the last batch of a streamed answer, which has no rows.
 COVERAGE = "mesh-coverage"
 
 _CONCURRENT_MAX = 8
 
 
 class Queries(Protocol):
-    """Answers questions; each has a deadline, and is cancelled when its caller disconnects."""
+    """Answers queries; each has a deadline, and is cancelled when its client disconnects."""
 
     def json(self, question: Asked, cancellation: Cancellation) -> bytes:
         """Return the answer as JSON."""
@@ -50,14 +50,14 @@ class Queries(Protocol):
         """Return the answer as a table."""
 
     def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
-        """Return the answer a part at a time."""
+        """Return the answer as a stream of batches."""
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
-        """Return the columns of an answer, without computing it."""
+        """Return the columns of an answer without computing it."""
 
 
 def query_routes(queries: Queries) -> list[Route]:
-    """Gives the routes of questions: `POST /query`, and `GET /openapi.json` that describes it."""
+    """Return the routes `POST /query`, and `GET /openapi.json`, which describes all routes."""
     slots = BoundedSemaphore(_CONCURRENT_MAX)
 
     def query(request: Request) -> Reply:
@@ -100,7 +100,7 @@ def _refusing() -> Iterator[None]:
 
 
 def _streamed(pieces: Generator[bytes, None, None]) -> Reply:
-    """Answers a part at a time; what goes wrong before the first part is refused as ever."""
+    """Return a streamed reply; errors before the first part raise `Refused`."""
     first = next(pieces)
     return Reply(ARROW, _joined(first, pieces))
 
@@ -137,7 +137,7 @@ def _pieces(
 
 
 class _Sink(io.RawIOBase):
-    """Takes what is written until somebody sends it."""
+    """Buffers what is written until it is sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class _Sink(io.RawIOBase):
         return len(piece)
 
     def take(self) -> bytes:
-        """Gives what was written since the last time."""
+        """Return what was written since the last call."""
         taken = bytes(self._held)
         self._held.clear()
         return taken
@@ -176,6 +176,6 @@ def _stream(table: pa.Table) -> bytes:
 
 
 def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    # That of `_query.session` comes with the engine, which this process does not load.
+    # `_query.session.empty_batch` would load the engine, which this process must not do.
     columns = [pa.array([], type=field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,4 +1,4 @@
-"""What can be asked of the HTTP server: each kind of question, and who answers it."""
+"""Routes of the HTTP server, with their requests and replies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ JSON = "application/json"
 
 
 class Request(NamedTuple):
-    """What somebody asks.
+    """A request of a client.
 
-    `tail` is what follows the path of the route, where that ends in `*`. `connection` is theirs,
-    and `scope` is what their token permits.
+    `tail` is the rest of the path after a route that ends in `*`. `connection` is the connection of
+    the client, and `scope` is what its token permits.
     """
 
     tail: str
@@ -32,10 +32,10 @@ class Request(NamedTuple):
     scope: Scope
 
     def json_object(self) -> dict[str, Any]:
-        """Gives the body, which has to be a JSON object.
+        """Return the body as a JSON object.
 
         Raises:
-            Refused: It is not.
+            Refused: The body is not a JSON object.
         """
         try:
             value = json.loads(self.body)
@@ -47,17 +47,17 @@ class Request(NamedTuple):
 
     @contextmanager
     def cancellation(self) -> Iterator[Cancellation]:
-        """Gives what is cancelled when who asks hangs up within the block."""
+        """Yield a cancellation that is triggered when the client disconnects within the block."""
         cancellation = Cancellation()
         with told_of_hanging_up(self.connection, cancellation.cancel):
             yield cancellation
 
 
 class Reply(NamedTuple):
-    """What is answered.
+    """The reply to a request.
 
-    A body in pieces is sent as they come, until the iterable ends or nobody listens; then it is
-    closed if it is a generator.
+    An iterable body is sent as its parts are produced, until it ends or the client disconnects;
+    then it is closed if it is a generator.
     """
 
     kind: str
@@ -65,14 +65,14 @@ class Reply(NamedTuple):
     headers: Mapping[str, str] = {}
     status: int = 200
     take_over: Callable[[socket.socket], object] | None = None
-    """Has the connection from here on, until it returns; there is no body then."""
+    """Takes over the connection until it returns; the reply has no body then."""
 
 
 class Route(NamedTuple):
-    """A path, and who answers there.
+    """A path and its handler.
 
-    `work` is called in a thread of the request. A path that ends in `*` is for all that begin so;
-    the longest wins. `scope` is what a request must be permitted.
+    `work` is called in the thread of the request. A path that ends in `*` matches all paths with
+    this prefix; the longest match wins. `scope` is the scope that a request must have.
     """
 
     method: str
@@ -82,7 +82,7 @@ class Route(NamedTuple):
 
 
 class Refused(Exception):
-    """A request that gets an error as its answer."""
+    """Raised to reject a request with an error response."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(status, code, text)
@@ -92,13 +92,13 @@ class Refused(Exception):
 def known_route(
     method: str, path: str, work: Callable[[Request], Reply], entry: str | None = None
 ) -> Route:
-    """Return a route with its scope of `ROUTE_SCOPES`.
+    """Return a route with its scope from `ROUTE_SCOPES`.
 
     Args:
-        method: The method of HTTP.
+        method: The HTTP method.
         path: The path.
         work: Answers a request.
-        entry: The path that the table has, where it is another one.
+        entry: The path in the table, if it differs.
 
     Raises:
         KeyError: The table has no such route.
@@ -107,5 +107,5 @@ def known_route(
 
 
 def json_reply(value: Any) -> Reply:
-    """Answers with JSON."""
+    """Return a reply with JSON."""
     return Reply(JSON, json.dumps(value, allow_nan=False).encode())

@@ -1,4 +1,4 @@
-"""Scopes: what a token permits, and which scope each route requires."""
+"""Scopes: the permissions of a token, and the scope that each route requires."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["ACT_TABLES", "ROUTE_SCOPES", "Scope", "Tokens"]
 
 
 class Scope(Enum):
-    """What a request is permitted to do."""
+    """The permissions of a request."""
 
     OPEN = "open"
-    """Nothing that concerns the program: no token is required."""
+    """No access to the program: no token is required."""
 
     READ = "read"
     """Read what is recorded: dashboard, SQL, logs, metrics, traces."""
 
     ACT = "act"
-    """Change the program, run code in it, or see local variables; includes `READ`."""
+    """Change the program, run code in it, or read local variables; includes `READ`."""
 
 
 #: The scope of each route. A route that is not in this table cannot be served.
@@ -35,7 +35,7 @@ ROUTE_SCOPES: Mapping[tuple[str, str], Scope] = {
     ("GET", "/topics/*"): Scope.READ,
     ("GET", "/live/*"): Scope.READ,
     ("GET", "/profile"): Scope.READ,
-    # These stop actors, pause processes and read their memory, or run code.
+    # These routes stop actors, pause processes and read their memory, or run code.
     ("POST", "/stop"): Scope.ACT,
     ("POST", "/pyspy/dump"): Scope.ACT,
     ("POST", "/pyspy/flame"): Scope.ACT,
@@ -55,11 +55,11 @@ class Tokens:
     """The two tokens of a server.
 
     Args:
-        read: Permits reading.
-        act: Permits everything.
+        read: The token that permits reading.
+        act: The token that permits everything.
 
     Raises:
-        TelemetryError: A token is empty, or both are the same.
+        TelemetryError: A token is empty, or both are equal.
 
     Example:
         >>> Tokens("r", "a").scope_of("Bearer r")
@@ -76,22 +76,22 @@ class Tokens:
 
     @classmethod
     def random(cls, read: str | None = None, act: str | None = None) -> Self:
-        """Create tokens; those left out are random.
+        """Create tokens; those omitted are random.
 
         Args:
             read: The read token, if it is given.
             act: The act token, if it is given.
 
         Raises:
-            TelemetryError: A token is empty, or both are the same.
+            TelemetryError: A token is empty, or both are equal.
         """
         new_read, new_act = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         return cls(new_read if read is None else read, new_act if act is None else act)
 
     def scope_of(self, authorization: str) -> Scope:
-        """Return what the value of an `Authorization` header permits.
+        """Return the scope that the value of an `Authorization` header permits.
 
-        The comparison takes the same time wherever a wrong token differs.
+        The comparison takes constant time, so it does not reveal where a wrong token differs.
         """
         sent = authorization.encode()
         is_read = hmac.compare_digest(sent, (_SCHEME + self.read).encode())

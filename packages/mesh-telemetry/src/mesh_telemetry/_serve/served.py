@@ -1,4 +1,4 @@
-"""Where programs of a user note that they answer queries, for other programs of that user."""
+"""Files through which programs that serve telemetry are found by programs of the same user."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _TOKEN_LEN_MAX = 4096
 
 @dataclass(frozen=True)
 class Served:
-    """A program that answers queries.
+    """A program that serves queries.
 
     Attributes:
-        pid: Its process.
-        program: What it was started as.
-        url: Where it answers over HTTP.
-        flight_url: Where it answers over Arrow Flight SQL.
+        pid: Its process id.
+        program: Its command line.
+        url: Its address for HTTP.
+        flight_url: Its address for Arrow Flight SQL.
         token: The read token, which requests send as `Authorization: Bearer <token>`.
-        act_token_file: The file with the act token, which this user alone can read.
+        act_token_file: The file with the act token, which only this user can read.
     """
 
     pid: int
@@ -49,7 +49,7 @@ class Served:
         """Read the act token.
 
         Raises:
-            TelemetryError: The program serves no more, or the file is not private.
+            TelemetryError: The program has stopped serving, or the file is not private.
         """
         try:
             fd = os.open(self.act_token_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -69,20 +69,21 @@ class Served:
 
 
 class ServedNote:
-    """Files by which other programs of this user find a program, until they are removed.
+    """Files through which other programs of this user find a program, until they are removed.
 
-    One file has the address and the read token, another one the act token, so that a program that
-    only reads does not load what it must not use. This process holds a lock on the first file,
-    which the kernel releases when the process ends. Other programs remove files without a lock.
+    One file has the addresses and the read token, another one the act token, so that a program that
+    only reads does not load a token that it must not use. This process holds a lock on the first
+    file, which the kernel releases when the process exits. Other programs remove files that are not
+    locked.
 
     Args:
         pid: The process that serves.
-        url: Where it answers over HTTP.
-        flight_url: Where it answers over Arrow Flight SQL.
+        url: Its address for HTTP.
+        flight_url: Its address for Arrow Flight SQL.
         tokens: The tokens of its servers.
 
     Raises:
-        OSError: They cannot be written.
+        OSError: The files cannot be written.
     """
 
     def __init__(self, pid: int, url: str, flight_url: str, tokens: Tokens) -> None:
@@ -93,7 +94,7 @@ class ServedNote:
         coming = self._path.with_suffix(_COMING_SUFFIX)
         self._lock = _write_locked(coming, json.dumps(asdict(served)))
         _write_private(act_path, tokens.act)
-        # A reader finds all of the content.
+        # The rename makes the file visible with its complete content.
         coming.rename(self._path)
 
     def remove(self) -> None:
@@ -120,7 +121,7 @@ def _write_locked(path: Path, content: str) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
             break
-        # Another program has removed it before it was locked.
+        # Another program removed the file before it was locked.
         os.close(fd)
     with open(fd, "w", closefd=False) as file:
         file.write(content)
@@ -128,10 +129,10 @@ def _write_locked(path: Path, content: str) -> int:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether the program lives that has written a file."""
+    """Return whether the program that wrote a file is still alive."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        # Programs that look at the same time do not lock each other out.
+        # A shared lock, so that programs that check at the same time do not block each other.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -141,7 +142,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the files of this user's programs that were killed."""
+    """Remove the files of killed programs of this user."""
     for path in [*folder.glob("*.json"), *folder.glob(f"*{_COMING_SUFFIX}")]:
         with suppress(OSError):
             if not _is_locked(path):
@@ -154,7 +155,7 @@ def _remove_note(path: Path) -> None:
 
 
 def served_programs() -> list[Served]:
-    """Gives the programs of this user on this machine that answer queries, oldest first."""
+    """Return the programs of this user on this machine that serve queries, oldest first."""
     found = []
     notes = [note for folder in _note_folders() for note in folder.glob("*.json")]
     for path in sorted(notes, key=_age):
@@ -162,16 +163,16 @@ def served_programs() -> list[Served]:
             if _is_locked(path):
                 found.append(Served(**json.loads(path.read_text())))
             else:
-                # It was killed.
+                # The program was killed.
                 _remove_note(path)
     return found
 
 
 def served_program(pid: int | None = None) -> Served:
-    """Gives the program of this user that answers queries, or the one with a pid.
+    """Return the program of this user that serves queries, or the one with a given pid.
 
     Raises:
-        TelemetryError: There is none, or there are several and none is said.
+        TelemetryError: There is none, or there are several and no pid is given.
     """
     found = [one for one in served_programs() if pid in (None, one.pid)]
     if not found:
@@ -190,23 +191,23 @@ def _age(path: Path) -> float:
 
 
 def _note_folder() -> Path:
-    """Return a folder for notes that this user alone can enter.
+    """Return a folder for these files that only this user can enter.
 
     Raises:
-        StorageError: It cannot be made.
+        StorageError: It cannot be created.
     """
     runtime, name = _runtime(), _folder_name()
     with suppress(StorageError):
         make_private(runtime / name, "")
         return runtime / name
-    # Another user has taken the name: readers look for all that begin with it.
+    # Another user has created that name. Readers look into all folders with this prefix.
     for folder in _note_folders():
         return folder
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=runtime))
 
 
 def _note_folders() -> list[Path]:
-    """Return the folders that may have notes of this user."""
+    """Return the folders that may contain files of this user."""
     found = sorted(_runtime().glob(f"{_folder_name()}*"))
     return [folder for folder in found if is_private(folder)]
 

@@ -1,4 +1,4 @@
-"""Questions of other programs: each has a deadline, a largest reply, and ends with its caller."""
+"""Queries of other programs, with a deadline and a maximum reply size."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["ServedQueries"]
 
 _TIMEOUT_S = 10.0
-# The program holds a reply while it sends it.
+# The program holds a reply in memory while it sends it.
 _REPLY_BYTES_MAX = 32 << 20
 
 
 class ServedQueries:
-    """Answers questions of other programs.
+    """Answers queries of other programs.
 
-    Each method may be called in several threads, and raises what `Telemetry.query` raises.
+    Each method is thread-safe, and raises the same errors as `Telemetry.query`.
 
     Args:
-        client: Who sends them to the query processes.
+        client: Sends the queries to the query processes.
     """
 
     def __init__(self, client: QueryClient) -> None:
@@ -57,13 +57,13 @@ class ServedQueries:
     def stream(
         self, question: tuple[str, Parameters, int | None], cancellation: Cancellation
     ) -> Stream:
-        """Return the answer a part at a time."""
+        """Return the answer as a stream of batches."""
         asking = _asking(cancellation)
         asked: Question = self._client.question(*question, "stream", asking)
         return self._client.stream(asked, asking)
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
-        """Return the columns of an answer, without computing it."""
+        """Return the columns of an answer without computing it."""
         asking = _asking(cancellation)
         asked = self._client.question(sql, parameters, None, "columns", asking)
         return pa.ipc.read_schema(pa.py_buffer(self._client.reply(asked, asking).body))

@@ -1,4 +1,4 @@
-"""Servers of a program, for whoever asks from outside."""
+"""The servers of a program for other programs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ __all__ = ["Serving"]
 
 
 class Serving:
-    """Answers queries on the loopback of this machine; `Telemetry.serve` makes it.
-
-    A context manager.
+    """Serves queries on the loopback interface; returned by `Telemetry.serve`. A context manager.
 
     Attributes:
-        url: Where it answers over HTTP; `GET /openapi.json` there says how to ask.
-        flight_url: Where it answers over Arrow Flight SQL.
-        token: The read token. A request that reads sends it as `Authorization: Bearer <token>`.
-        act_token: The act token, for requests that stop actors, run code or show local variables.
-        dashboard_url: Where a browser looks at the program, with the read token in it.
+        url: The address for HTTP; `GET /openapi.json` there describes the routes.
+        flight_url: The address for Arrow Flight SQL.
+        token: The read token, which requests send as `Authorization: Bearer <token>`.
+        act_token: The act token, for requests that stop actors, run code or read local variables.
+        dashboard_url: The address of the dashboard for a browser; contains the read token.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Serving:
         self._note: ServedNote | None = ServedNote(os.getpid(), self.url, self.flight_url, tokens)
 
     def close(self) -> None:
-        """Answers no more. Twice is the same as once."""
+        """Stop serving; later calls do nothing."""
         note, self._note = self._note, None
         if note is not None:
             note.remove()

@@ -1,1 +1,1 @@
-"""Stacks of processes, taken from outside."""
+"""Stacks of processes, read from outside with py-spy."""

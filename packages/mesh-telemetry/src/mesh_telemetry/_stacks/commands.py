@@ -1,4 +1,4 @@
-"""The commands `mesh dump` and `mesh flame`: where a program stands, and what it runs."""
+"""The commands `mesh dump` and `mesh flame`, which show what a program executes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
 from mesh_telemetry._errors import TelemetryError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dump", "flame"]
 
-# What the program needs beyond the time that it is given.
+# The time for the reply in addition to the requested duration.
 _MORE_S = 60.0
 _QUESTIONS = {
     "threads": "select proc, pid, thread_id, thread_name, owns_gil from pyspy_stack_traces",
@@ -31,7 +31,7 @@ Pid = Annotated[int | None, typer.Option(help="Which program, where several can 
 
 
 class _Door(Protocol):
-    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
 
     def print_json(self, value: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What is asked of stacks, and what comes back, without the rows."""
+"""Options and results of a dump of stacks, without its rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["DumpOptions", "HostDump", "ProcFailure", "StackDump"]
 
 @dataclass(frozen=True)
 class ProcFailure:
-    """A process whose stacks were not taken.
+    """A process whose stacks could not be taken.
 
     Attributes:
-        host: The name of its machine.
-        proc: The process, as `0.3`.
-        cause: Why, and what to do about it.
+        host: The host name of the machine.
+        proc: The process, such as `0.3`.
+        cause: The cause, and what to do about it.
     """
 
     host: str
@@ -26,13 +26,13 @@ class ProcFailure:
 
 @dataclass(frozen=True)
 class StackDump:
-    """What became of a dump; its rows are in the tables `pyspy_dumps` and so on.
+    """The result of a dump; its rows are in the tables `pyspy_dumps` and so on.
 
     Attributes:
-        dump_id: Its name there.
-        procs: The processes whose stacks were taken, as `0.3`.
-        failed: Those whose were not.
-        hosts_failed: Hosts of which nothing is known.
+        dump_id: Its id in the tables.
+        procs: The processes whose stacks were taken, such as `0.3`.
+        failed: The processes whose stacks could not be taken.
+        hosts_failed: Hosts that did not answer.
     """
 
     dump_id: str
@@ -42,18 +42,18 @@ class StackDump:
 
     @property
     def is_full(self) -> bool:
-        """Whether the stacks of all processes that were asked for were taken."""
+        """Whether the stacks of all requested processes were taken."""
         return not self.failed and not self.hosts_failed
 
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What is wanted of each process.
+    """Options of a dump.
 
     Attributes:
-        is_native: Also what runs in C and the like.
-        has_locals: Local variables.
-        has_subprocesses: Also of the processes that it has started.
+        is_native: Include native frames.
+        has_locals: Include local variables.
+        has_subprocesses: Include child processes.
     """
 
     is_native: bool
@@ -61,7 +61,7 @@ class DumpOptions:
     has_subprocesses: bool
 
     def words(self) -> list[str]:
-        """Writes them for `py-spy dump`."""
+        """Return the arguments for `py-spy dump`."""
         wanted = {
             "--native": self.is_native,
             "--locals": self.has_locals,
@@ -72,7 +72,7 @@ class DumpOptions:
 
 @dataclass(frozen=True)
 class HostDump:
-    """What became of a dump on one host."""
+    """The result of a dump on one host."""
 
     procs: tuple[str, ...]
     failed: tuple[ProcFailure, ...]

@@ -1,4 +1,4 @@
-"""Flame graphs: what a process has run while it was recorded, by how often it was seen there."""
+"""Flame graphs: sampled stacks of a process with the number of samples of each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SECONDS_MAX, _RATE_MAX = 300, 1000
 
 @dataclass(frozen=True)
 class FlameGraph:
-    """What processes have run, and how often each stack was seen.
+    """The sampled stacks of processes.
 
     Attributes:
-        table: A row for each stack of each process: `proc`, `stack`, which has its calls from the
-            outermost with `;` between, and `samples`.
-        svgs: A picture for each process, by its name: SVG that any browser opens.
-        failed: Processes that were not recorded, and why.
+        table: A row for each stack of each process: `proc`, `stack`, which is its calls from the
+            outermost separated by `;`, and `samples`.
+        svgs: The flame graph of each process by its name, as SVG for a browser.
+        failed: Processes that could not be sampled, with the cause.
     """
 
     table: pa.Table
@@ -35,19 +35,19 @@ class FlameGraph:
 
     @property
     def svg(self) -> str:
-        """The picture of the process, where it is one.
+        """The flame graph, if there is exactly one process.
 
         Raises:
-            ValueError: There are several.
+            ValueError: There are several processes.
         """
         if len(self.svgs) != 1:
             raise ValueError(f"pictures of {len(self.svgs)} processes: take one of svgs")
         return next(iter(self.svgs.values()))
 
     def folded(self) -> str:
-        """Writes the stacks of all processes for other programs: a line each, with its samples.
+        """Return the stacks of all processes in folded form: a line each, with its samples.
 
-        The first call of a line is the process.
+        The first call of each line is the process.
         """
         columns = (self.table.column(name).to_pylist() for name in ("proc", "stack", "samples"))
         rows = zip(*columns, strict=True)
@@ -56,13 +56,13 @@ class FlameGraph:
 
 @dataclass(frozen=True)
 class FlameOptions:
-    """How to record.
+    """Options of a recording.
 
     Attributes:
-        seconds: For how long; a part of a second counts as a whole one.
-        rate: How often in a second.
-        is_native: Also what runs in C and the like.
-        has_idle: Also threads that wait.
+        seconds: The duration, rounded up to whole seconds.
+        rate: Samples per second.
+        is_native: Include native frames.
+        has_idle: Include waiting threads.
     """
 
     seconds: float
@@ -77,10 +77,10 @@ class FlameOptions:
             raise ValueError(f"{self.rate} looks in a second: take 1 to {_RATE_MAX}")
 
     def words(self) -> list[str]:
-        """Writes them for `py-spy record`."""
+        """Return the arguments for `py-spy record`."""
         wanted = {"--native": self.is_native, "--idle": self.has_idle}
-        # One that need not stop goes on at its pace; the price is a sample that is wrong now and
-        # then. What runs in C is read of a process that is stopped alone.
+        # Without native frames, the process is not paused, and a few samples may be inconsistent.
+        # Native frames can be read only while it is paused.
         wanted["--nonblocking"] = not self.is_native
         words = [word for word, is_wanted in wanted.items() if is_wanted]
         return ["--duration", str(math.ceil(self.seconds)), "--rate", str(self.rate), *words]

@@ -1,4 +1,4 @@
-"""The stacks in a flame graph of py-spy's, read from what it has drawn."""
+"""Extracts stacks from a flame graph of py-spy."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["folded"]
 
 _SVG = "{http://www.w3.org/2000/svg}"
-# How py-spy says in numbers what it has drawn: where a call begins among the samples, and how many.
+# Attributes of py-spy's SVG: the index of the first sample of a call, and its number of samples.
 _FIRST = "{http://github.com/jonhoo/inferno}x"
 _COUNT = "{http://github.com/jonhoo/inferno}w"
 _COUNTED = re.compile(r" \([\d,]+ samples?, [\d.]+%\)$")
 
 
 def folded(svg: str) -> list[tuple[str, int]]:
-    """Reads the stacks out of a flame graph of py-spy's, with the samples of each.
+    """Return the stacks in a flame graph of py-spy, with the samples of each.
 
     Raises:
-        PySpyError: It is none.
+        PySpyError: The text is not a flame graph of py-spy.
     """
     try:
         calls = sorted(_calls(svg))
     except (ElementTree.ParseError, AttributeError, TypeError, ValueError, KeyError) as error:
         raise PySpyError(f"py-spy has drawn something else ({error}): install py-spy 0.4") from None
-    # In the order of samples, callers first: what is open below a call are its callers.
+    # Calls are ordered by their first sample, callers first, so `below` has the callers of a call.
     found: list[tuple[str, int]] = []
     below: list[_Call] = []
     for call in calls:
@@ -52,7 +52,7 @@ class _Call:
     end: int
     name: str
     own: int
-    """So many samples have seen it innermost."""
+    """The number of samples in which it was the innermost call."""
 
 
 def _calls(svg: str) -> Iterator[_Call]:
@@ -66,9 +66,9 @@ def _calls(svg: str) -> Iterator[_Call]:
 
 
 def _closed(below: list[_Call]) -> list[tuple[str, int]]:
-    """Takes the innermost call; gives its stack if it was seen innermost.
+    """Pop the innermost call; return its stack if it was innermost in any sample.
 
-    The outermost stands for all.
+    The outermost call is the root of the graph, and not part of stacks.
     """
     stack = ";".join(call.name for call in below[1:])
     call = below.pop()

@@ -1,6 +1,6 @@
-"""The folder of a host in which dumps of stacks lie: a file for each process of a dump.
+"""The folder of a host with dumps of stacks: a file for each process of a dump.
 
-A file is complete when it is there under its name, which begins with the time of the dump.
+A file appears under its name, which begins with the time of the dump, when it is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STACK_FOLDER", "StackFile", "StackFolder", "stack_files"]
 
-#: The name of the folder, beside those of processes.
+#: The name of the folder, which is a sibling of the folders of processes.
 STACK_FOLDER = "stacks"
 
 _COMPLETE, _COMING = ".arrow", ".coming"
@@ -35,7 +35,7 @@ class StackFile(NamedTuple):
 
 
 def stack_files(folder: Path) -> list[StackFile]:
-    """Gives what lies in a folder, oldest first; nothing where there is no such folder."""
+    """Return the files of a folder, oldest first; none if the folder does not exist."""
     found = []
     with suppress(OSError):
         for name in os.listdir(folder):
@@ -46,12 +46,14 @@ def stack_files(folder: Path) -> list[StackFile]:
 
 
 class StackFolder:
-    """Writes dumps, and removes what is too old or too much; at one time one for each folder.
+    """Writes dumps, and removes old ones within limits of age and size.
+
+    At most one instance may exist for a folder at a time.
 
     Args:
         path: The folder.
-        bytes_max: So much may lie there.
-        retention_s: For so long, in seconds.
+        bytes_max: Limit for all files together, in bytes.
+        retention_s: The maximum age of a file, in seconds.
     """
 
     def __init__(self, path: Path, *, bytes_max: int, retention_s: float) -> None:
@@ -62,22 +64,22 @@ class StackFolder:
         self._is_closed = threading.Event()
         self._sweeper: threading.Thread | None = None
         with suppress(OSError):
-            # Of one that was killed while it wrote.
+            # A killed process may have left incomplete files.
             for left in path.glob(f"*{_COMING}"):
                 left.unlink()
         with self._turn:
             self._sweep_on()
 
     def add(self, timestamp_us: int, size: int, write: Callable[[Path], None]) -> None:
-        """Adds a file; the oldest go for it.
+        """Add a file; the oldest files are deleted to make room.
 
         Args:
             timestamp_us: The time of the dump, in microseconds since the epoch.
-            size: How many bytes it will have at most.
-            write: Writes it to the path that it is given.
+            size: The maximum size of the file, in bytes.
+            write: Writes the file to a given path.
 
         Raises:
-            StorageError: It is more than there is room for, or the disk is full.
+            StorageError: The file exceeds the limit, or the disk is full.
         """
         if size > self._bytes_max:
             raise StorageError(
@@ -102,10 +104,10 @@ class StackFolder:
             self._sweep_on()
 
     def coming(self) -> Path:
-        """Gives where something may be written meanwhile; who writes it removes it.
+        """Return a path for a temporary file, which the caller removes.
 
         Raises:
-            StorageError: The folder cannot be made.
+            StorageError: The folder cannot be created.
         """
         try:
             self._path.mkdir(mode=0o700, exist_ok=True)
@@ -114,7 +116,7 @@ class StackFolder:
         return self._path / (os.urandom(8).hex() + _COMING)
 
     def close(self) -> None:
-        """Takes no more dumps. What lies there goes with the folder of the host."""
+        """Accept no more dumps. Existing files are removed with the folder of the host."""
         self._is_closed.set()
         sweeper = self._sweeper
         if sweeper is not None:
@@ -131,7 +133,7 @@ class StackFolder:
             taken -= file_size
 
     def _sweep_on(self) -> None:
-        """Has somebody remove what gets too old, as long as there is anything."""
+        """Ensure that a thread removes expired files while there are any."""
         if self._sweeper is None and stack_files(self._path):
             self._sweeper = threading.Thread(
                 target=self._sweep, name="mesh-telemetry-stacks", daemon=True
@@ -145,11 +147,11 @@ class StackFolder:
                 if left is None or self._is_closed.is_set():
                     self._sweeper = None
                     return
-            # A clock that is set back makes it later, but not for ever.
+            # If the clock was set back, files expire later, but the wait is bounded.
             self._is_closed.wait(min(max(left, _PAUSE_S), self._retention_s))
 
     def _drop_old(self) -> float | None:
-        """Removes what is too old; gives how long the oldest that is left may stay, in seconds."""
+        """Remove expired files; return the seconds until the next one expires."""
         now_us = time.time_ns() // 1000
         for file in stack_files(self._path):
             left_s = self._retention_s - (now_us - file.timestamp_us) / 1e6
@@ -160,7 +162,7 @@ class StackFolder:
 
 
 def _size(path: str) -> int:
-    # One that has gone takes no room.
+    # A file that was removed takes no space.
     with suppress(OSError):
         return os.stat(path).st_size
     return 0

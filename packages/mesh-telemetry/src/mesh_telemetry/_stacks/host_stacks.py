@@ -1,4 +1,4 @@
-"""Stacks of the processes of one host: taken with py-spy, and kept there."""
+"""Stacks of the processes of one host, taken with py-spy and stored there."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = ["HostStacks"]
 
 _DUMPS_AT_ONCE = 4
 _RECORDINGS_AT_ONCE = 4
-# Beyond its seconds: to start, and to write the graph.
+# Additional time of a recording: to start, and to write the graph.
 _RECORDING_MORE_S = 30.0
 
 
 class HostStacks:
-    """What is known of stacks on a host, beyond what processes say themselves.
+    """Takes stacks on a host with py-spy, and stores them.
 
     Args:
-        host_folder: That of the host.
-        host_name: What the machine calls itself.
-        config: What is kept.
+        host_folder: The folder of the host.
+        host_name: The host name of the machine.
+        config: The options.
     """
 
     def __init__(self, host_folder: Path, host_name: str, config: TelemetryConfig) -> None:
@@ -57,11 +57,11 @@ class HostStacks:
         self._recordings = 0
 
     def store(self, dump_id: str, proc: str, said: str) -> None:
-        """Keeps a dump that somebody else has made.
+        """Store a dump that another program has made.
 
         Raises:
-            TelemetryError: It is no dump.
-            StorageError: There is no room for it.
+            TelemetryError: The text is not a dump.
+            StorageError: The space is insufficient.
         """
         now_us = time.time_ns() // 1000
         store_dump(self._kept, said, DumpOrigin(dump_id, now_us, self._host_name, proc, proc))
@@ -69,16 +69,16 @@ class HostStacks:
     async def dump(
         self, dump_id: str, procs: frozenset[str] | None, options: DumpOptions, timeout_s: float
     ) -> HostDump:
-        """Takes and keeps the stacks of processes.
+        """Take and store the stacks of processes.
 
         Args:
-            dump_id: What to call them.
-            procs: Which, by name; None for all that live.
-            options: What is wanted of each.
-            timeout_s: Those that were not read by then have failed.
+            dump_id: The id of the dump.
+            procs: The names of the processes; None for all live ones.
+            options: The options of the dump.
+            timeout_s: Processes that have not been read after this time have failed.
 
         Raises:
-            PySpyError: py-spy is not on this host.
+            PySpyError: py-spy is not installed on this host.
         """
         deadline = time.monotonic() + timeout_s
         living = await asyncio.to_thread(self._living)
@@ -102,10 +102,10 @@ class HostStacks:
         return HostDump(tuple(proc for proc, cause in causes.items() if not cause), tuple(failed))
 
     async def record(self, proc: str, options: FlameOptions) -> str:
-        """Records what a process runs; gives the flame graph as SVG.
+        """Sample what a process executes; return the flame graph as SVG.
 
         Raises:
-            PySpyError: It could not be recorded.
+            PySpyError: The process could not be sampled.
         """
         folder = (await asyncio.to_thread(self._living)).get(proc)
         if folder is None:
@@ -126,12 +126,12 @@ class HostStacks:
             self._spies.discard(spy)
 
     async def close(self) -> None:
-        """Ends what it does."""
+        """Stop all running dumps and recordings."""
         await asyncio.gather(*(spy.close() for spy in list(self._spies)))
         await asyncio.to_thread(self._kept.close)
 
     def _living(self) -> dict[str, ProcFolder]:
-        """Gives the recorded processes of this host that live."""
+        """Return the live recorded processes of this host."""
         folders = proc_folders(self._host_folder, None)
         return {folder.place.proc: folder for folder in folders if folder.is_alive}
 
@@ -143,7 +143,7 @@ class HostStacks:
         options: DumpOptions,
         deadline: float,
     ) -> str | None:
-        """Takes and keeps the stacks of a process; says why, where that cannot be."""
+        """Take and store the stacks of a process; return the cause if that fails."""
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 await self._dumps.acquire()

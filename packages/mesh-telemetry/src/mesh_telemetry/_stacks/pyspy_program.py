@@ -1,7 +1,7 @@
 """The program py-spy, run for one process at a time.
 
-It reads the memory of the other process, which needs neither its interpreter nor its help: so it
-finds where one stands that holds the lock of the interpreter for ever.
+It reads the memory of the other process from outside and does not need its interpreter, so it also
+works if a thread never releases the GIL.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ _VARIABLE = "PYSPY_BIN"
 _NATIVE = "--native"
 _OUTPUT_LEN_MAX = 256 << 20
 _CAUSE_LEN_MAX = 300
-# Without stopping the process what is read may not fit together: then again, and then stopping it.
+# Reads without pausing the process may be inconsistent. They are repeated, and then the process is
+# paused.
 _NONBLOCKING_TRIES = 2
-# It writes what it has when it is interrupted, and lets go of the other process.
+# If py-spy is interrupted, it writes its results and releases the other process.
 _INTERRUPTED_S = 1.0
 _PIECE = 1 << 16
 
 
 class PySpyFailed(Exception):
-    """It could not look at a process; the text says why, and what to do."""
+    """Raised if py-spy cannot read a process; the text has the cause and what to do."""
 
     def __init__(self, cause: str, *, is_final: bool = False) -> None:
         super().__init__(cause)
@@ -45,10 +46,10 @@ class PySpyFailed(Exception):
 
 
 def found_program() -> str:
-    """Gives the path of py-spy on this host.
+    """Return the path of py-spy on this host.
 
     Raises:
-        PySpyError: It is not there.
+        PySpyError: py-spy is not installed.
     """
     named = os.environ.get(_VARIABLE)
     if named:
@@ -69,20 +70,20 @@ def found_program() -> str:
 
 
 class Dumped(NamedTuple):
-    """What py-spy has said of the stacks of a process."""
+    """The output of py-spy for the stacks of a process."""
 
     said: bytes
-    """JSON."""
+    """The stacks as JSON."""
     is_native: bool
-    """Whether it has frames of other languages."""
+    """Whether it has native frames."""
     warnings: tuple[str, ...] = ()
 
 
 class PySpy:
-    """Runs py-spy, until it is closed; to be used in one event loop.
+    """Runs py-spy until it is closed, for use in one event loop.
 
     Args:
-        program: Its path.
+        program: The path of py-spy.
     """
 
     def __init__(self, program: str) -> None:
@@ -91,15 +92,15 @@ class PySpy:
         self._is_closed = False
 
     async def dump(self, pid: int, options: Sequence[str], deadline: float) -> Dumped:
-        """Gives the stacks of a process; without frames of other languages if those are torn.
+        """Return the stacks of a process; without native frames if those cannot be read.
 
         Args:
-            pid: Which.
-            options: Those of `py-spy dump`.
-            deadline: Until when, of `time.monotonic()`.
+            pid: The process.
+            options: Options of `py-spy dump`.
+            deadline: The deadline, on `time.monotonic()`.
 
         Raises:
-            PySpyFailed: It could not.
+            PySpyFailed: The stacks could not be read.
         """
         command = ["dump", "--json", "--pid", str(pid), *options]
         if _NATIVE not in options:
@@ -116,7 +117,7 @@ class PySpy:
     async def _tried(self, command: Sequence[str], pid: int, deadline: float) -> bytes:
         ways = [["--nonblocking"]] * _NONBLOCKING_TRIES
         if not _is_stopped(pid):
-            # One that is stopped already cannot be stopped.
+            # A process that is already stopped cannot be paused.
             ways = [*ways, []]
         for way in ways[:-1]:
             try:
@@ -127,16 +128,16 @@ class PySpy:
         return await self._output([*command, *ways[-1]], pid, deadline)
 
     async def record(self, pid: int, options: Sequence[str], into: Path, deadline: float) -> str:
-        """Gives a flame graph of a process, as SVG.
+        """Return a flame graph of a process as SVG.
 
         Args:
-            pid: Which.
-            options: Those of `py-spy record`; it takes less long when the process ends.
-            into: A file that it may write for that; it is removed.
-            deadline: Until when, of `time.monotonic()`.
+            pid: The process.
+            options: Options of `py-spy record`. The recording ends early if the process exits.
+            into: A temporary file for the output; it is removed.
+            deadline: The deadline, on `time.monotonic()`.
 
         Raises:
-            PySpyFailed: It could not.
+            PySpyFailed: The process could not be sampled.
         """
         command = ["record", "--format", "flamegraph", "--output", str(into), "--pid", str(pid)]
         try:
@@ -149,15 +150,15 @@ class PySpy:
                 os.unlink(into)
 
     async def close(self) -> None:
-        """Ends what runs, and what is about to."""
+        """Stop running instances of py-spy, and those about to start."""
         self._is_closed = True
         await asyncio.gather(*(_ended(process) for process in list(self._running)))
 
     async def _output(self, arguments: Sequence[str], pid: int, deadline: float) -> bytes:
-        """Gives what it prints."""
+        """Run py-spy and return its standard output."""
         was_stopped = _is_stopped(pid)
         try:
-            # In a session of its own: an interrupt of the program is not one of this.
+            # A separate session, so that Ctrl-C in the program does not interrupt py-spy.
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 *arguments,
@@ -214,7 +215,7 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Sees that a program has ended, gently at first: it may hold another process."""
+    """Stop a program, first with SIGINT, because it may have paused another process."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError):
@@ -240,14 +241,14 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _go_on(pid: int) -> None:
-    """Has a process go on that a py-spy which was killed has left stopped."""
+    """Resume a process that a killed py-spy has left stopped."""
     if _state(pid) == "T":
         with suppress(OSError):
             os.kill(pid, signal.SIGCONT)
 
 
 def _failed(said: str, pid: int) -> PySpyFailed:
-    """Makes one line of what py-spy says when it fails."""
+    """Build the error from the error output of py-spy."""
     lowered = said.lower()
     if "permission denied" in lowered or "operation not permitted" in lowered:
         return PySpyFailed(

@@ -1,4 +1,4 @@
-"""Stacks over HTTP: dumps of all processes, and flame graphs."""
+"""HTTP routes for dumps of stacks and flame graphs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _RATE = 100
 
 
 def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
-    """Gives the routes `POST /pyspy/dump` and `POST /pyspy/flame`.
+    """Return the routes `POST /pyspy/dump` and `POST /pyspy/flame`.
 
     Args:
         take: `Telemetry.pyspy_dump`.
-        record: Records what a process runs, until it is cancelled.
+        record: Samples what a process executes until it is cancelled.
     """
     slots = BoundedSemaphore(_AT_ONCE)
 
@@ -60,7 +60,8 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
             raise Refused(400, "bad_json", "proc: send the name of a process, as 0.3")
         seconds, has_rows = _seconds(said, "seconds", 5.0), _flag(said, "rows")
         native, idle = _flag(said, "native"), _flag(said, "idle")
-        # Who hangs up wants no picture: a recording goes on for minutes, and has few places.
+        # The recording is cancelled if the client disconnects, because it takes long and few can
+        # run at once.
         with _answered(slots), request.cancellation() as cancellation:
             options = FlameOptions(seconds, _RATE, native, idle)
             graph = record(proc, options, cancellation)
@@ -73,7 +74,7 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
 
 @contextmanager
 def _answered(slots: BoundedSemaphore) -> Iterator[None]:
-    """Answers a few at once, and says why where it cannot."""
+    """Limit concurrency, and convert errors to responses."""
     if not slots.acquire(blocking=False):
         raise Refused(503, "busy", f"{_AT_ONCE} at once: ask again later")
     try:

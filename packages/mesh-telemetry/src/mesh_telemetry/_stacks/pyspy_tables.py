@@ -1,4 +1,4 @@
-"""From a dump of py-spy's, in JSON, to the rows of four tables."""
+"""Converts a JSON dump of py-spy to the rows of four tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PYSPY_TABLES = ("pyspy_dumps", "pyspy_stack_traces", "pyspy_frames", "pyspy_loca
 
 @dataclass(frozen=True)
 class DumpOrigin:
-    """Of what a dump is, where that is not in it.
+    """The origin of a dump, as far as the dump does not contain it.
 
     Attributes:
-        dump_id: Its name.
+        dump_id: Its id.
         timestamp_us: When it is stored, in microseconds since the epoch.
-        host: The name of the machine.
-        proc: The process, as `0.3`.
-        proc_ref: What whoever has made it calls the process.
+        host: The host name of the machine.
+        proc: The process, such as `0.3`.
+        proc_ref: The name that the creator of the dump uses for the process.
     """
 
     dump_id: str
@@ -42,19 +42,19 @@ class DumpOrigin:
 
 
 def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa.RecordBatch]:
-    """Reads a dump.
+    """Convert a dump to rows.
 
     Args:
-        said: JSON: the list of threads that `py-spy dump --json` prints, or an object that has it
-            as `stack_traces` beside `pid`, `binary`, `capture_mode` and `warnings`; also as the
-            value of `Ok`. Or that object.
-        origin: Of what it is.
+        said: JSON, or the decoded object: the list of threads that `py-spy dump --json` prints, or
+            an object that contains it as `stack_traces` besides `pid`, `binary`, `capture_mode` and
+            `warnings`. The object may be the value of `Ok`.
+        origin: The origin of the dump.
 
     Returns:
         The rows by table.
 
     Raises:
-        TelemetryError: It is no dump, or one that has failed.
+        TelemetryError: The text is not a dump, or is one that has failed.
     """
     try:
         dump = _unwrapped(json.loads(said) if isinstance(said, str) else said)
@@ -75,7 +75,7 @@ def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa
         }
         return {table: _batch(table, columns, origin) for table, columns in made.items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        # Also what Arrow raises.
+        # These include the errors of Arrow.
         raise TelemetryError(
             f"no dump of py-spy's ({type(error).__name__}: {error}): give what `py-spy dump "
             "--json` prints"
@@ -83,7 +83,7 @@ def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa
 
 
 def _unwrapped(said: Any) -> Mapping[str, Any]:
-    """Gives a dump as an object, however it was wrapped."""
+    """Return a dump as an object, removing any wrapper."""
     if isinstance(said, list):
         return {"stack_traces": said}
     if "Ok" in said:

@@ -1,4 +1,4 @@
-"""Stacks of all processes: what is asked of each host, and what comes back."""
+"""Requests for stacks to all hosts, and their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dump_of", "flame_graph_of", "store_dump_of"]
 
-# A host gives up by itself; this is for one that does not.
+# Hosts enforce the timeout; this is the additional time for hosts that do not answer.
 _MORE_S = 5.0
 _RECORDING_MORE_S = 40.0
 _HOSTS_S = 10.0
@@ -39,7 +39,7 @@ _CAUSES_MAX = 3
 
 
 class _Outcome(NamedTuple):
-    """What came back for something that was asked of a host."""
+    """The result of a request to a host."""
 
     value: Any
     error: str | None
@@ -48,7 +48,7 @@ class _Outcome(NamedTuple):
 def dump_of(
     keeper: Keeper, procs: Sequence[str] | None, options: DumpOptions, timeout_s: float
 ) -> StackDump:
-    """Has all hosts take stacks: of some processes, or of all.
+    """Take the stacks of some processes, or of all, on all hosts.
 
     Raises:
         PySpyError: No stacks could be taken.
@@ -87,17 +87,17 @@ def flame_graph_of(
     path: str | PathLike[str] | None,
     cancellation: Cancellation | None = None,
 ) -> FlameGraph:
-    """Has processes recorded beside each other.
+    """Sample processes concurrently.
 
     Args:
-        keeper: Who knows the hosts.
-        procs: Which, as `0.3`.
-        options: How.
-        path: Where to write the picture, or the pictures.
-        cancellation: How somebody ends it: py-spy ends on all hosts.
+        keeper: The actor that knows the hosts.
+        procs: The processes, such as `0.3`.
+        options: The options of the recording.
+        path: Where to write the flame graph or graphs.
+        cancellation: Cancels the recording; py-spy is then stopped on all hosts.
 
     Raises:
-        PySpyError: None of them could be.
+        PySpyError: None of the processes could be sampled.
     """
     import pyarrow as pa
 
@@ -140,11 +140,11 @@ def flame_graph_of(
 
 
 def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s: float) -> None:
-    """Has the host of a process keep a dump; that of the program for one that is not known.
+    """Store a dump on the host of its process, or on the host of the program if that is unknown.
 
     Raises:
-        TelemetryError: It is no dump, or the host does not answer.
-        StorageError: There is no room for it.
+        TelemetryError: The text is not a dump, or the host does not answer.
+        StorageError: The space is insufficient.
     """
     deadline = time.monotonic() + timeout_s
     hosts = keeper.hosts.call_one().get(timeout_s)
@@ -171,7 +171,7 @@ def _asked(
     timeout_s: float,
     cancellation: Cancellation | None = None,
 ) -> list[_Outcome]:
-    """Asks hosts beside each other; what is asked is given up when the asker gives up."""
+    """Send requests to hosts concurrently; they are cancelled if the caller is interrupted."""
     deadline = time.monotonic() + timeout_s
     futures = [(host, None if host.rows is None else ask(host.rows)) for host, ask in asks]
 
@@ -207,7 +207,7 @@ def _by_host(procs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _complain(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]) -> None:
-    """Raises where nothing was taken, unless there was nothing to take."""
+    """Raise an error if nothing was taken, unless there was nothing to take."""
     causes = [f"host {one.host}: {one.cause}" for one in hosts_failed]
     causes += [f"process {one.proc}: {one.cause}" for one in failed]
     if causes:
@@ -217,7 +217,7 @@ def _complain(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]
 
 
 def _write(svgs: dict[str, str], path: str | PathLike[str] | None) -> None:
-    """Writes the picture into a file; of several processes one into each file of a folder."""
+    """Write a flame graph to a file, or several flame graphs to files of a directory."""
     if path is None:
         return
     if len(svgs) == 1:

@@ -1,7 +1,7 @@
-"""The rows of dumps that lie in the folder of a host.
+"""The rows of the dumps in the folder of a host.
 
-A file is the stream of each table, one after the other. It is mapped, not read: its columns take
-no memory besides that of the file, and are made once.
+A file contains the Arrow stream of each table in sequence. It is memory-mapped: its columns take no
+memory in addition to the file, and are created once.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["StackTables", "store_dump"]
 
-# What a stream has besides its batch, and more than that.
+# Upper bound for the size of a stream without its batch.
 _AROUND_BATCH = 8192
 
 
 def store_dump(folder: StackFolder, said: str | Mapping[str, Any], origin: DumpOrigin) -> None:
-    """Adds a dump to those of a host.
+    """Add a dump to the folder of a host.
 
     Raises:
-        TelemetryError: It is no dump.
-        StorageError: There is no room for it.
+        TelemetryError: The text is not a dump.
+        StorageError: The space is insufficient.
     """
     rows = dump_rows(said, origin)
     size = sum(pa.ipc.get_record_batch_size(batch) + _AROUND_BATCH for batch in rows.values())
@@ -52,7 +52,7 @@ class StackTables:
     """Reads the dumps of a host.
 
     Args:
-        folder: Where they lie.
+        folder: The folder that contains them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class StackTables:
     def batches(
         self, table: str, since_us: int | None, until_us: int | None
     ) -> list[pa.RecordBatch]:
-        """Gives the rows of a table between two times, a batch for each process of a dump."""
+        """Return the rows of a table between two times, a batch for each process of a dump."""
         files = stack_files(self._folder)
         with self._turn:
             for gone in self._opened.keys() - {file.path for file in files}:
@@ -73,7 +73,7 @@ class StackTables:
         return [batches[table] for batches in rows if batches and batches[table].num_rows]
 
     def _rows(self, file: StackFile) -> dict[str, pa.RecordBatch]:
-        """Gives the rows of a file; none where it has gone meanwhile."""
+        """Return the rows of a file; none if it was removed concurrently."""
         if file.path not in self._opened:
             try:
                 self._opened[file.path] = _mapped(file.path)
@@ -83,7 +83,7 @@ class StackTables:
 
 
 def _mapped(path: str) -> dict[str, pa.RecordBatch]:
-    # The mapping stays as long as a column does, without a descriptor.
+    # The mapping exists as long as one of its columns; it needs no descriptor.
     with pa.memory_map(path) as source:
         found = {}
         for table in PYSPY_TABLES:

@@ -1,4 +1,4 @@
-"""Stacks of many processes, for people: those that are the same once, with who has them."""
+"""Text for the stacks of many processes: equal stacks once, with the processes that have them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ __all__ = ["Stack", "grouped", "stacks_of", "written"]
 
 _NAMES_MAX, _VALUES_MAX = 8, 4
 _COMMAND_LINE, _MESH = "<string>", "/mesh_core/"
-# What Python, Mesh and telemetry have of their own, wherever they are installed.
+# Files of Python, Mesh and telemetry in any installation.
 _NOT_THEIRS = re.compile(
     r"^<frozen |/lib/python3\.\d+/(?!site-packages/|dist-packages/)|/mesh_core/|/mesh_telemetry/"
 )
 
 
 class Stack(NamedTuple):
-    """What one thread runs."""
+    """The stack of one thread."""
 
     proc: str
     thread: str
     has_gil: bool
     frames: tuple[tuple[str, str, int], ...]
-    """Function, file and line; the innermost first."""
+    """Function, file and line; innermost first."""
     variables: Mapping[tuple[int, str], str]
-    """The value of each, by the depth of its frame and its name."""
+    """The value of each variable, by the depth of its frame and its name."""
 
     @property
     def is_theirs(self) -> bool:
-        """Whether something of the program is in it, and not of Python and Mesh alone."""
+        """Whether it contains code of the program, and not only of Python and Mesh."""
         files = [file for _, file, _ in self.frames]
         if files[-1:] == [_COMMAND_LINE] and _MESH in "".join(files[-2:-1]):
-            # What Mesh starts a process with.
+            # The command line with which Mesh starts a process.
             files.pop()
         return any(not _NOT_THEIRS.search(file) for file in files)
 
@@ -42,7 +42,7 @@ def stacks_of(
     frames: Iterable[Mapping[str, Any]],
     variables: Iterable[Mapping[str, Any]],
 ) -> list[Stack]:
-    """Makes stacks of the rows of a dump, in the order of processes and threads."""
+    """Build stacks from the rows of a dump, ordered by processes and threads."""
     calls: dict[tuple[Any, ...], dict[int, tuple[str, str, int]]] = {}
     for row in frames:
         call = (row["name"], row["filename"], row["line"])
@@ -64,7 +64,7 @@ def stacks_of(
 
 
 def grouped(stacks: Iterable[Stack]) -> list[list[Stack]]:
-    """Puts the stacks together that are the same; those that most processes have come first."""
+    """Group equal stacks; groups with the most processes come first."""
     groups: dict[tuple[tuple[str, str, int], ...], list[Stack]] = {}
     for stack in stacks:
         groups.setdefault(stack.frames, []).append(stack)
@@ -72,7 +72,7 @@ def grouped(stacks: Iterable[Stack]) -> list[list[Stack]]:
 
 
 def written(group: list[Stack]) -> list[str]:
-    """Writes stacks that are the same."""
+    """Format a group of equal stacks."""
     procs = list(dict.fromkeys(stack.proc for stack in group))
     threads = list(dict.fromkeys(stack.thread or "thread" for stack in group))
     holders = [stack.proc for stack in group if stack.has_gil]
@@ -90,7 +90,7 @@ def written(group: list[Stack]) -> list[str]:
 
 
 def _values(group: list[Stack], place: tuple[int, str]) -> str:
-    """Writes the values of a variable; where they differ, with the processes that have them."""
+    """Format the values of a variable; if they differ, with the processes that have them."""
     found: dict[str, list[str]] = {}
     for stack in group:
         if place in stack.variables:

@@ -1,1 +1,1 @@
-"""The command `mesh top`: looks at a running program, from another terminal."""
+"""The command `mesh top`, which shows a running program in a terminal."""

@@ -1,4 +1,4 @@
-"""The terminal interface: a tree of what there is, and what is asked about one of it."""
+"""The terminal interface: a tree of the program, and details of the selected entry."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Top"]
 
 _BY = "mesh top"
-# The cursor rests for so long before something is asked about what it is on.
+# Seconds that the cursor must rest on an entry before its details are queried.
 _REST_S = 0.15
 _PROGRAM_LEN_MAX = 40
 _LIVE_ONLY_ON_DEMAND = "Stacks"
@@ -62,9 +62,9 @@ ACTIONS: list[BindingType] = [
 
 
 # Keys that move the focus have priority: the app handles them before it forwards the next key.
-# Otherwise a key that follows at once would reach the widget that is about to lose the focus.
+# Otherwise the next key could reach the widget that is about to lose the focus.
 _SUBMIT = Binding("enter", "submit_filter", show=False, priority=True)
-# What other screens let through.
+# Actions that are also available on other screens.
 _ANYWHERE = ("quit", "help")
 
 
@@ -73,7 +73,7 @@ def _bindings(found: list[BindingType]) -> list[Binding]:
 
 
 class Pane(VerticalScroll):
-    """A text that may be longer than there is room for."""
+    """A scrollable text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "Down", show=False),
@@ -84,11 +84,11 @@ class Pane(VerticalScroll):
 
 
 class Top(App[None]):
-    """Looks at a program that serves telemetry, until it is left.
+    """Shows a program that serves telemetry until the user quits.
 
     Args:
-        pid: The program to look at first; any when left out.
-        refresh_s: Seconds between two looks.
+        pid: The program to show first; any program if None.
+        refresh_s: Seconds between two queries.
     """
 
     TITLE = "mesh top"
@@ -105,7 +105,8 @@ class Top(App[None]):
         self._soon = asyncio.Event()
         self._is_detailing = False
         self._is_following = True
-        # What is asked for while another screen is on top is written here all the same.
+        # These widgets are kept, because results are written to them while another screen is on
+        # top.
         self._head = Static(id="head")
         self._said = Static(id="said")
         self._heading = Static(id="heading")
@@ -120,7 +121,7 @@ class Top(App[None]):
         self.picture: Picture | None = None
 
     def compose(self) -> ComposeResult:
-        """Has a line on top, one for what is wrong, the tree, and the tabs."""
+        """Create a head line, an error line, the tree, and the tabs."""
         yield self._head
         yield self._said
         with Horizontal():
@@ -138,25 +139,25 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begins to look."""
+        """Start querying."""
         self._filter.display = False
         self._tree.focus()
         self._look_on()
 
     def on_unmount(self) -> None:
-        """Asks nothing more; who waits for an answer stops waiting."""
+        """Close the connection; pending queries fail."""
         if self._asking is not None:
             self._asking.close()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Puts the heading over its columns."""
+        """Align the heading with the columns."""
         width = event.size.width // 2 - 2
         self._heading.update(heading(width))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Says whether a key counts: on another screen only those that do not change this one.
+        """Return whether a key is active: on other screens, keys for this screen are not.
 
-        Nor do keys that are typed into a text.
+        Keys that are typed into a text are not active either.
         """
         if action == "submit_filter":
             return self.focused in (self._filter, self._log_filter)
@@ -164,8 +165,6 @@ class Top(App[None]):
             return False
         is_ours = any(one.action.partition("(")[0] == action for one in _bindings(ACTIONS))
         return not is_ours or action in _ANYWHERE or len(self.screen_stack) == 1
-
-    # Looking.
 
     @work(group="look")
     async def _look_on(self) -> None:
@@ -176,7 +175,7 @@ class Top(App[None]):
                 await self._find()
             if self._asking is not None:
                 await self._look(self._asking)
-            # A program that takes long to answer is not asked all the time.
+            # A slow program is not queried all the time.
             pause_s = max(self._refresh_s, time.monotonic() - began)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), pause_s)
@@ -207,7 +206,7 @@ class Top(App[None]):
             self._tree.add_class("gone")
 
     async def _find(self) -> None:
-        """Looks for a program; asks which where there are several."""
+        """Find a program; let the user choose if there are several."""
         try:
             found = await asyncio.to_thread(served_programs)
         except TelemetryError as error:
@@ -261,12 +260,10 @@ class Top(App[None]):
         self._said.set_class(bool(text), "shown")
 
     def _see(self, view: View) -> None:
-        """Shows something else of what is known, and asks for what is not."""
+        """Change the view, show what is known, and query the rest."""
         self.view = view
         self._show()
         self._soon.set()
-
-    # Details.
 
     @property
     def _tab(self) -> str:
@@ -274,7 +271,7 @@ class Top(App[None]):
 
     @work(exclusive=True, group="detail")
     async def _detail(self, rest_s: float) -> None:
-        """Asks about what the cursor is on, for the tab that is seen."""
+        """Query the details of the selected entry for the visible tab."""
         self._is_detailing = True
         try:
             await asyncio.sleep(rest_s)
@@ -295,16 +292,16 @@ class Top(App[None]):
             self._is_detailing = False
 
     def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[Entry]) -> None:
-        """Asks about what the cursor has come to."""
+        """Query the details of the entry under the cursor."""
         self._detail(_REST_S)
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[Entry]) -> None:
-        """Asks for what is below."""
+        """Query the entries below."""
         self._show()
         self._soon.set()
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
-        """Shows more of a branch that is long."""
+        """Show more of a long branch."""
         entry = event.node.data
         if entry is not None and entry.kind == "more":
             shown = self._tree.len_max
@@ -314,32 +311,30 @@ class Top(App[None]):
             self._soon.set()
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """Asks for what is seen now."""
+        """Query the details for the new tab."""
         self._detail(0.0)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Looks for what is typed."""
+        """Apply the filter as it is typed."""
         if event.input.id == "filter":
             self._see(replace(self.view, wanted=event.value.strip()))
         else:
             self._detail(_REST_S)
 
-    # Actions.
-
     def action_help(self) -> None:
-        """Says what each key does."""
+        """Show the effect of each key."""
         self.push_screen(
             HelpScreen({"Everywhere": ACTIONS, "In the tree": MOVES, "In SQL": SQL_KEYS})
         )
 
     def action_filter(self) -> None:
-        """Shows only what has a text in its name."""
+        """Filter entries by name."""
         self._filter.display = True
-        # At once: what is typed next is for it already.
+        # The focus moves immediately, because the next key belongs to the filter.
         self.screen.set_focus(self._filter)
 
     def action_submit_filter(self) -> None:
-        """Goes from a filter back to the tree, or to the lines."""
+        """Return from a filter to the tree or to the lines."""
         if self.focused is self._filter:
             self.screen.set_focus(self._tree)
             self._filter.display = False
@@ -347,58 +342,58 @@ class Top(App[None]):
             self.screen.set_focus(self._panes["Logs"])
 
     def action_to_tree(self) -> None:
-        """Goes back to the tree; from a filter, without it."""
+        """Return to the tree; from its filter, also clear the filter."""
         if self._filter.has_focus or (self._tree.has_focus and self.view.wanted):
             self._filter.value = ""
             self._filter.display = False
         self.screen.set_focus(self._tree)
 
     def action_sort(self) -> None:
-        """Sorts by the next measure."""
+        """Sort by the next measure."""
         at = (SORTS.index(self.view.sort) + 1) % len(SORTS)
         self._see(replace(self.view, sort=SORTS[at]))
 
     def action_by_mesh(self) -> None:
-        """Shows meshes, or hosts and processes."""
+        """Switch between meshes, and hosts with their processes."""
         self._see(replace(self.view, is_by_mesh=not self.view.is_by_mesh))
 
     def action_stopped(self) -> None:
-        """Hides what has ended in good order, or shows it."""
+        """Hide or show what has exited normally."""
         self._see(replace(self.view, are_stopped_hidden=not self.view.are_stopped_hidden))
 
     def action_system(self) -> None:
-        """Shows the processes that look after hosts, or hides them."""
+        """Show or hide the processes that manage hosts."""
         self._see(replace(self.view, is_system_shown=not self.view.is_system_shown))
 
     def action_refresh(self) -> None:
-        """Asks all again now."""
+        """Query everything now."""
         self._soon.set()
         self._detail(0.0)
 
     def action_sql(self) -> None:
-        """Opens the screen for SQL."""
+        """Open the SQL screen."""
         self.push_screen(self._sql)
 
     def action_details(self) -> None:
-        """Goes to the text on the right."""
+        """Move the focus to the details."""
         self._panes[self._tab].focus()
 
     def action_tab(self, name: str) -> None:
-        """Shows a tab."""
+        """Show a tab."""
         self._tabs.active = f"tab-{name}"
 
     def action_log_filter(self) -> None:
-        """Shows only lines with a text in them."""
+        """Filter log lines by a text."""
         self._tabs.active = "tab-Logs"
         self._log_filter.focus()
 
     def action_follow(self) -> None:
-        """Follows the end of the logs, or stays."""
+        """Turn following the end of the logs on or off."""
         self._is_following = not self._is_following
         self.notify("follows the logs" if self._is_following else "stays where it is")
 
     def action_stop(self) -> None:
-        """Stops the mesh that the cursor is on, after a question."""
+        """Stop the mesh of the selected entry after confirmation."""
         entry = self._tree.current
         if entry is None or self.picture is None:
             return

@@ -1,4 +1,4 @@
-"""Actors that wait for each other in a circle."""
+"""Detection of deadlocks among waiting actors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["circles"]
 
 
 def circles(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Finds circles among pairs of who waits and whom for; no actor is in two of those given.
+    """Find cycles among pairs of a waiting and an awaited actor; no actor is in two of the results.
 
     Example:
         >>> circles([(1, 2), (2, 1), (3, 1), (4, 4)])
@@ -25,7 +25,7 @@ def circles(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
     for start in sorted(ahead):
         if start in done:
             continue
-        # Depth first, without recursion: a chain may be as long as there are actors.
+        # The depth-first search avoids recursion, because a chain may contain all actors.
         path, at, branches = [start], {start: 0}, [iter(ahead[start])]
         while branches:
             nearest = next(branches[-1], None)

@@ -1,11 +1,11 @@
-"""The command `mesh top`: looks at a program of this user, from another terminal."""
+"""The command `mesh top`, which shows a program of this user in a terminal."""
 
 from __future__ import annotations
 
 import importlib.util
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
 from mesh_telemetry._errors import TelemetryError
@@ -23,7 +23,7 @@ _REFRESH_S_MIN = 0.1
 
 
 class _Door(Protocol):
-    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
 
     def print_json(self, value: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The texts on the right: what is asked about one entry, and how it is written."""
+"""The tabs with details of an entry: their queries and their text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._top.entries import Entry, Picture
     from mesh_telemetry._top.snapshot import Row
 
-    #: Asks about an entry; the last is what lines are to have in them, where lines are shown.
+    #: Queries details of an entry. The last argument is a filter for lines, if lines are shown.
     Detail = Callable[[Asking, Picture, Entry, str], Text]
 
 __all__ = ["DETAILS"]
@@ -28,7 +28,7 @@ _PROCS_MAX = 64
 
 
 def info(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """What it is, what became of it, and why it failed."""
+    """Return the attributes, status changes and failures of an entry."""
     text = Text()
     text.append(f"{entry.title}  {entry.note}\n\n", "bold")
     for name, value in entry.row.items():
@@ -79,7 +79,7 @@ def _is_of(picture: Picture, entry: Entry, failure: Row) -> bool:
 
 
 def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """How many messages come in for which mesh, and the last of them."""
+    """Return the rates of incoming messages by mesh, and the latest messages."""
     where, params = _where(picture, entry, is_mesh_known=True)
     since = f"timestamp_us > ${len(params) + 1}"
     sql = f"""
@@ -98,7 +98,7 @@ def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Tex
         text.append(f"none in the last {RATE_S:.0f} s\n", "dim")
     text.append(f"\n{'LAST':<14}{'TO':<24}{'FROM':<7}{'BYTES':>8}  ENDPOINT\n", "bold")
     for row in rows:
-        # The rank is that of who was called, which may be a slice of the mesh.
+        # The row has the rank that was called, which may refer to a slice of the mesh.
         to = f"{_mesh_name(picture, row['mesh_id'])} in {row['proc']}"
         endpoint = row.get("endpoint") or ""
         text.append(
@@ -108,7 +108,7 @@ def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Tex
 
 
 def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """The last lines that its processes have printed."""
+    """Return the last lines that its processes have printed."""
     where, params = _where(picture, entry)
     if wanted:
         where += f" and lower(line) like ${len(params) + 1}"
@@ -121,14 +121,14 @@ def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
     for row in reversed(asking.query(sql, params)["rows"]):
         text.append(f"{_clock(row)} ", "dim")
         text.append(f"{row['mesh']}[{row['rank']}] ", "cyan")
-        # What has been printed may hold any control characters.
+        # Printed lines may contain any control characters.
         line = "".join(one if one.isprintable() or one == "\t" else "�" for one in row["line"])
         text.append(line + "\n", "yellow" if row["stream"] == "stderr" else "")
     return text if text else Text("no lines", "dim")
 
 
 def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """What the threads of its processes run now, and what their tasks await."""
+    """Return the current stacks of the threads of its processes, and of suspended tasks."""
     where, params = _where(picture, entry)
     sql = f"""
         select proc, thread, thread_id, task, task_id, depth, function, file, line from stacks
@@ -147,7 +147,7 @@ def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
 
 
 def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """Who waits for whom in the whole program, circles first."""
+    """Return all waits of the program, deadlocks first."""
     snapshot = picture.snapshot
     text = Text()
     for circle in snapshot.deadlocks:
@@ -174,10 +174,10 @@ def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
 
 
 def spans(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
-    """The last spans, with how long they took."""
+    """Return the latest spans with their durations."""
     where, params = _where(picture, entry)
     if entry.kind == "actor":
-        # Numbers of actors are too big for what SQL takes for a whole number.
+        # Actor ids exceed the range of SQL integers.
         where += f" and actor_id = cast(${len(params) + 1} as bigint unsigned)"
         params.append(str(entry.row["id"]))
     sql = f"""
@@ -198,7 +198,7 @@ def spans(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
     return text if rows else Text("no spans", "dim")
 
 
-#: The tabs, in their order.
+#: The tabs in order.
 DETAILS: dict[str, Detail] = {
     "Info": info,
     "Messages": messages,
@@ -212,7 +212,7 @@ DETAILS: dict[str, Detail] = {
 def _where(
     picture: Picture, entry: Entry, *, is_mesh_known: bool = False
 ) -> tuple[str, list[object]]:
-    """Says in SQL which rows are of an entry: by process, and by mesh if they say it."""
+    """Return an SQL condition for the rows of an entry: by process, and also by mesh if known."""
     row = entry.row
     match entry.kind:
         case "host":

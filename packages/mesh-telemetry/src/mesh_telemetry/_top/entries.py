@@ -1,4 +1,4 @@
-"""What stands in the tree: hosts, processes, meshes and actors, as they are asked for."""
+"""The entries of the tree: hosts, processes, meshes and actors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGE_LEN", "SORTS", "Entry", "Key", "Picture", "Target", "View", "children"]
 
-#: How many lines of a branch are shown at once; the next follow when they are asked for.
+#: The number of lines of a branch that are shown at once; more are shown on request.
 PAGE_LEN = 100
 SORTS = ("name", "cpu", "memory", "messages")
 
-#: What it is, and which: the same from one look to the next.
+#: Kind and id of an entry, which are the same in all snapshots.
 Key = tuple[str, str]
 
 
 class Target(NamedTuple):
-    """A mesh that can be stopped: its number, its owner, and what it is called."""
+    """A mesh that can be stopped: its number, its owner, and its title."""
 
     mesh_id: int
     proc: str
@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What of a program is to be seen, and in which order."""
+    """The selection and order of entries to show."""
 
     is_by_mesh: bool = False
     wanted: str = ""
@@ -46,13 +46,13 @@ class Entry:
     """A line of the tree.
 
     Attributes:
-        key: What it stands for.
-        title: What is written.
+        key: The identity of the entry.
+        title: The title.
         state: `running`, `waiting`, `stopped`, `failed`, `deadlock`, or `plain`.
-        note: What is written behind the title.
-        measures: Processor in percent, memory in bytes, messages a second.
-        is_branch: Whether something may be below.
-        row: What was said of it.
+        note: The text after the title.
+        measures: CPU in percent, memory in bytes, messages per second.
+        is_branch: Whether it may have entries below.
+        row: The row that it was created from.
     """
 
     key: Key
@@ -65,19 +65,19 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """What it is: `host`, `proc`, `procs`, `mesh`, `actor`, or `more`."""
+        """The kind of the entry: `host`, `proc`, `procs`, `mesh`, `actor`, or `more`."""
         return self.key[0]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A program at one moment, and the actors of the branches that are open.
+    """A snapshot of a program, and the actors of open branches.
 
     Attributes:
-        snapshot: The program.
-        actors: The rows of actors below a branch, as many as are shown and one more.
-        wanted: What was looked for when it was asked for; nothing else is shown until that is.
-        found: Processes and meshes in which there are actors like that.
+        snapshot: The snapshot.
+        actors: The rows of actors below a branch: as many as are shown, and one more.
+        wanted: The filter with which it was queried; a new filter takes effect with the next query.
+        found: Processes and meshes with actors that match the filter.
     """
 
     snapshot: Snapshot
@@ -86,7 +86,7 @@ class Picture:
     found: tuple[frozenset[str], frozenset[int]] = (frozenset(), frozenset())
 
     def target(self, entry: Entry) -> Target | str:
-        """Gives what is stopped of an entry, or why nothing can be."""
+        """Return the mesh that is stopped for an entry, or the reason why it cannot be stopped."""
         if entry.kind in ("host", "more"):
             return "a host cannot be stopped: choose a process, a mesh or an actor"
         mesh_id = entry.row.get("mesh_id", 0) if entry.kind != "mesh" else entry.row["id"]
@@ -105,13 +105,13 @@ class Picture:
 def children(
     picture: Picture, view: View, parent: Entry | None, len_max: int = PAGE_LEN
 ) -> list[Entry]:
-    """Gives what stands below an entry, or at the top.
+    """Return the entries below an entry, or at the top.
 
     Args:
         picture: The program.
-        view: What of it.
+        view: The selection and order.
         parent: The entry; None for the top.
-        len_max: How many of them; behind those comes an entry that stands for the rest.
+        len_max: The maximum number of entries; the rest is represented by one more entry.
     """
     snapshot = picture.snapshot
     if parent is None:
@@ -184,7 +184,7 @@ def _proc(snapshot: Snapshot, proc: Proc) -> Entry:
         state = "deadlock"
     note = f"{proc.name} pid {row['pid']}" + (f" {proc.state}" if proc.is_over else "")
     measures = (proc.cpu_percent, row["rss_bytes"], proc.messages_s)
-    # A branch even if no actors are known yet: a key that opens it must not be lost.
+    # It is a branch even before its actors are known, so that a key that opens it is not lost.
     return Entry(("proc", proc.name), title, state, note, measures, True, row)
 
 
@@ -212,7 +212,7 @@ def _meshes(picture: Picture, view: View, parent: int | None) -> list[Entry]:
 
 
 def _holds(picture: Picture, mesh: Mesh) -> bool:
-    """Says whether there is something below a mesh that is looked for."""
+    """Return whether an entry below a mesh matches the filter."""
     if not mesh.is_of_procs:
         return mesh.number in picture.found[1]
     known = picture.snapshot.meshes

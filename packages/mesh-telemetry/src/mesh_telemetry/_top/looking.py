@@ -1,4 +1,4 @@
-"""One look at a program: the snapshot, and the actors of what is open."""
+"""One round of queries: the snapshot, and the actors of open branches."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["look"]
 def look(
     asking: Asking, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
 ) -> Picture:
-    """Asks a program for what is to be seen.
+    """Query the visible data of a program.
 
     Args:
         asking: The program.
-        before: What it was a moment ago.
-        view: What of it is wanted.
-        open_branches: Branches with actors that are open, and how many of each are shown.
+        before: The previous snapshot.
+        view: The selection and order.
+        open_branches: Open branches with actors, and how many of each are shown.
 
     Raises:
-        ProgramGone: It has ended, or serves no more.
-        TelemetryError: It does not answer.
+        ProgramGone: The program has exited or has stopped serving.
+        TelemetryError: The program does not answer.
     """
     snapshot = take(asking, before)
     found: tuple[frozenset[str], frozenset[int]] = (frozenset(), frozenset())
@@ -58,7 +58,7 @@ def _actors(asking: Asking, snapshot: Snapshot, view: View, key: Key, len_max: i
         of=of,
         dead=snapshot.dead,
         order="a.display_name, a.mesh_id, a.rank" if kind == "proc" else "a.rank",
-        # One more says that there are more.
+        # One more row than is shown indicates that more exist.
         limit=len_max + 1,
         offset=0,
     )

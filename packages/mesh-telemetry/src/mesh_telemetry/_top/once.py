@@ -1,4 +1,4 @@
-"""A snapshot for scripts: JSON, and whether all is well."""
+"""A snapshot for scripts: JSON, and whether the program is healthy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["is_well", "plain"]
 
 
 def is_well(snapshot: Snapshot) -> bool:
-    """Says whether nothing has failed, nothing waits in a circle, and all hosts have answered."""
+    """Return whether nothing has failed or is deadlocked, and all hosts have answered."""
     return not (snapshot.failures or snapshot.deadlocks or snapshot.silent)
 
 
 def plain(snapshot: Snapshot, pid: int) -> dict[str, Any]:
-    """Gives all of it in what JSON has."""
+    """Return the snapshot as an object for JSON."""
     return {
         "pid": pid,
         "at": snapshot.at,

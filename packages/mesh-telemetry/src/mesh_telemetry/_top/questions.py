@@ -1,4 +1,4 @@
-"""What `mesh top` asks: the SQL, and nothing else."""
+"""The SQL queries of `mesh top`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAITS = """
     from waits w left join actors a on a.id = w.for_actor_id left join actors b on b.id = w.actor_id
 """
 
-# When each actor last became what; that of a failure is followed by its end.
+# The last time of each status of an actor; a failure is followed by `stopped`.
 _LAST = """
     select actor_id, proc, mesh_id,
            max(case when new_status = 'running' then timestamp_us end) as running_us,
@@ -48,20 +48,20 @@ _LAST = """
            max(case when new_status = 'stopped' then timestamp_us end) as stopped_us
     from actor_status_events {where} group by actor_id, proc, mesh_id
 """
-# What runs in a process that has died says nothing more.
+# Actors of an exited process report no status themselves.
 _STATE = """
     case when failed_us >= coalesce(running_us, 0) then 'failed'
          when stopped_us >= coalesce(running_us, 0) then 'stopped'
          when proc in ({dead}) then 'lost' else 'running' end
 """
-#: How many actors there are in each state: `{by}` is `proc` or `mesh_id`, `{dead}` the processes
-#: that have ended, as SQL has a list of texts.
+#: The number of actors in each state. `{by}` is `proc` or `mesh_id`, and `{dead}` is an SQL list of
+#: the exited processes.
 COUNTS = f"""
     select {{by}}, state, count(*) as actors
     from (select {{by}}, {_STATE} as state from ({_LAST.format(where="")}))
     group by {{by}}, state
 """
-#: A page of actors: `{where}` and `{of}` say of what, `{order}` in which order, `{dead}` as above.
+#: A page of actors. `{where}` and `{of}` are conditions, `{order}` is the order, `{dead}` as above.
 ACTORS = f"""
     select a.id, a.mesh_id, a.rank, a.display_name, a.class, a.full_name, a.incarnation, a.proc,
            a.timestamp_us, e.state
@@ -70,7 +70,7 @@ ACTORS = f"""
          on e.actor_id = a.id
     order by {{order}} limit {{limit}} offset {{offset}}
 """
-#: In which processes there are actors whose name or class is like a pattern.
+#: The processes with actors whose name or class matches a pattern.
 ACTORS_LIKE = """
     select proc, mesh_id, count(*) as actors from actors
     where lower(display_name) like $1 or lower(class) like $1 group by proc, mesh_id

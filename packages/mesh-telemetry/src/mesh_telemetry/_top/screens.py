@@ -1,4 +1,4 @@
-"""Screens over the others: what keys there are, a question before a stop, and which program."""
+"""Modal screens: help, confirmation of a stop, and the choice of a program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["HelpScreen", "ProgramScreen", "StopScreen"]
 
 
 class HelpScreen(ModalScreen[None]):
-    """What each key does."""
+    """Shows the effect of each key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Back")]
 
@@ -33,7 +33,7 @@ class HelpScreen(ModalScreen[None]):
         self._groups = groups
 
     def compose(self) -> ComposeResult:
-        """Has one text."""
+        """Create the text."""
         text = Text()
         for title, bindings in self._groups.items():
             text.append(f"{title}\n", "bold")
@@ -48,7 +48,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 class StopScreen(ModalScreen[bool]):
-    """Asks whether a mesh is to be stopped."""
+    """Confirms that a mesh is to be stopped."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Stop"),
@@ -60,7 +60,7 @@ class StopScreen(ModalScreen[bool]):
         self._target = target
 
     def compose(self) -> ComposeResult:
-        """Has a question and two answers."""
+        """Create a question with two buttons."""
         with Vertical(classes="box"):
             yield Static(Text(f"Stop {self._target.title}?\n", "bold"))
             yield Static("What is queued is served, then they end. Callers get MeshStopped.")
@@ -69,16 +69,16 @@ class StopScreen(ModalScreen[bool]):
                 yield Button("Stop (y)", id="yes", variant="error")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Takes the answer."""
+        """Close the screen with the answer."""
         self.dismiss(event.button.id == "yes")
 
     def action_answer(self, is_yes: bool) -> None:
-        """Takes the answer."""
+        """Close the screen with the answer."""
         self.dismiss(is_yes)
 
 
 class ProgramScreen(ModalScreen["Served | None"]):
-    """Asks which of several programs is to be looked at."""
+    """Lets the user choose one of several programs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "down", "Down", show=False),
@@ -91,7 +91,7 @@ class ProgramScreen(ModalScreen["Served | None"]):
         self._found = found
 
     def compose(self) -> ComposeResult:
-        """Has a list."""
+        """Create the list."""
         with Vertical(classes="box"):
             yield Static(Text("Several programs can be looked at\n", "bold"))
             yield OptionList(
@@ -99,13 +99,13 @@ class ProgramScreen(ModalScreen["Served | None"]):
             )
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Takes the choice."""
+        """Close the screen with the choice."""
         self.dismiss(self._found[event.option_index])
 
     def action_down(self) -> None:
-        """Goes down."""
+        """Move down."""
         self.query_one(OptionList).action_cursor_down()
 
     def action_up(self) -> None:
-        """Goes up."""
+        """Move up."""
         self.query_one(OptionList).action_cursor_up()

@@ -1,4 +1,4 @@
-"""What a program is at one moment, as far as it has said."""
+"""The state of a program at one time, as far as its hosts have reported it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["RATE_S", "Host", "Mesh", "Proc", "Row", "Snapshot", "listed", "take"
 
 Row = dict[str, Any]
 
-#: Over which time messages are counted, in seconds.
+#: The time over which messages are counted, in seconds.
 RATE_S = 5.0
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine of the program, by its number."""
+    """A host of the program with its number."""
 
     number: int
     name: str
@@ -41,15 +41,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Proc:
-    """A process: the last that had its place.
+    """The latest process of a slot.
 
     Attributes:
-        name: The place, as `0.3`.
+        name: The host and slot, such as `0.3`.
         host: The number of its host.
-        state: As in `procs`; `died` when nobody had asked for its end, `ended` otherwise.
-        cpu_percent: Of one processor, since it was looked at before; None at first.
-        messages_s: Messages that came in, a second.
-        actors: How many actors it has, by their state.
+        state: As in `procs`; `died` if it exited unexpectedly, `ended` if it exited otherwise.
+        cpu_percent: Percent of one CPU since the previous snapshot; None in the first one.
+        messages_s: Received messages per second.
+        actors: The number of its actors by state.
         row: Its row in `procs`.
     """
 
@@ -63,18 +63,18 @@ class Proc:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, however."""
+        """Whether it has exited for any reason."""
         return self.state in ("died", "ended")
 
     @property
     def is_system(self) -> bool:
-        """Whether it is none of a mesh, nor the program: what looks after a host."""
+        """Whether it manages a host, and is neither part of a mesh nor the program."""
         return self.row["mesh_id"] == 0 and self.name != "0.0"
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """A mesh of processes or of actors; of actors, how many are in each state."""
+    """A mesh of processes or actors, with the number of its actors by state."""
 
     number: int
     name: str
@@ -83,20 +83,20 @@ class Mesh:
 
     @property
     def is_of_procs(self) -> bool:
-        """Whether it is one of processes."""
+        """Whether it is a mesh of processes."""
         return bool(self.row["class"] == "Proc")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All of it.
+    """The state of a program.
 
     Attributes:
-        at: When it was asked for, in seconds since the epoch.
-        failures: The rows of `failures`, the latest first.
-        waits: Who waits for whom.
-        deadlocks: Of each circle, the rows of `waits` along it.
-        silent: Hosts that have not answered, with why.
+        at: The time of the query, in seconds since the epoch.
+        failures: The rows of `failures`, latest first.
+        waits: The rows of `waits`.
+        deadlocks: For each deadlock, the rows of `waits` along its cycle.
+        silent: Hosts that did not answer, with the cause.
     """
 
     at: float
@@ -110,11 +110,11 @@ class Snapshot:
 
     @property
     def dead(self) -> str:
-        """The processes that have ended, as SQL has a list of texts."""
+        """The exited processes as an SQL list."""
         return listed(one.name for one in self.procs.values() if one.is_over)
 
     def procs_of(self, mesh_id: int) -> list[str]:
-        """Gives the processes of a mesh: of its own, or of the one that its actors are on."""
+        """Return the processes of a mesh; of an actor mesh, the processes that it runs on."""
         mesh = self.meshes.get(mesh_id)
         if mesh is not None and not mesh.is_of_procs:
             mesh_id = mesh.row["parent_mesh_id"]
@@ -122,20 +122,20 @@ class Snapshot:
 
     @property
     def waiting(self) -> set[int]:
-        """The actors that wait in a circle."""
+        """The actors that are deadlocked."""
         return {row["actor_id"] for circle in self.deadlocks for row in circle}
 
 
 def take(asking: Asking, before: Snapshot | None) -> Snapshot:
-    """Asks a program for all of it.
+    """Query the state of a program.
 
     Args:
         asking: The program.
-        before: What it was a moment ago, for what is measured between two moments.
+        before: The previous snapshot, for rates between both.
 
     Raises:
-        ProgramGone: It has ended, or serves no more.
-        TelemetryError: It does not answer.
+        ProgramGone: The program has exited or has stopped serving.
+        TelemetryError: The program does not answer.
     """
     now = time.time()
     silent: dict[str, str] = {}
@@ -172,12 +172,12 @@ def take(asking: Asking, before: Snapshot | None) -> Snapshot:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Gives texts as SQL has a list of them; of none, one that nobody has."""
+    """Return texts as an SQL list; an empty text, which no row has, if there are none."""
     return ", ".join("'" + name.replace("'", "''") + "'" for name in names) or "''"
 
 
 def _latest(rows: list[Row]) -> dict[str, Row]:
-    """Gives the row of each process by its place: those that have ended, then who took theirs."""
+    """Return the row of the latest process of each slot, ordered by slot."""
     latest = {row["proc"]: row for row in sorted(rows, key=lambda row: row["started_us"])}
     return dict(sorted(latest.items(), key=lambda one: _place(one[0])))
 

@@ -1,4 +1,4 @@
-"""A screen to ask in SQL: an editor, what came back, and what was asked before."""
+"""The SQL screen: an editor, the answer, and the history."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ SQL_KEYS: list[BindingType] = [
 
 
 class SqlScreen(Screen[None]):
-    """Asks what is written, and shows the rows, or what is wrong.
+    """Runs the query in the editor, and shows the rows or the error.
 
     Args:
-        asking: Gives the program, if there is one.
+        asking: Returns the program, if there is one.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = SQL_KEYS
@@ -51,11 +51,11 @@ class SqlScreen(Screen[None]):
     def __init__(self, asking: Callable[[], Asking | None]) -> None:
         super().__init__()
         self._asking = asking
-        #: What was asked, the latest first.
+        #: Earlier queries, latest first.
         self.history: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """Has an editor beside what was asked before, over the answer."""
+        """Create an editor and the history above the answer."""
         with Horizontal(id="sql-top"):
             yield TextArea("select * from actors limit 20", id="sql")
             yield OptionList(id="history")
@@ -65,29 +65,29 @@ class SqlScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begins in the editor."""
+        """Move the focus to the editor."""
         self.query_one("#sql", TextArea).focus()
         self.query_one("#history", OptionList).border_title = "asked before (F2)"
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Takes what was asked before into the editor."""
+        """Copy a query from the history to the editor."""
         editor = self.query_one("#sql", TextArea)
         editor.text = self.history[event.option_index]
         editor.focus()
 
     def action_history(self) -> None:
-        """Goes to what was asked before."""
+        """Move the focus to the history."""
         asked = self.query_one("#history", OptionList)
         asked.highlighted = 0 if self.history else None
         asked.focus()
 
     def action_back(self) -> None:
-        """Goes back to the tree."""
+        """Return to the tree."""
         self.app.pop_screen()
 
     @work(exclusive=True, group="sql")
     async def action_ask(self) -> None:
-        """Asks what is written."""
+        """Run the query."""
         sql = self.query_one("#sql", TextArea).text.strip()
         said = self.query_one("#sql-said", Static)
         asking = self._asking()

@@ -1,4 +1,4 @@
-"""The tree on the left: what there is, coloured by state, with what it takes beside it."""
+"""The tree on the left: entries coloured by state, with their measures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLOURS = {
 _MEASURES_LEN = 24
 _NOTE_LEN_MIN = 8
 
-#: Keys of the tree, as they are told of in the help: an action may have several.
+#: Keys of the tree, as listed in the help; an action may have several.
 MOVES: list[BindingType] = [
     Binding("j,down", "cursor_down", "Down", show=False),
     Binding("k,up", "cursor_up", "Up", show=False),
@@ -47,14 +47,14 @@ MOVES: list[BindingType] = [
 
 
 def heading(width: int) -> str:
-    """Gives the line over the tree."""
+    """Return the line above the tree."""
     return (
         set_cell_size("", max(width - _MEASURES_LEN, 0)) + f"{'CPU%':>7}{'MEMORY':>9}{'MSG/S':>8}"
     )
 
 
 class EntryTree(Tree[Entry]):
-    """Shows what `children` gives, and keeps what is open and where the cursor is."""
+    """Shows the entries of `children`, and keeps open branches and the cursor across updates."""
 
     BINDINGS: ClassVar[list[BindingType]] = MOVES
 
@@ -62,23 +62,24 @@ class EntryTree(Tree[Entry]):
         super().__init__("", id="tree")
         self.show_root = False
         self.guide_depth = 2
-        # Done below: a node may be replaced between a key and the message that it causes.
+        # Handled below, because a node may be replaced between a key and the message that it
+        # causes.
         self.auto_expand = False
         self._by_key: dict[Key, TreeNode[Entry]] = {}
-        # Those that were there before, open or not.
+        # Branches that were shown before, open or closed.
         self._hosts: set[Key] = set()
         self._was_open: set[Key] = set()
-        #: Of each branch, how many entries are shown.
+        #: The number of entries to show, by branch.
         self.len_max: dict[Key, int] = {}
 
     @property
     def current(self) -> Entry | None:
-        """Where the cursor is."""
+        """The entry under the cursor."""
         node = self.cursor_node
         return None if node is None else node.data
 
     def open_actors(self) -> dict[Key, int]:
-        """Gives the open branches whose actors have to be asked for, and how many of each."""
+        """Return the open branches whose actors must be queried, and how many of each."""
         return {
             key: self.len_max.get(key, PAGE_LEN)
             for key, node in self._by_key.items()
@@ -86,14 +87,14 @@ class EntryTree(Tree[Entry]):
         }
 
     def show(self, picture: Picture, view: View) -> None:
-        """Shows a program as it is now."""
+        """Show the current state of a program."""
         before = None if self.current is None else self.current.key
         at = self.cursor_line
         self._fill(self.root, None, picture, view)
         self._go(before, at)
 
     def clear_all(self) -> None:
-        """Forgets all: another program is looked at."""
+        """Clear the tree before another program is shown."""
         self.root.remove_children()
         self._by_key.clear()
         self._hosts.clear()
@@ -122,7 +123,7 @@ class EntryTree(Tree[Entry]):
         self._forget(node)
         node.remove_children()
         for entry in wanted:
-            # What is a host is open at first.
+            # Hosts are open initially.
             is_new = entry.key not in self._hosts
             expand = entry.key in self._was_open or (entry.kind == "host" and is_new)
             if entry.kind == "host":
@@ -134,15 +135,15 @@ class EntryTree(Tree[Entry]):
         for child in node.children:
             self._forget(child)
             if child.data is not None:
-                # It may come back, when something else is looked for.
+                # The entry may reappear when the filter changes.
                 note = self._was_open.add if child.is_expanded else self._was_open.discard
                 note(child.data.key)
             if child.data is not None and self._by_key.get(child.data.key) is child:
                 del self._by_key[child.data.key]
 
     def _go(self, key: Key | None, otherwise: int) -> None:
-        """Has the cursor stay on what it was on, wherever that is now; or where it was."""
-        # Asking for the last line has all lines counted, with what has just been added.
+        """Keep the cursor on its entry wherever that is now, or on its line."""
+        # Reading the last line updates the line numbers, also for new lines.
         last = self.last_line
         node = None if key is None else self._by_key.get(key)
         line = otherwise if node is None or node.line < 0 else node.line
@@ -150,11 +151,11 @@ class EntryTree(Tree[Entry]):
         if line != self.cursor_line:
             self.cursor_line = line
         elif self.get_node_at_line(line) is not self.cursor_node:
-            # Another line has come to where the cursor is.
+            # Another entry has moved to the line of the cursor.
             self.watch_cursor_line(line, line)
 
     def render_label(self, node: TreeNode[Entry], base_style: Style, style: Style) -> Text:
-        """Writes an entry: its title, what else is to be said, and what it takes."""
+        """Format an entry: its title, its note, and its measures."""
         entry = node.data
         if entry is None:
             return Text()
@@ -184,32 +185,32 @@ class EntryTree(Tree[Entry]):
         return text
 
     def on_tree_node_selected(self, event: Tree.NodeSelected[Entry]) -> None:
-        """Opens or closes the branch that was selected, also if the tree was rebuilt since."""
+        """Toggle the selected branch, also if the tree was rebuilt since the key was pressed."""
         entry = event.node.data
         if entry is None or not entry.is_branch:
             return
         node = self._by_key.get(entry.key)
         if node is None:
-            # It is not shown at the moment: it will be as the key left it.
+            # The branch is not shown now; the new state applies when it reappears.
             self._was_open ^= {entry.key}
         else:
             node.toggle()
 
     def action_first(self) -> None:
-        """Goes to the first line."""
+        """Move to the first line."""
         self.cursor_line = 0
 
     def action_last(self) -> None:
-        """Goes to the last line."""
+        """Move to the last line."""
         self.cursor_line = self.last_line
 
     def action_open(self) -> None:
-        """Opens what the cursor is on."""
+        """Open the branch under the cursor."""
         if self.cursor_node is not None and self.cursor_node.allow_expand:
             self.cursor_node.expand()
 
     def action_shut(self) -> None:
-        """Closes what the cursor is on, or goes to what is above."""
+        """Close the branch under the cursor, or move to its parent."""
         node = self.cursor_node
         if node is None:
             return
@@ -219,7 +220,7 @@ class EntryTree(Tree[Entry]):
             self.cursor_line = node.parent.line
 
     def action_close_all(self) -> None:
-        """Closes all but hosts."""
+        """Close all branches except hosts."""
         for key, node in self._by_key.items():
             if key[0] != "host":
                 node.collapse()

@@ -1,9 +1,9 @@
-// A line of numbers over the last minute.
+// A line chart of the last minute.
 
 import { h, s, say } from "./dom.js";
 import { short } from "./words.js";
 
-/** A chart with a name; `show(values)` draws them. */
+/** Creates a chart with a name; `show(values)` draws values. */
 export function chart(name, unit) {
   const area = s("path", { class: "area" });
   const stroke = s("path", { class: "stroke" });

@@ -1,9 +1,9 @@
-// All about one actor or process, and what its threads run.
+// Details of one actor or process, and its current stacks.
 
 import { h, put, say, table, tag } from "./dom.js";
 import { bytes, clock, count, lasting, plural } from "./words.js";
 
-/** Shows an actor, live; gives what ends that. */
+/** Shows an actor with live updates; returns a function that stops them. */
 export function actorDetail(side, page, id) {
   const heading = h("h1", {}, "…");
   const facts = h("dl", {});
@@ -89,7 +89,7 @@ export function procDetail(side, page, row) {
   return () => {};
 }
 
-/** A button that asks what the threads of a process run, and the answer. */
+/** Creates a button that queries the stacks of a process, and the area that shows them. */
 export function stackView(page, name) {
   let place = null;
   const element = h("div", { "data-part": "stacks" });

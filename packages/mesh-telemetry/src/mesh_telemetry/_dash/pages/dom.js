@@ -1,30 +1,30 @@
-// Elements, made of words: what comes from the program only ever becomes text.
+// Creation of DOM elements: data of the program is only inserted as text, never as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Makes an element: `h("td", { class: "number", onclick }, "text", child)`. */
+/** Creates an element: `h("td", { class: "number", onclick }, "text", child)`. */
 export function h(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** Makes an element of SVG. */
+/** Creates an SVG element. */
 export function s(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** Puts other children into an element; null and false are none. */
+/** Replaces the children of an element; null and false are skipped. */
 export function put(parent, ...children) {
   parent.replaceChildren(...nodes(children));
   return parent;
 }
 
-/** Sets the text of an element, if it is another one. */
+/** Sets the text of an element if it has changed. */
 export function say(element, text) {
   const words = String(text);
   if (element.textContent !== words) element.textContent = words;
 }
 
-/** Makes a table: heads as `["name", "class"]`, each row a list of children of its cells. */
+/** Creates a table: heads are `["name", "class"]`, each row is a list of the cells' children. */
 export function table(heads, rows, label) {
   const kinds = heads.map((head) => head[1] ?? "");
   return h(
@@ -35,12 +35,12 @@ export function table(heads, rows, label) {
   );
 }
 
-/** Makes a word with a colour that says what it means. */
+/** Creates a word whose colour shows its meaning. */
 export function tag(word) {
   return h("span", { class: `tag ${/^[a-z]+$/.test(word) ? word : ""}` }, word);
 }
 
-/** Runs a function once for many calls, a moment after the last. */
+/** Debounces a function: it runs once, a moment after the last call. */
 export function settled(work, wait_ms = 200) {
   let timer = 0;
   return (...words) => {
@@ -49,13 +49,13 @@ export function settled(work, wait_ms = 200) {
   };
 }
 
-/** Gives colours of the style sheet, for what is drawn. */
+/** Returns colours of the style sheet for drawing on a canvas. */
 export function colours(...names) {
   const probe = h("span", { hidden: true });
   document.body.append(probe);
   const found = {};
   for (const name of names) {
-    // Only what an element has is the colour of this theme.
+    // Only the computed style of an element has the colour of the current theme.
     probe.style.color = `var(--${name})`;
     found[name] = getComputedStyle(probe).color;
   }

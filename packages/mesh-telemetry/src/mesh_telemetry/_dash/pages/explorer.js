@@ -1,4 +1,4 @@
-// Hosts, their processes and actors as a tree, and all about the one that is chosen.
+// A tree of hosts, their processes and actors, with details of the selected one.
 
 import { actorDetail, procDetail } from "./detail.js";
 import { h, put, say, settled, tag } from "./dom.js";
@@ -82,7 +82,7 @@ export function open(root, page, wanted) {
   };
 }
 
-/** Rows of a tree by their number, of which only those are asked for that are looked at. */
+/** Returns access to the rows of a tree by index; only visible rows are queried. */
 function treeOf(page, rows, changed) {
   const hosts = rows.map((row) => ({ kind: "host", row, isOpen: false, children: null, length: () => row.procs, open: new Map() }));
   for (const host of hosts) {
@@ -95,7 +95,7 @@ function treeOf(page, rows, changed) {
     hosts[0].isOpen = true;
     hosts[0].children.restart();
   }
-  // Of each open process where it is among those of its host, and its actors.
+  // The open processes of a host, each with its index and its actors.
   const under = (host) => [...host.open.entries()].sort((one, other) => one[0] - other[0]);
   const sizeOf = (host) => 1 + (host.isOpen ? host.children.count + under(host).reduce((total, [, open]) => total + open.count, 0) : 0);
   function within(host, at) {

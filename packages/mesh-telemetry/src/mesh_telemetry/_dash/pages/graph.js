@@ -1,4 +1,4 @@
-// Meshes as boxes: what spawned them is to their left; lines are as thick as messages are many.
+// A graph of meshes, with parents on the left; line width shows the number of messages.
 
 import { put, s } from "./dom.js";
 import { plural, short } from "./words.js";
@@ -12,7 +12,7 @@ const ZOOM_MAX = 3;
 const LABELS_MAX = 16;
 const LEAVES_MIN = 8;
 
-/** Draws into a stage; `choose(id)` hears which mesh was clicked. */
+/** Draws into a stage; `choose(id)` is called with the mesh that was clicked. */
 export function drawGraph(stage, choose) {
   const world = s("g", {});
   const picture = s("svg", { class: "graph", role: "group", "aria-label": "Graph of meshes" }, world);
@@ -81,14 +81,14 @@ function redraw(world, value, choose) {
   return size;
 }
 
-/** Puts each mesh to the right of what spawned it, in rows that do not touch. */
+/** Places each mesh to the right of its parent, in rows that do not overlap. */
 function arranged(nodes, spawns) {
   const children = new Map();
   for (const [from, to] of spawns) children.set(from, [...(children.get(from) ?? []), to]);
   const places = new Map();
   let row = 0;
   let widest = 0;
-  // Parents may name each other when what is between them is not known: each is placed once.
+  // Parents may form a cycle if a mesh between them is unknown, so each mesh is placed once.
   const walk = (id, depth) => {
     if (places.has(id)) return;
     places.set(id, null);

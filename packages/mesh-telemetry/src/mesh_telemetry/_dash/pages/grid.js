@@ -1,4 +1,4 @@
-// The ranks of a mesh, each a square with the colour of its state, on a canvas.
+// The ranks of a mesh on a canvas: squares coloured by state.
 
 import { colours, h } from "./dom.js";
 
@@ -7,7 +7,7 @@ const COLOURS = { running: "good", waiting: "warn", failed: "bad", dead: "bad", 
 const SIDE_MAX = 26;
 const HEIGHT_MAX = 420;
 
-/** Makes a grid; `choose(rank)` hears which rank was clicked, or chosen by the arrow keys. */
+/** Creates a grid; `choose(rank)` is called when a rank is clicked, or selected by arrow keys. */
 export function meshGrid(choose) {
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": "Ranks" });
   const hint = h("div", { class: "hint", hidden: true });
@@ -97,7 +97,7 @@ export function meshGrid(choose) {
   };
 }
 
-/** Chooses how many ranks are in a row: those of the last dimension, or what fits. */
+/** Returns the number of ranks in a row: the size of the last dimension, or as many as fit. */
 function measured(mesh, width) {
   const sizes = dimensions(mesh).map((one) => one[1]);
   const last = sizes.length > 1 ? sizes.at(-1) : 0;
@@ -117,7 +117,7 @@ function dimensions(mesh) {
   }
 }
 
-/** Says where a rank is, as `gpus 3, hosts 0 (rank 3)`. */
+/** Formats the coordinates of a rank, such as `gpus 3, hosts 0 (rank 3)`. */
 function placeOf(mesh, rank) {
   let left = rank;
   const words = [];

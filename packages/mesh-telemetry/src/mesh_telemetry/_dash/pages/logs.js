@@ -1,4 +1,4 @@
-// Lines that processes print, as they come.
+// The output of processes as it arrives.
 
 import { h, put, say, settled } from "./dom.js";
 import { clock, plural } from "./words.js";
@@ -39,7 +39,7 @@ export function open(root, page, wanted) {
     },
   });
   list.element.addEventListener("scroll", () => {
-    // Who scrolls up reads; who comes back to the end follows again.
+    // Scrolling up stops following the end; scrolling back to the end resumes it.
     follow.checked = list.isAtEnd();
   }, { passive: true });
   follow.addEventListener("change", () => follow.checked && show());
@@ -60,7 +60,7 @@ export function open(root, page, wanted) {
     page.note("logs", said());
     end = page.live("logs", said(), (value) => {
       meshes(value.meshes);
-      // What falls out of the window of the tail stays where somebody reads.
+      // While the user reads older lines, lines that leave the live window are kept.
       if (!follow.checked || past.length) keep(value.rows[0]);
       rows = value.rows;
       say(found, `${plural(value.count, "line")} kept`);

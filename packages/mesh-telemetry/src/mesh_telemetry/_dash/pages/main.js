@@ -1,4 +1,4 @@
-// The frame of the dashboard: which page is open, whether the program answers, and the theme.
+// The frame of the dashboard: navigation, connection state, and theme.
 
 import { h, put, say } from "./dom.js";
 import { NotLetIn, ask, keepToken, live, remember } from "./wire.js";
@@ -33,14 +33,14 @@ async function route() {
   document.title = `Mesh: ${chosen}`;
   delete document.body.dataset.ready;
   const module = chosen === "overview" ? overview : await import(`./${chosen}.js`);
-  // Another page may have been chosen meanwhile.
+  // The user may have opened another page during the import.
   if (mine !== turn) return;
   put(root);
   root.className = chosen === "overview" ? "" : "fixed";
   leave = module.open(root, pageOf(mine), new URLSearchParams(words)) ?? (() => {});
 }
 
-/** What a page gets of the frame. */
+/** Returns the interface of the frame for a page. */
 function pageOf(mine) {
   const isOpen = () => mine === turn;
   const shut = (error) => isOpen() && gate(error);
@@ -55,7 +55,7 @@ function pageOf(mine) {
     ready(name) {
       if (isOpen()) document.body.dataset.ready = name;
     },
-    /** Hears of a topic; gives what ends that. */
+    /** Subscribes to a topic; returns a function that ends the subscription. */
     live(topic, wanted, show) {
       return live(topic, wanted, {
         value(value, coverage) {
@@ -67,7 +67,7 @@ function pageOf(mine) {
         shut,
       });
     },
-    /** Asks for a topic once; gives nothing when that fails, which the frame says. */
+    /** Queries a topic once; returns undefined on an error, which the frame shows. */
     async ask(topic, wanted = {}, show = () => {}) {
       try {
         const said = await ask(topic, wanted);
@@ -101,7 +101,7 @@ function silent(coverage) {
   say(notice, `Without ${causes.length} of ${coverage.asked.length} hosts: ${causes.join(", ")}`);
 }
 
-/** Asks for the token. */
+/** Prompts for the token. */
 function gate(error) {
   leave();
   turn += 1;

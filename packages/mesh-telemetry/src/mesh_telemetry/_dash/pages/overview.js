@@ -1,4 +1,4 @@
-// How much there is of everything, what has failed, and which hosts there are.
+// The overview: counts, activity, failures and hosts.
 
 import { chart } from "./chart.js";
 import { h, put, say, table, tag } from "./dom.js";
@@ -39,7 +39,7 @@ export function open(root, page) {
   );
   let shown = "";
   let end = () => {};
-  // How much there is needs two queries; the rest may come a moment later.
+  // The counts need only two queries, so they are shown before the rest.
   const counted = (value, coverage) => {
     const answered = coverage.asked.length - coverage.failed.length;
     const silent = coverage.failed.length;
@@ -55,7 +55,7 @@ export function open(root, page) {
     cards.waits.show(count(value.waits), value.waits ? "answers are missing" : "nobody waits", value.waits ? "warn" : "");
     for (const [name, one] of Object.entries(charts)) one.show(value.activity[name]);
     put(hosts, hostTable(value.hosts, coverage));
-    // What was selected in the list stays so while it is the same.
+    // An unchanged list is not rebuilt, so that the selection is kept.
     const now = JSON.stringify(value.failures);
     if (now !== shown) put(failures, failureTable(value.failures));
     shown = now;
@@ -87,7 +87,7 @@ function ended(value) {
   return words.join(", ");
 }
 
-/** Makes the list of failures; a page of a mesh has it too. */
+/** Creates the list of failures, which the page of a mesh also contains. */
 export function failureTable(rows) {
   if (!rows.length) return h("p", { class: "empty" }, "Nothing has failed.");
   return table(

@@ -1,4 +1,4 @@
-// Questions in SQL, their answers as a table, and what was asked before.
+// SQL queries, their results as a table, and the history.
 
 import { h, put, say } from "./dom.js";
 import { count, plural } from "./words.js";
@@ -102,7 +102,7 @@ function tableOf(table, editor) {
 }
 
 function resultTable({ columns, rows }) {
-  // As wide as what is in the first rows.
+  // The width of a column is derived from the first rows.
   const widths = columns.map((name) => {
     const longest = rows.slice(0, 100).reduce((most, row) => Math.max(most, words(row[name]).length), name.length);
     return `${Math.min(longest, COLUMN_MAX) + 2}ch`;

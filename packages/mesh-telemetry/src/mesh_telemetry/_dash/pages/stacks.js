@@ -1,4 +1,4 @@
-// Who waits for whom, who of them in a circle, and what the threads of a process run.
+// Waits between actors, deadlocks, and the current stacks of a process.
 
 import { stackView } from "./detail.js";
 import { h, put, say, table } from "./dom.js";
@@ -33,7 +33,7 @@ export function open(root, page) {
   return page.live("waits", {}, (value) => {
     say(found, value.count ? plural(value.count, "missing answer") : "");
     const now = JSON.stringify([value.rows.slice(0, SHOWN_MAX), value.circles]);
-    // How long each has waited goes on; buttons are made anew only where something else has.
+    // Durations always change; buttons are rebuilt only if other values have changed.
     if (now !== shown) {
       put(circles, value.circles.map(circleOf));
       put(rows, value.rows.length ? waitTable(value.rows.slice(0, SHOWN_MAX), look) : h("p", { class: "empty" }, "Nobody waits for an answer."));

@@ -1,4 +1,4 @@
-// Spans and messages of some actors over time, on a canvas to zoom and to pan.
+// Spans and messages of some actors over time, on a canvas that can be zoomed and panned.
 
 import { colours, h, put, say, settled } from "./dom.js";
 import { clock, lasting, plural } from "./words.js";
@@ -114,7 +114,7 @@ export function open(root, page, wanted) {
   );
   if (chosen.length) start();
   else {
-    // Which actors are shown is chosen once, not again with each answer.
+    // The actors are chosen once, and not again with each answer.
     end = page.live("timeline", {}, (first) => {
       chosen = first.actors.map((one) => one.id);
       show(first);
@@ -169,7 +169,7 @@ function laneOf(value) {
   return new Map(value.actors.map((actor, at) => [actor.id, at]));
 }
 
-/** Finds how deep each span is in those around it, per actor. */
+/** Computes the nesting depth of each span, per actor. */
 function depths(value) {
   const found = new Map();
   const ends = new Map();
@@ -255,7 +255,7 @@ function fitted(pen, words, width) {
   return `${words.slice(0, length)}…`;
 }
 
-/** Says what is drawn at a place; nothing where that is nothing. */
+/** Returns the item at a position, if there is one. */
 function markAt(value, view, stage, x, y) {
   if (!view || x < LEFT) return "";
   const width = stage.clientWidth - 28 - LEFT;

@@ -1,4 +1,4 @@
-// Meshes: a list of them, the ranks of one as a grid, and a picture of who spawns and calls whom.
+// Meshes: a list, the ranks of one as a grid, and a graph of spawn relations and calls.
 
 import { h, put, say, settled, tag } from "./dom.js";
 import { drawGraph } from "./graph.js";

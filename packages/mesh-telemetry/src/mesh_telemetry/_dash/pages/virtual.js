@@ -1,12 +1,13 @@
-// A list of any length, of which only the rows in view are in the page.
+// A virtual list: only the visible rows are part of the page.
 
 import { h } from "./dom.js";
 
 const MORE = 6;
 
 /**
- * Makes a list. `row(at)` gives the children of a row, or `{ class, indent, children }`;
- * `choose(at)` hears of the row that was clicked or entered, `turn(at, isOpen)` of right and left.
+ * Creates a list. `row(at)` returns the children of a row, or `{ class, indent, children }`.
+ * `choose(at)` is called when a row is clicked or Enter is pressed, and `turn(at, isOpen)` for
+ * the right and left arrow keys.
  */
 export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
   const spacer = h("div", { class: "spacer", role: "presentation" });
@@ -84,7 +85,7 @@ export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
   return {
     element,
     refresh,
-    /** Shows another number of rows. */
+    /** Sets the number of rows. */
     show(count) {
       length = count;
       if (chosen >= count) chosen = count - 1;
@@ -106,7 +107,7 @@ export function virtual({ label, height = 28, row, choose, turn, kind = "" }) {
   };
 }
 
-/** Rows of a topic that come in pages when they are looked at; `changed()` when some have come. */
+/** Loads rows of a topic in pages on first access; `changed()` is called after each load. */
 export function paged(fetchPage, changed, length = 200) {
   let pages = new Map();
   let turn = 0;
@@ -128,14 +129,14 @@ export function paged(fetchPage, changed, length = 200) {
     get count() {
       return count;
     },
-    /** Gives a row, or nothing as long as it has not come. */
+    /** Returns a row, or undefined until it is loaded. */
     at(index) {
       const page = Math.floor(index / length);
       const rows = pages.get(page);
       if (rows === undefined) load(page);
       return rows?.[index % length];
     },
-    /** Begins anew, with what is wanted now. */
+    /** Reloads from the start with the current arguments. */
     restart() {
       turn += 1;
       pages = new Map();

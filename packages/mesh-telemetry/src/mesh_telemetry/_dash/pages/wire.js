@@ -1,12 +1,12 @@
-// What is asked of the program: topics once or live, and SQL.
+// Requests to the program: topics, once or live, and SQL.
 
 const KEY = "mesh-token";
 const RETRY_MS = 1000;
 
-/** Said when the program does not let this page in. */
+/** Thrown when the program rejects the token. */
 export class NotLetIn extends Error {}
 
-/** Keeps the token of the address for this tab, and takes it out of the address. */
+/** Stores the token of the address for this tab, and removes it from the address. */
 export function keepToken() {
   const match = /^#token=([^&]*)(?:&(.*))?$/.exec(location.hash);
   if (!match) return;
@@ -18,23 +18,23 @@ export function remember(token) {
   sessionStorage.setItem(KEY, token);
 }
 
-/** Asks for a topic once. */
+/** Queries a topic once. */
 export async function ask(topic, wanted = {}, signal = undefined) {
   const reply = await called(`/topics/${topic}?${new URLSearchParams(wanted)}`, { signal });
   return read(await reply.text());
 }
 
-/** Asks in SQL; gives columns, rows and coverage. */
+/** Runs an SQL query; returns columns, rows and coverage. */
 export async function query(sql) {
   const reply = await called("/query", { method: "POST", body: JSON.stringify({ sql }) });
   return read(await reply.text());
 }
 
 /**
- * Hears of a topic until the function that is given is called.
+ * Subscribes to a topic until the returned function is called.
  *
- * `heard.value(value, coverage)` for each answer, `heard.lost(text)` when none comes; it is
- * asked again then. `heard.shut(error)` when the program does not let this page in.
+ * `heard.value(value, coverage)` is called for each answer, and `heard.lost(text)` after an error;
+ * a lost stream is reopened. `heard.shut(error)` is called when the program rejects the token.
  */
 export function live(topic, wanted, heard) {
   const stop = new AbortController();
@@ -88,7 +88,7 @@ async function called(address, options) {
   throw reply.status === 401 ? new NotLetIn(text) : new Error(text);
 }
 
-/** Reads JSON; whole numbers that a browser would round become text. */
+/** Parses JSON; integers that JavaScript would round become text. */
 function read(text) {
   return JSON.parse(text, (_, value, context) =>
     typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")

@@ -1,4 +1,4 @@
-// Numbers and times in words.
+// Formatting of numbers and times.
 
 const COUNT = new Intl.NumberFormat("en");
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -22,7 +22,7 @@ export function bytes(value) {
   return `${at && value < 10 ? value.toFixed(1) : Math.round(value)} ${names[at]}`;
 }
 
-/** Says a length of time, of microseconds. */
+/** Formats a duration in microseconds. */
 export function lasting(us) {
   if (us < 1000) return `${us} µs`;
   if (us < 1e6) return `${trimmed(us / 1e3)} ms`;
@@ -32,7 +32,7 @@ export function lasting(us) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
-/** Says a time of day, of microseconds since the epoch. */
+/** Formats the time of day of microseconds since the epoch. */
 export function clock(us, digits = 3) {
   const date = new Date(us / 1000);
   const two = (value) => String(value).padStart(2, "0");
@@ -40,7 +40,7 @@ export function clock(us, digits = 3) {
   return digits ? `${whole}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, digits)}` : whole;
 }
 
-/** Says the sizes of a mesh, as `gpus 8 × hosts 2`. */
+/** Formats the shape of a mesh, such as `gpus 8 × hosts 2`. */
 export function shape(json) {
   try {
     return Object.entries(JSON.parse(json)).map(([name, size]) => `${name} ${size}`).join(" × ");
