@@ -81,7 +81,7 @@ class Loan:
         self.place: Place = place_here()
         self.family: Ref | None = family
         self.own: Share = Share(self)
-        #: Whether an acknowledged operation is complete. On asynchronous devices, it is not.
+        #: Whether acknowledged operations are complete, which is not the case on other devices.
         self.is_on_cpu = True
         #: Whether the borrowing stream has used it.
         self.is_taken = False

@@ -89,7 +89,7 @@ class BorrowExchange:
         return loan.value
 
     def give_back(self, token: int) -> None:
-        """Return a value; the stream that took it is done with it."""
+        """Give a value back; the stream that took it is done with it."""
         with self._turn:
             loan = self._loans[token]
             loan.event = _event(loan.value)
