@@ -1,4 +1,4 @@
-"""Show a directory of the client on every host of a mesh, and those of the hosts on the client."""
+"""Mount directories of the client on every host of a mesh, and of the hosts on the client."""
 
 from mesh_fs._errors import FilesError as FilesError
 from mesh_fs._errors import MountError as MountError

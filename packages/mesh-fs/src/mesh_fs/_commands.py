@@ -1,4 +1,4 @@
-"""The commands of `mesh` about files: mount, umount, mounts and sync."""
+"""The file commands of `mesh`: mount, umount, mounts and sync."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-# Whoever loads this has it: mesh-jobs, whose command this is a part of.
+# typer is a dependency of mesh-jobs, which loads this module for its command.
 import typer
 
 from mesh_core import MeshError
@@ -41,7 +41,7 @@ Meshes = Annotated[
 
 
 class _Door(Protocol):
-    """What mesh-jobs gives to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
 
     def attached(
         self, context: str | None, mesh: str | None, timeout: float | None
@@ -123,7 +123,7 @@ def umount(
     if is_all:
         names = [str(one["name"]) for one in door.held(context, _KIND)]
     else:
-        # As mount has named it where that was the path of the directory.
+        # `mount` uses the absolute path as the name if no mountpoint is given.
         names = [os.path.abspath(str(mntpoint))]
     for name in names:
         door.release(context, _KIND, name)
@@ -199,7 +199,7 @@ def _synced(host: Any) -> dict[str, Any]:
 
 
 def _waited(door: _Door, context: str | None, name: str, *, is_quiet: bool) -> Mapping[str, Any]:
-    """Waits until all hosts that are there have all files that can be had."""
+    """Wait until all reachable hosts have all available files."""
     with shown_progress(False if is_quiet else None) as tell:
         while True:
             status = _found(door, context, name)
@@ -255,7 +255,7 @@ def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _state(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> str:
-    """Says in a few words how a mount is; the worst first."""
+    """Return a short description of the state of a mount; the most severe problem first."""
     problems = [status.get("problem"), *(one["problem"] for one in hosts)]
     if problem := next((one for one in problems if one), None):
         return str(problem)

@@ -1,4 +1,4 @@
-"""The native part of `mesh_fs`."""
+"""The native extension module of `mesh_fs`."""
 
 from collections.abc import Sequence
 from os import PathLike

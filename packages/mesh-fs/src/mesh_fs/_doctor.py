@@ -1,4 +1,4 @@
-"""Whether hosts can show files, and in which way: `mesh doctor fs`."""
+"""Checks whether and how hosts can mount files: `mesh doctor fs`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _LITTLE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class HostAbilities:
-    """What a host has for showing files.
+    """The abilities of a host to show files.
 
     Attributes:
-        host: The machine's name.
-        is_root: Whether its processes may do all.
-        has_device: Whether they may open `/dev/fuse`.
-        has_fusermount: Whether `fusermount3` is there.
-        has_images: Whether its kernel knows erofs now.
-        store: Where it keeps chunks.
-        free_bytes: How much room there is.
+        host: The name of the machine.
+        is_root: Whether its processes run as root.
+        has_device: Whether its processes may open `/dev/fuse`.
+        has_fusermount: Whether `fusermount3` is installed.
+        has_images: Whether its kernel currently supports erofs.
+        store: The folder in which it keeps chunks.
+        free_bytes: The free space on the file system of that folder.
     """
 
     host: str
@@ -44,13 +44,13 @@ class HostAbilities:
 
     @property
     def way(self) -> str:
-        """In which way it shows a directory."""
+        """The method by which the host shows a directory."""
         can_mount = self.has_device and (self.is_root or self.has_fusermount)
         return "fuse" if can_mount else "unpack"
 
     @property
     def findings(self) -> list[str]:
-        """What is to be mended."""
+        """The problems to fix."""
         found = []
         if not self.has_device:
             found.append(
@@ -71,21 +71,21 @@ class HostAbilities:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found on the hosts of a mesh; as text it is what a user reads.
+    """The abilities of all hosts of a mesh. Its string form is the report for the user.
 
     Attributes:
-        hosts: What each has.
+        hosts: The abilities of each host.
     """
 
     hosts: tuple[HostAbilities, ...]
 
     @property
     def findings(self) -> list[str]:
-        """What is to be mended."""
+        """The problems to fix."""
         return [finding for host in self.hosts for finding in host.findings]
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return the diagnosis as plain values."""
         hosts = [{**asdict(host), "way": host.way} for host in self.hosts]
         return {"hosts": hosts, "findings": self.findings}
 
@@ -115,13 +115,13 @@ class _Examined(Actor):
 
 
 def examine_hosts(hosts: HostMesh) -> Diagnosis:
-    """Looks at what each host of a mesh has for showing files.
+    """Check the abilities of each host of a mesh to show files.
 
     Args:
         hosts: The hosts.
 
     Raises:
-        SupervisionError: One is lost.
+        SupervisionError: A host is lost.
     """
     procs = hosts.spawn_procs(name="mesh-fs-doctor")
     try:

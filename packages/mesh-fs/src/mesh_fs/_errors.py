@@ -1,4 +1,4 @@
-"""What goes wrong between a directory of the client and its mounts."""
+"""Exceptions of mesh-fs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class FilesError(MeshError):
 
 
 class SnapshotError(FilesError):
-    """A directory could not be read as it was at one moment, or its description is damaged."""
+    """A consistent snapshot of a directory could not be taken, or its description is damaged."""
 
 
 class StoreError(FilesError):
-    """The chunks of a host cannot be kept: its folder is not safe, or its disk is full."""
+    """A host cannot store chunks: its folder is not safe, or its disk is full."""
 
 
 class MountError(FilesError):
-    """Nothing could be mounted there, or it could not be unmounted."""
+    """A mount or unmount has failed."""
 
 
 class MountForbidden(MountError):
-    """This machine lets this user mount nothing at all."""
+    """This machine does not permit this user to mount."""
 
 
 class ChunksMissing(MountError):
-    """Chunks that were there are damaged or gone, which was seen when they were read."""
+    """Chunks in the store turned out to be damaged or missing when they were read."""
 
 
 class WatchError(FilesError):
@@ -46,17 +46,17 @@ class WatchError(FilesError):
 
 
 class WorkspaceError(FilesError):
-    """Files could not be written out into the directory of a host."""
+    """Files could not be written into the directory of a host."""
 
 
 class ReloadError(FilesError):
-    """Processes go on with the old code of some modules; the files on the hosts are new.
+    """Processes keep the old code of some modules, while the files on the hosts are new.
 
     Attributes:
-        rank: The first such process in its mesh, counted from 0; -1 if it was not told.
+        rank: The rank of the first such process in its mesh, counted from 0; -1 if unknown.
         module: The name of the module.
-        cause: What was raised, as text: its class may not exist here.
-        others: Texts like this error's own, for each further module and process.
+        cause: The exception as text, because its class may not exist in this process.
+        others: Texts like this error's message, one for each further module and process.
     """
 
     def __init__(

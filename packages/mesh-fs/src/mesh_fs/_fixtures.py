@@ -1,4 +1,4 @@
-"""A place for mounts in tests. The one module that needs pytest at its import."""
+"""The fixture `mount_place` for tests. Only this module imports pytest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END_LIMIT_S = 30.0
 
 @pytest.fixture
 def mount_place(tmp_path: Path) -> Iterator[Path]:
-    """A folder to mount below; the test fails if something stays mounted there."""
+    """A folder for mountpoints; the test fails if anything remains mounted below it."""
     place = tmp_path / "mounts"
     place.mkdir()
     yield place
@@ -28,7 +28,7 @@ def mount_place(tmp_path: Path) -> Iterator[Path]:
 
 
 def _mounted_below(place: Path) -> list[str]:
-    # As the kernel writes a path with blanks.
+    # The kernel escapes spaces in paths in this way.
     inner = os.path.realpath(place).replace(" ", "\\040")
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = (line.split()[4] for line in lines)

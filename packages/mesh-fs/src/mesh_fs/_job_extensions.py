@@ -1,4 +1,4 @@
-"""Files that the hosts of a job have: what `Job.equip` of mesh-jobs takes."""
+"""Files on the hosts of a job: equipment for `Job.equip` of mesh-jobs."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ __all__ = ["GatheredMount", "RemoteMount", "WorkspaceSync", "held_mount"]
 class RemoteMount:
     """A directory of the client on the hosts of a job: `job.equip(RemoteMount("project"))`.
 
-    It is mounted when `job.state()` has attached to the hosts, refreshed when that is asked again,
+    It is mounted when `job.state()` attaches to the hosts, refreshed when `state` is called again,
     and unmounted by `job.detach()`, `job.kill()` and the end of the program.
 
     Args:
         source: The directory.
-        mntpoint: Where it is on the hosts, as for `remotemount`.
-        meshes: The names of the meshes; all when left out.
-        python_exe: A Python in the directory, as `.venv/bin/python`: processes that are spawned on
-            these meshes of `job.state()` use it. mesh-core has to be installed there.
-        snapshot: What of the directory is taken.
-        mount: How it is shown.
-        cache: Where the hosts keep chunks.
-        watch: Show changes as they are made.
+        mntpoint: The mountpoint on the hosts, as for `remotemount`.
+        meshes: The names of the meshes. Default: all.
+        python_exe: The path of a Python executable in the directory, such as `.venv/bin/python`.
+            Processes that are spawned on these meshes of `job.state()` use it. Its environment must
+            contain mesh-core.
+        snapshot: Snapshot options, such as patterns of files to exclude.
+        mount: Mount options.
+        cache: The location and size limit of the chunks on the hosts.
+        watch: Refresh the mount whenever the directory changes.
 
     Raises:
-        SnapshotError: `source` is no directory.
-        MountError: A path is not one, or there is no such Python.
+        SnapshotError: `source` is not a directory.
+        MountError: A path is not valid, or the Python executable does not exist.
 
     Example:
         >>> project = RemoteMount("project", "/mnt/project", python_exe=".venv/bin/python")
@@ -81,23 +82,23 @@ class RemoteMount:
 
     @property
     def handler(self) -> MountHandler:
-        """The mount, to refresh and look at it.
+        """The handle of the mount, for refreshing and inspecting it.
 
         Raises:
-            MountError: It is not open: `job.state()` opens it.
+            MountError: The mount is not open; `job.state()` opens it.
         """
         if self._open is None or not self._open.is_open:
             raise MountError(f"{self._source!r} is not mounted: call job.state() first")
         return self._open.handler
 
     def open(self, meshes: Mapping[str, HostMesh]) -> _OpenMount:
-        """Mounts it; `Job.state` calls this.
+        """Mount the directory; called by `Job.state`.
 
         Args:
             meshes: All meshes of the job.
 
         Raises:
-            FilesError: It cannot be shown there.
+            FilesError: A host cannot show the directory.
         """
         chosen = _chosen(meshes, self._names)
         first, *others = chosen.values()
@@ -161,15 +162,15 @@ class _OpenMount:
 
 
 class GatheredMount:
-    """A directory of the hosts of a job, on the client: see `gather_mount`.
+    """Directories of the hosts of a job, mounted on the client: see `gather_mount`.
 
-    Several meshes have a folder each in it, of their name.
+    If there are several meshes, each has a folder with its name.
 
     Args:
         remote_mount_point: The directory on each host.
-        local_mount_point: Where they are mounted here.
-        meshes: The names of the meshes; all when left out.
-        options: What is cached, for how long, and how long hosts may take to answer.
+        local_mount_point: The mountpoint on the client.
+        meshes: The names of the meshes. Default: all.
+        options: Cache sizes, cache lifetimes, and timeouts.
 
     Example:
         >>> job.equip(GatheredMount("/var/log/train", "logs")).state()
@@ -189,13 +190,13 @@ class GatheredMount:
         self._options = options
 
     def open(self, meshes: Mapping[str, HostMesh]) -> _OpenGathered:
-        """Mounts it; `Job.state` calls this.
+        """Mount the directories; called by `Job.state`.
 
         Args:
             meshes: All meshes of the job.
 
         Raises:
-            FilesError: It cannot be mounted here.
+            FilesError: The directories cannot be mounted.
         """
         chosen = _chosen(meshes, self._names)
         is_one = len(chosen) == 1
@@ -217,7 +218,7 @@ class _OpenGathered:
         self.mounts = mounts
 
     def refresh(self) -> None:
-        """It is live."""
+        """Do nothing, because the mount is always up to date."""
 
     def used(self, name: str, hosts: HostMesh) -> HostMesh:
         return hosts
@@ -239,17 +240,17 @@ class _OpenGathered:
 
 
 class WorkspaceSync:
-    """A directory of the client that is written out on the hosts of a job: see `sync_workspace`.
+    """A directory of the client, written to the hosts of a job: see `sync_workspace`.
 
-    It is written when `job.state()` has attached to the hosts, and again when that is asked again.
-    The files stay on the hosts.
+    It is written when `job.state()` attaches to the hosts, and again when `state` is called again.
+    The files remain on the hosts.
 
     Args:
         workspace: The directory.
         remote: The directory on the hosts, as for `sync_workspace`.
-        meshes: The names of the meshes; all when left out.
-        snapshot: What of the directory is taken.
-        cache: Where the hosts keep chunks.
+        meshes: The names of the meshes. Default: all.
+        snapshot: Snapshot options, such as patterns of files to exclude.
+        cache: The location and size limit of the chunks on the hosts.
 
     Example:
         >>> project = WorkspaceSync("project", "/srv/project")
@@ -276,17 +277,17 @@ class WorkspaceSync:
 
     @property
     def workspaces(self) -> Mapping[str, Workspace]:
-        """The workspaces, by mesh, to sync them.
+        """The workspaces by mesh, for syncing them.
 
         Raises:
-            WorkspaceError: They are not open: `job.state()` opens them.
+            WorkspaceError: The workspaces are not open; `job.state()` opens them.
         """
         if self._open is None or not self._open.by_mesh:
             raise WorkspaceError(f"{self._path!r} is not written yet: call job.state() first")
         return dict(self._open.by_mesh)
 
     def open(self, meshes: Mapping[str, HostMesh]) -> _OpenWorkspaces:
-        """Writes it; `Job.state` calls this.
+        """Write the directory to the hosts; called by `Job.state`.
 
         Args:
             meshes: All meshes of the job.
@@ -340,7 +341,7 @@ def held_mount(
     ignore: list[str],
     allow_other: bool,
 ) -> RemoteMount:
-    """Makes the mount that a command asks for."""
+    """Create the mount that a command requests."""
     return RemoteMount(
         source,
         mntpoint,

@@ -1,4 +1,4 @@
-"""What can be chosen for a mount."""
+"""Options of mounts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _WAYS = ("auto", "fuse", "image", "unpack")
 
 @dataclass(frozen=True)
 class SnapshotOptions:
-    """What of a directory is taken.
+    """Options for taking a snapshot of a directory.
 
     Attributes:
-        ignore: Patterns of what is left out, as in a `.gitignore`.
-        ignore_files: Names of files with such patterns, in any directory of the tree.
-        cross_file_systems: Take what other file systems mounted there hold as well; otherwise
-            these are empty directories.
-        skip_unreadable: Leave out what may not be read, and list it, rather than fail.
-        threads: How many threads read and hash.
-        is_cached: Remember, in the folder of `CacheOptions` on the client, what was in each file
-            when it was last read. The next program that takes the directory reads only files that
-            have other times, another size or another inode by then.
+        ignore: Patterns of files to exclude, in the syntax of `.gitignore`.
+        ignore_files: Names of files that contain such patterns, in any directory of the tree.
+        cross_file_systems: Include the contents of other file systems that are mounted in the tree;
+            otherwise, their mountpoints appear as empty directories.
+        skip_unreadable: Omit and list files that cannot be read, instead of failing.
+        threads: The number of threads that read and hash files.
+        is_cached: Record the chunks of each file that was read, in the folder of `CacheOptions` on
+            the client. The next program that uses the directory reads only files whose times, size
+            or inode have changed.
     """
 
     ignore: tuple[str, ...] = ()
@@ -38,19 +38,19 @@ class SnapshotOptions:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Where a host keeps the chunks that it has, for the next mount, and the client what it knows.
+    """Options for the cache in which hosts keep chunks, and the client keeps its records.
 
     Attributes:
-        folder: On each host and on the client; `$MESH_FS_CACHE`, or else a folder of the user's
-            cache, if left out.
-        budget_bytes: What it may hold; what was not used for longest goes first.
+        folder: The folder on each host and on the client. Default: `$MESH_FS_CACHE`, or a folder in
+            the user's cache directory.
+        budget_bytes: The size limit. The least recently used data is evicted first.
     """
 
     folder: str | None = None
     budget_bytes: int = 20 << 30
 
     def place(self) -> Path:
-        """Gives the folder on the host where this is called."""
+        """Return the folder on the host on which this is called."""
         if self.folder is not None:
             return Path(self.folder).expanduser()
         if named := os.environ.get(_FOLDER_VARIABLE):
@@ -61,21 +61,22 @@ class CacheOptions:
 
 @dataclass(frozen=True)
 class MountOptions:
-    """How a tree is shown on a host.
+    """Options for showing a tree on a host.
 
     Attributes:
-        way: `"auto"` takes the first of the others that the host allows; `"fuse"` mounts at once;
-            `"image"` mounts when all files are there, and takes root; `"unpack"` writes the files
-            into the directory.
-        writable: Let programs of the host write: what they do is seen by that host alone, and
-            thrown away by `close`. It takes root, but with `"unpack"`.
-        allow_other: Let other users read it too; without root the host's `/etc/fuse.conf` must
-            allow that. It is for `"fuse"` without `writable` alone: otherwise they may do what the
-            modes of the files say.
-        read_limit_s: A read of a file that has not come yet fails after so many seconds.
-        read_ahead_bytes: What is fetched behind a read that had to wait.
-        is_prefetched: Fetch all files in the background, and not only those that are read.
-        threads: How many threads answer the kernel.
+        way: The method. `"auto"` takes the first of the others that the host permits; `"fuse"`
+            mounts immediately; `"image"` mounts when all files have arrived, and requires root;
+            `"unpack"` writes the files into the directory.
+        writable: Let programs on the host write. Their changes are visible only on that host and
+            are discarded by `close`. Requires root, except with `"unpack"`.
+        allow_other: Let other users read the mount; without root, the host's `/etc/fuse.conf` must
+            permit this. It applies only to `"fuse"` without `writable`; otherwise, the modes of the
+            files determine access.
+        read_limit_s: The time after which a read of a file that has not arrived fails, in seconds.
+        read_ahead_bytes: The number of bytes to fetch after the position of a read that had to
+            wait.
+        is_prefetched: Fetch all files in the background, not only those that are read.
+        threads: The number of threads that serve the kernel's requests.
     """
 
     way: str = "auto"
@@ -93,19 +94,20 @@ class MountOptions:
 
 @dataclass(frozen=True)
 class GatherOptions:
-    """How directories of hosts are shown on the client.
+    """Options for showing directories of hosts on the client.
 
     Attributes:
-        attributes_ttl_s: How old what is shown of a file or a directory may be, in seconds, where
-            the host has not noticed its change: on a network file system, say. What it notices is
-            shown in milliseconds.
-        cache_bytes: How many bytes of files the client keeps, of all hosts; what was not read for
-            longest goes first.
-        read_ahead_bytes: How far it fetches ahead of who reads a file from one end to the other.
-        read_limit_s: Whatever has to wait longer for a host fails with EIO.
-        watches_max: How many files and directories each host watches for changes.
-        allow_other: Let other users read it too; without root the client's `/etc/fuse.conf` must
-            allow that.
+        attributes_ttl_s: The maximum age of the attributes of a file or directory, in seconds, if
+            its host does not notice a change, for example on a network file system. Changes that
+            the host notices are shown within milliseconds.
+        cache_bytes: The maximum number of file bytes that the client caches for all hosts. The
+            least recently read data is evicted first.
+        read_ahead_bytes: The maximum number of bytes to fetch ahead of a sequential reader.
+        read_limit_s: The time after which an operation that waits for a host fails with EIO, in
+            seconds.
+        watches_max: The maximum number of files and directories that each host watches for changes.
+        allow_other: Let other users read the mount; without root, the client's `/etc/fuse.conf`
+            must permit this.
     """
 
     attributes_ttl_s: float = 1.0

@@ -1,4 +1,4 @@
-"""A name for each host of a mesh, for where several of them are one machine."""
+"""A folder name for each host of a mesh, for meshes whose hosts share a machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SUBDIR = "$SUBDIR"
 
 
 def subdirectory(point: Point) -> str:
-    """Gives a name that no other host of the mesh has, as `hosts_0`."""
+    """Return a name that is unique among the hosts of the mesh, such as `hosts_0`."""
     return "_".join(f"{label}_{place}" for label, place in point.items())
 
 
 def with_subdirectory(path: str, point: Point) -> str:
-    """Puts that name where a path asks for it."""
+    """Replace `$SUBDIR` in a path by that name."""
     return path.replace(_SUBDIR, subdirectory(point))

@@ -1,4 +1,4 @@
-"""The table `mounts` of mesh-telemetry: what each host shows."""
+"""The table `mounts` of mesh-telemetry: the mounts on each host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TABLES"]
 
 
 def _mounts() -> Iterator[dict[str, Any]]:
-    # A process that has not loaded it shows nothing.
+    # A process that has not imported the module has no mounts.
     files = sys.modules.get("mesh_fs._mount.host_mount")
     for status in [] if files is None else files.shown_here():
         row = asdict(status)

@@ -1,6 +1,6 @@
-"""For those who build on mesh-fs: nothing yet.
+"""Extension interfaces of mesh-fs; there are none yet.
 
-What it offers to mesh-jobs has the form that `mesh_jobs.spi.Equipment` describes.
+The equipment that mesh-fs offers to mesh-jobs has the form of `mesh_jobs.spi.Equipment`.
 """
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""For tests of programs that mount directories, with pytest.
+"""Test support for programs that mount directories, with pytest.
 
-Import the fixture `mount_place` into a `conftest.py` or a test module and ask for it by name:
+Import the fixture `mount_place` into a `conftest.py` or a test module and request it by name:
 
     from mesh_fs.testing import mount_place
 
@@ -8,7 +8,7 @@ Import the fixture `mount_place` into a `conftest.py` or a test module and ask f
         with remotemount(this_host(), "project", mount_place / "project"):
             ...
 
-It needs pytest only when it is asked for.
+pytest is imported only when the fixture is used.
 """
 
 import typing as _typing

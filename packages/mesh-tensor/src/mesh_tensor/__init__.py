@@ -1,4 +1,4 @@
-"""Write plain PyTorch; run it on every process of a mesh."""
+"""Distributed tensors: plain PyTorch programs that run on every process of a mesh."""
 
 from mesh_tensor._collectives.collectives import reduce as reduce
 from mesh_tensor._collectives.collectives import reduce_ as reduce_

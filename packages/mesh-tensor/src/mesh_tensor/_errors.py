@@ -1,4 +1,4 @@
-"""What goes wrong with distributed tensors."""
+"""Exceptions of distributed tensors."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ __all__ = [
 
 
 class TensorError(MeshError):
-    """Something was asked of distributed tensors that cannot be done, or that failed.
+    """Base class of the errors of distributed tensors.
 
-    None of these is a TypeError: torch's operators take one for "not this type of operand", and say
-    nothing of it.
+    Errors that an operator can raise must not derive from `TypeError`: PyTorch's operators
+    interpret a `TypeError` as an unsupported type of operand and discard it.
     """
 
 
 class WrongMesh(TensorError, ValueError):
-    """Tensors of different meshes met in one operation."""
+    """An operation received tensors of different meshes."""
 
 
 class WrongStream(TensorError, ValueError):
-    """Tensors of different streams met in one operation, or those of one on another one."""
+    """An operation received tensors of several streams, or ran while another stream was active."""
 
 
 class BorrowError(TensorError, RuntimeError):
-    """A tensor was used in a way that a borrow of it does not allow."""
+    """A tensor was used in a way that a borrow does not allow."""
 
 
 class MutatingBorrow(BorrowError):
-    """A tensor was written to while it is borrowed to be read."""
+    """A tensor was written to while it is borrowed for reading."""
 
 
 class BorrowedMutably(BorrowError):
-    """A tensor was used while another stream may write to it."""
+    """A tensor was used while another stream has borrowed it mutably."""
 
 
 class BorrowEnded(BorrowError):
@@ -58,50 +58,52 @@ class BorrowEnded(BorrowError):
 
 
 class LocalTensorError(TensorError, ValueError):
-    """A tensor of this process met distributed ones, and is too large to be sent along."""
+    """A local tensor was used with distributed tensors and is too large to be sent implicitly."""
 
 
 class UnsupportedOp(TensorError, NotImplementedError):
-    """An operation cannot be described to other processes."""
+    """An operation cannot be described to the processes."""
 
 
 class DataDependentError(TensorError, RuntimeError):
-    """The result depends on values in a way that is not allowed here."""
+    """The result of an operation depends on values in a way that is not supported."""
 
 
 class RanksDisagree(TensorError, RuntimeError):
-    """One answer was wanted for all ranks, and they have different ones."""
+    """An operation needs one value for all ranks, but the ranks have different values."""
 
 
 class EngineClosed(TensorError, RuntimeError):
-    """The processes of a tensor are gone, and its values with them."""
+    """The processes of a tensor have exited, and its values are lost."""
 
 
 class PipeEnded(TensorError, RuntimeError):
-    """Nothing goes through a pipe any more: its other end was dropped, returned or failed."""
+    """A pipe cannot be used because its other end was dropped, has returned or has failed."""
 
 
 class NoGradient(TensorError, TypeError):
-    """A tensor that needs gradients went where none come back from."""
+    """A tensor that requires gradients was passed to something that does not return gradients."""
 
 
 class NoValues(TensorError, RuntimeError):
-    """A value was asked for in a simulation, where there are none."""
+    """A value was requested in a simulation, which has no values."""
 
 
 class TraceError(TensorError, RuntimeError):
-    """A function does what a trace cannot have in it, or no longer does what was recorded."""
+    """A function does something that a trace cannot contain, or differs from its recording."""
 
 
 class OpFailed(TensorError, RuntimeError):
-    """An operation failed on a rank; it is raised where something that depends on it is fetched.
+    """An operation failed on a rank; raised when a value that depends on it is fetched.
 
-    The cause (`__cause__`) is the error of that rank.
+    The cause (`__cause__`) is the error on that rank.
 
     Attributes:
-        op: Which operation.
-        rank: Of the ranks where it failed, the one that said so first.
-        stack: Where this program issued it, outermost call first, as `traceback` prints it.
+        op: The name of the operation.
+        rank: The rank that failed. If several ranks failed, the one that reported its failure
+            first.
+        stack: The place in this program that issued the operation, as a traceback with the
+            outermost call first.
     """
 
     def __init__(self, op: str, rank: int, stack: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What `mesh_tensor.random` offers."""
+"""Implementation of `mesh_tensor.random`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["random"]
 
-#: Seeds of neighbours are this far apart, so that seeds counted up by a program do not meet them.
+#: The distance between the seeds of adjacent ranks. It is large, so that consecutive seeds of a
+#: program do not give two ranks the same seed.
 _STRIDE = 0x9E37_79B9
 
 
 def _seed_here(seed: int, place: torch.Tensor | None) -> None:
     own = seed if place is None else seed + _STRIDE * int(place)
-    # Also seeds the accelerators of the process.
+    # This also seeds the accelerators of the process.
     torch.manual_seed(own & 0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -41,7 +42,7 @@ def _restore_here(states: dict[str, torch.Tensor]) -> None:
 
 
 def _be_deterministic() -> None:
-    # Read by cuBLAS when it is first used.
+    # cuBLAS reads this variable when it is first used.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
@@ -54,27 +55,29 @@ _deterministic = remote(_be_deterministic, propagate="inspect")
 
 
 class random:
-    """The random numbers of the processes: where they begin, and how they are brought back.
+    """The random number generators of the processes: seeding, and saving and restoring state.
 
-    Each process draws from generators of its own. `torch.manual_seed` seeds those of the program
-    alone, also while a mesh is active: `mesh_tensor.random.manual_seed` those of the processes.
+    Each process has its own generators. `torch.manual_seed` seeds only the generators of the
+    program, even while a mesh is active; `mesh_tensor.random.manual_seed` seeds those in the
+    processes.
     """
 
     @staticmethod
     def manual_seed(
         seed: int, per_rank: bool | str | Sequence[str] = True, mesh: DeviceMesh | None = None
     ) -> None:
-        """Seeds the generators of the processes.
+        """Seed the generators of the processes.
 
         Args:
-            seed: From what all of them begin.
-            per_rank: Whether each process draws other numbers; or the dimensions of the mesh along
-                which they differ, while processes in the same place of these draw the same ones.
-            mesh: Which processes; those of the active mesh where none is said.
+            seed: The base seed.
+            per_rank: If True, each process gets a different seed; if False, all get the same. A
+                dimension or a sequence of dimensions gives different seeds only to processes with
+                different coordinates in these dimensions.
+            mesh: The processes. Default: the active mesh.
 
         Raises:
-            UnknownDim: There is no such dimension.
-            TensorError: No mesh is said, and none is active.
+            UnknownDim: The mesh has no such dimension.
+            TensorError: No mesh is passed and none is active.
         """
         goal = mesh_or_active(mesh)
         with goal.activate():
@@ -85,10 +88,10 @@ class random:
 
     @staticmethod
     def get_state(mesh: DeviceMesh | None = None) -> dict[str, torch.Tensor]:
-        """Gives the states of the generators as distributed tensors, by the kind of device.
+        """Return the states of the generators as distributed tensors, by device type.
 
         Raises:
-            TensorError: No mesh is said, and none is active.
+            TensorError: No mesh is passed and none is active.
         """
         with mesh_or_active(mesh).activate(), torch.no_grad():
             states: dict[str, torch.Tensor] = _state()
@@ -96,15 +99,17 @@ class random:
 
     @staticmethod
     def set_state(states: dict[str, torch.Tensor]) -> None:
-        """Brings the generators back to where they were at `get_state`."""
+        """Restore the generators to the states that `get_state` returned."""
         _restore(states)
 
     @staticmethod
     def make_deterministic(mesh: DeviceMesh | None = None) -> None:
-        """Has torch use what gives the same on each run, or raise where there is nothing such.
+        """Make the processes use deterministic algorithms only.
+
+        Operations without a deterministic implementation raise an error.
 
         Raises:
-            TensorError: No mesh is said, and none is active.
+            TensorError: No mesh is passed and none is active.
         """
         with mesh_or_active(mesh).activate():
             _deterministic()

@@ -1,3 +1,3 @@
-"""What a new execution backend for distributed tensors implements."""
+"""Interface for new execution backends of distributed tensors."""
 
 __all__: list[str] = []

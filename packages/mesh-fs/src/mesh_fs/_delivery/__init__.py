@@ -1,1 +1,1 @@
-"""Chunks on their way from the client to the hosts."""
+"""Distribution of chunks from the client to the hosts."""

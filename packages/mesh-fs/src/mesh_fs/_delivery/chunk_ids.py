@@ -1,4 +1,4 @@
-"""Names of chunks, as they travel: 32 bytes each, one behind the other."""
+"""Lists of chunk names in messages: 32 bytes each, concatenated."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NAME_BYTES = 32
 
 
 def split(names: bytes) -> list[bytes]:
-    """Gives the single names."""
+    """Return the individual names."""
     return [names[at : at + NAME_BYTES] for at in range(0, len(names), NAME_BYTES)]
 
 
 def joined(names: Iterable[bytes]) -> bytes:
-    """Puts them one behind the other."""
+    """Concatenate names."""
     return b"".join(names)
 
 
 def parts(names: bytes, count_max: int) -> Iterator[bytes]:
-    """Cuts a long list into shorter ones."""
+    """Split a long list into shorter ones of at most `count_max` names."""
     step = NAME_BYTES * count_max
     return (names[at : at + step] for at in range(0, len(names), step))

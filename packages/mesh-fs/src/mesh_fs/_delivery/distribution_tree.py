@@ -1,4 +1,4 @@
-"""The tree in which chunks reach the hosts, so that the client sends each byte once."""
+"""The tree along which hosts fetch chunks, so that the client sends each byte once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DistributionTree", "ancestor_ranks"]
 
 R_co = TypeVar("R_co", bound="Relay", covariant=True)
 
-#: How many hosts fetch from one.
+#: The maximum number of hosts that fetch from one host.
 _WIDTH = 2
 
 
@@ -29,11 +29,11 @@ class DistributionTree(Generic[R_co]):
     before: tuple[R_co, ...] = ()
 
     def ancestors(self, rank: int) -> list[R_co]:
-        """Returns the relays that one of `hosts` can fetch from, the nearest first."""
+        """Return the relays from which one of `hosts` can fetch, nearest first."""
         return [self._at(place) for place in ancestor_ranks(self.place_of(rank))]
 
     def place_of(self, rank: int) -> int:
-        """Returns the position of one of `hosts` in the whole tree."""
+        """Return the position of one of `hosts` in the whole tree."""
         return sum(len(mesh) for mesh in self.before) + rank
 
     def _at(self, place: int) -> R_co:
@@ -45,10 +45,10 @@ class DistributionTree(Generic[R_co]):
 
 
 def ancestor_ranks(rank: int, width: int = _WIDTH) -> list[int]:
-    """Returns the ancestors of a host, the nearest first; the parent of the root is the client.
+    """Return the ancestors of a host, nearest first; the parent of the root is the client.
 
     A host that loses its parent continues with the next ancestor. It therefore fetches from the
-    client only when all its ancestors are gone.
+    client only after all of its ancestors are lost.
     """
     ancestors = []
     while rank > 0:

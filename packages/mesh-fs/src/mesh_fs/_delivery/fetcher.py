@@ -1,4 +1,4 @@
-"""Brings chunks to this host from the nearest process that has them."""
+"""Fetches chunks to this host from the nearest process that has them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_MAX", "ChunkFetcher", "in_background"]
 
-#: How many chunks are asked for at once: as many as mostly fill a slot.
+#: The maximum number of chunks in one request. They usually fill a slot.
 BATCH_MAX = 128
-#: How often bytes that are not what their name says are asked for again.
+#: The maximum number of attempts for chunks whose content does not match their names.
 _TRIES_MAX = 3
 
 _logger = logging.getLogger("mesh_fs")
 
 
 class _Connection:
-    """A provider, and what was agreed with it."""
+    """A connection to a provider, with its window."""
 
     def __init__(self, provider: Provider, window: RDMABuffer) -> None:
         self.provider = provider
@@ -42,14 +42,14 @@ class _Connection:
         self._window = window
         self._is_seen = True
         try:
-            # A provider on this machine is looked over the shoulder: nothing need be copied.
+            # The memory of a provider on the same machine is accessed directly, without a copy.
             self._memory = window.view()
         except RDMATransportError:
             self._is_seen = False
             self._memory = allocate(len(window))
 
     async def bytes_of(self, slot: int, count: int) -> memoryview:
-        """Gives what the provider has put into a slot, until that is given back."""
+        """Return the data in a slot, which is valid until the slot is released."""
         start = slot * SLOT_BYTES
         memory = self._memory[start : start + count]
         if count and not self._is_seen:
@@ -58,13 +58,13 @@ class _Connection:
 
 
 class ChunkFetcher:
-    """Fetches what is not in the store of this host, each chunk once however many want it.
+    """Fetches chunks that are not in the store of this host, each once for all requesters.
 
     Args:
-        store: Where chunks go.
-        providers: Who has them, the nearest first. The next one is asked when one is lost.
-        reader: What this process is called by them.
-        on_arrival: Called with names of chunks as they come, in any thread.
+        store: The store for the chunks.
+        providers: The providers, nearest first. If one is lost, the next one is used.
+        reader: The name by which providers identify this process.
+        on_arrival: Called with the names of chunks when they arrive, in any thread.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class ChunkFetcher:
         self.fetched_bytes = 0
 
     def prepare(self) -> None:
-        """Connects to the nearest provider; whoever fetches first need not wait for that then."""
+        """Connect to the nearest provider in advance, so that the first fetch need not wait."""
         if self._connection is None and self._providers:
             self._connection = asyncio.ensure_future(self._connect(self._providers[0]))
-            # What is wrong with it is heard of by whoever fetches.
+            # Retrieve the exception here; the next fetch raises it.
             self._connection.add_done_callback(lambda made: made.cancelled() or made.exception())
 
     async def bring(self, names: bytes, *, is_urgent: bool = False) -> dict[bytes, str]:
-        """Waits until chunks are in the store; gives those that cannot be had, and why."""
+        """Wait until chunks are in the store; return unavailable chunks, each with the reason."""
         wanted = split(self._store.missing(names))
         fresh = [name for name in wanted if name not in self._in_flight]
         waits = {self._in_flight[name] for name in wanted if name in self._in_flight}
@@ -111,7 +111,7 @@ class ChunkFetcher:
         try:
             while left and tries < _TRIES_MAX:
                 rest = await self._fetch_some(left, is_urgent=is_urgent)
-                # None: nobody has answered, and the next one is asked.
+                # None: the provider has not replied; the next attempt uses another one.
                 tries += rest is not None and len(rest) == len(left)
                 left = left if rest is None else rest
             self._refuse(left, "its bytes came damaged again and again")
@@ -127,7 +127,7 @@ class ChunkFetcher:
                 self._in_flight.pop(name, None)
 
     async def _fetch_some(self, names: list[bytes], *, is_urgent: bool) -> list[bytes] | None:
-        """Fetches as many as fit into a slot, and gives those that are left."""
+        """Fetch as many chunks as fit into a slot; return the remaining ones."""
         connection = await self._connected()
         slot = await connection.slots.take(is_urgent=is_urgent)
         try:
@@ -155,9 +155,9 @@ class ChunkFetcher:
         return [*bad, *names[len(lengths) :]]
 
     def _keep(self, come: list[tuple[bytes, int]], memory: memoryview) -> set[bytes]:
-        """Puts chunks into the store, and has those be answered who wait; gives damaged ones.
+        """Add chunks to the store, and complete waiting reads; return damaged chunks.
 
-        In a thread of its own: answering takes as long as the bytes are many.
+        It runs in a separate thread, because completing reads takes time in proportion to the data.
         """
         ids, sizes = joined(name for name, _ in come), [length for _, length in come]
         bad = {come[place][0] for place in self._store.take_in(ids, sizes, memory)}
@@ -165,7 +165,7 @@ class ChunkFetcher:
         return bad
 
     async def _connected(self) -> _Connection:
-        """Gives the nearest provider, connected once however many ask."""
+        """Return the connection to the nearest provider, shared by all requests."""
         while True:
             if self._connection is None:
                 if not self._providers:
@@ -196,11 +196,11 @@ class ChunkFetcher:
 
 
 class _NoProviderLeft(Exception):
-    """Nobody is left who could have chunks."""
+    """All providers are lost."""
 
 
 def in_background(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-    """Starts work that is held on to until it ends."""
+    """Start a task, and keep a reference to it until it ends."""
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

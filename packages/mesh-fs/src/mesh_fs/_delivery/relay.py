@@ -1,4 +1,4 @@
-"""Chunks of one host: fetched from its parent in the distribution tree, served to its children."""
+"""The chunks of one host: fetched from ancestors in the distribution tree, served to readers."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Relay"]
 
-#: How many batches are fetched beside each other.
+#: The maximum number of batches that are fetched concurrently.
 _BATCHES_MAX = 4
 
 
 class Relay(Actor):
-    """Keeps chunks on its host; what is done with them is up to its subclasses.
+    """Keeps chunks on its host; subclasses determine their use.
 
     Args:
-        cache: Where the host keeps chunks.
+        cache: The location and size limit of the chunks on the host.
     """
 
     def __init__(self, cache: CacheOptions) -> None:
         self._store = _core.Store(
             os.fspath(cache.place()), budget_bytes=cache.budget_bytes, keep_cached=False
         )
-        # Among the hosts of its mesh, whoever else a message is for.
+        # The rank in the mesh of the actor, independent of the mesh to which a message is sent.
         self._rank = current_rank().rank
         self._windows = Windows()
         self._fetcher: ChunkFetcher | None = None
@@ -45,7 +45,7 @@ class Relay(Actor):
 
     @endpoint
     async def set_providers(self, distribution: DistributionTree[Relay], source: Source) -> None:
-        """Sets the providers of this host: its ancestors, then the client."""
+        """Set the providers of this host: its ancestors, then the client."""
         reader = f"{distribution.place_of(self._rank)}/{socket.gethostname()}/{os.getpid()}"
         providers: list[Relay | Source] = [*distribution.ancestors(self._rank), source]
         self._fetcher = ChunkFetcher(self._store, providers, reader, self._on_arrival)
@@ -53,19 +53,19 @@ class Relay(Actor):
 
     @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
-        """Gives a reader its window."""
+        """Return the window of a reader."""
         return self._windows.open(reader)
 
     @concurrent_endpoint
     async def fetch(self, reader: str, slot: int, names: bytes) -> list[int]:
-        """Puts chunks into a slot of a reader, and fetches them before if need be."""
+        """Put chunks into a slot of a reader; fetch missing chunks first."""
         await self._bring(names, is_urgent=True)
         return await self._windows.fill(
             reader, slot, lambda memory: self._store.fill(names, memory)
         )
 
     async def _fetch_tree(self, recipe: bytes) -> _core.Tree:
-        """Fetches the description of a tree."""
+        """Fetch the description of a tree."""
         joined_now: _core.Recipe | _core.Tree = _core.Recipe(recipe)
         while isinstance(joined_now, _core.Recipe):
             refused = await self._bring(joined_now.chunks(), is_urgent=True)
@@ -76,7 +76,7 @@ class Relay(Actor):
         return joined_now
 
     async def _fetch_each(self, names: bytes) -> dict[bytes, str]:
-        """Fetches any number of chunks, a few batches at a time; gives those that cannot be had."""
+        """Fetch any number of chunks, a few batches at a time; return unavailable ones."""
         batches = parts(names, BATCH_MAX)
         refused: dict[bytes, str] = {}
 
@@ -95,4 +95,4 @@ class Relay(Actor):
         return refused
 
     def _on_arrival(self, names: bytes) -> None:
-        """Is called with names of chunks as they come, in any thread."""
+        """Handle chunks that have arrived; called with their names, in any thread."""

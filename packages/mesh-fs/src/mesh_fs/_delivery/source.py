@@ -1,4 +1,4 @@
-"""The client's side: a snapshot of a directory, and its chunks for those who fetch them."""
+"""The client side: a snapshot of a directory, and its chunks for the hosts."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["SnapshotManifest", "Source"]
 
 _logger = logging.getLogger(__name__)
 
-#: The folder of ledgers in that of the chunks.
+#: The subfolder of the chunk folder that contains the ledgers.
 _LEDGERS = "ledgers"
-#: To open a file takes about as long as to read so much of it.
+#: Opening a file takes about as long as reading this many bytes of it.
 _OPENING_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
 class SnapshotManifest:
-    """What hosts have to know of a snapshot.
+    """The data that hosts need to fetch a snapshot.
 
     Attributes:
-        id: What tells it from others.
-        recipe: What its description is made of.
-        skipped: What could not be read, and was left out.
+        id: Identifies the snapshot.
+        recipe: The list of the chunks of its description.
+        skipped: The paths that could not be read and were omitted.
     """
 
     id: bytes
@@ -46,9 +46,9 @@ class Source(Actor):
     """Serves one directory.
 
     Args:
-        root: Its path.
-        options: What of it is taken.
-        cache: Where it is kept for the next program what was in files.
+        root: The path of the directory.
+        options: Snapshot options, such as patterns of files to exclude.
+        cache: Where the ledger of file contents is kept for later programs.
     """
 
     def __init__(self, root: str, options: SnapshotOptions, cache: CacheOptions) -> None:
@@ -56,13 +56,14 @@ class Source(Actor):
         self._options = options
         self._cache = cache
         self._ledger: _core.Ledger | None = None
-        # What the ledger takes, and what it would cost to read again what it does not have yet.
+        # The size of the ledger, and the cost of reading again what the ledger does not contain
+        # yet.
         self._ledger_bytes = 0
         self._unkept_bytes = 0
         self._keeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._snapshot: _core.Snapshot | None = None
-        # Hosts may still fetch what they have begun to when there is a newer one.
+        # Hosts may still fetch chunks of the previous snapshot.
         self._before: _core.Snapshot | None = None
         self._taking = asyncio.Lock()
         self._windows = Windows()
@@ -70,7 +71,7 @@ class Source(Actor):
 
     @concurrent_endpoint
     async def take(self) -> SnapshotManifest:
-        """Reads the directory as it is now; what was taken before is served meanwhile."""
+        """Take a snapshot of the directory; the previous snapshot is served at the same time."""
         async with self._taking:
             snapshot = await asyncio.to_thread(self._take)
             if self._snapshot is None or snapshot.id() != self._snapshot.id():
@@ -82,25 +83,25 @@ class Source(Actor):
 
     @concurrent_endpoint
     async def directories(self) -> list[str]:
-        """Gives the directories of the last snapshot, by their paths below the root."""
+        """Return the directories of the last snapshot, as paths relative to the root."""
         assert self._snapshot is not None, "it is asked for what was taken"
         return [str(path) for path in await asyncio.to_thread(self._snapshot.directories)]
 
     @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
-        """Gives a reader its window."""
+        """Return the window of a reader."""
         return self._windows.open(reader)
 
     @concurrent_endpoint
     async def fetch(self, reader: str, slot: int, names: bytes) -> list[int]:
-        """Puts chunks into a slot of a reader; see `Provider`."""
+        """Put chunks into a slot of a reader, like `Relay.fetch`."""
         lengths = await self._windows.fill(reader, slot, lambda memory: self._put(names, memory))
         self._served_bytes += sum(length for length in lengths if length > 0)
         return lengths
 
     @concurrent_endpoint
     async def served_bytes(self) -> int:
-        """Says how many bytes have left this process."""
+        """Return the number of bytes that this process has sent."""
         return self._served_bytes
 
     async def __cleanup__(self, error: Exception | None) -> None:
@@ -122,7 +123,7 @@ class Source(Actor):
         )
 
     def _open_ledger(self) -> _core.Ledger | None:
-        """Finds what programs before have kept; nothing where that may not be trusted."""
+        """Open the ledger of earlier programs; return None if it cannot be trusted."""
         options = self._options
         if not options.is_cached:
             return None
@@ -135,13 +136,13 @@ class Source(Actor):
                 cross_file_systems=options.cross_file_systems,
                 skip_unreadable=options.skip_unreadable,
             )
-        # Also if this user has no home.
+        # A RuntimeError occurs if the user has no home directory.
         except (StoreError, RuntimeError) as error:
             _logger.info("what is in the files of %s is not kept: %s", self._root, error)
             return None
 
     async def _keep(self, snapshot: _core.Snapshot) -> None:
-        """Lets the next program know what is in files, when that spares more than it costs."""
+        """Save the ledger for later programs, if that saves more than it costs."""
         files, count = snapshot.read()
         self._unkept_bytes += files * _OPENING_BYTES + count
         async with self._keeping:

@@ -1,4 +1,4 @@
-"""Memory in which one process shows chunks to another: a few slots, used in turn."""
+"""Memory in which a process provides chunks to another one: a few slots, used in turn."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ __all__ = ["SLOT_BYTES", "SLOT_COUNT", "Slots", "Windows"]
 
 T = TypeVar("T")
 
-#: What is fetched at once, at most.
+#: The maximum size of one transfer.
 SLOT_BYTES = 4 << 20
-#: How much may be under way to one reader.
+#: The number of slots, and thus of concurrent transfers to one reader.
 SLOT_COUNT = 6
 
 
 class Windows:
-    """What a process shows: one window for each reader."""
+    """The windows that a process provides, one for each reader."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[memoryview, RDMABuffer]] = {}
 
     def open(self, reader: str) -> RDMABuffer:
-        """Gives a reader the window from which it reads what `fill` has put there."""
+        """Return the window from which a reader reads the data that `fill` has put there."""
         if reader not in self._shown:
             memory = allocate(SLOT_BYTES * SLOT_COUNT)
             self._shown[reader] = memory, RDMABuffer(memory)
         return self._shown[reader][1]
 
     async def fill(self, reader: str, slot: int, put: Callable[[memoryview], T]) -> T:
-        """Has something be put into a slot, off this thread; gives what that gives."""
+        """Fill a slot in another thread; return the result of `put`."""
         memory, _ = self._shown[reader]
         return await asyncio.to_thread(put, memory[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
 
 
 class Slots:
-    """Which slots of a window are free; what is urgent has some to itself."""
+    """The free slots of a window. Some slots are reserved for urgent transfers."""
 
     _FOR_URGENT = 2
 
@@ -50,7 +50,7 @@ class Slots:
         self._urgent_waiting = 0
 
     async def take(self, *, is_urgent: bool) -> int:
-        """Waits for one."""
+        """Wait for a free slot."""
         async with self._changed:
             self._urgent_waiting += is_urgent
             try:
@@ -60,7 +60,7 @@ class Slots:
             return self._free.pop()
 
     async def give(self, slot: int) -> None:
-        """Says that one is free again."""
+        """Release a slot."""
         async with self._changed:
             self._free.append(slot)
             self._changed.notify_all()

@@ -1,1 +1,1 @@
-"""Directories of the hosts, mounted on the client."""
+"""Directories of hosts, mounted on the client."""

@@ -1,4 +1,4 @@
-"""Blocks of files, as many as fit into a budget of bytes."""
+"""A cache of file blocks with a size limit."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ __all__ = ["BlockCache"]
 
 
 class BlockCache:
-    """Keeps what was used last.
+    """A least-recently-used cache of blocks.
 
     Args:
-        budget_bytes: How much it may hold.
+        budget_bytes: The size limit.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._of_file: dict[int, set[int]] = {}
-        #: How much it holds.
+        #: The current size, in bytes.
         self.held_bytes = 0
 
     def get(self, file: int, block: int) -> bytes | None:
-        """Gives a block, which counts as used."""
+        """Return a block, and mark it as recently used."""
         content = self._blocks.get((file, block))
         if content is not None:
             self._blocks.move_to_end((file, block))
         return content
 
     def has(self, file: int, block: int) -> bool:
-        """Says whether a block is there."""
+        """Return whether a block is cached."""
         return (file, block) in self._blocks
 
     def put(self, file: int, block: int, content: bytes) -> None:
-        """Keeps a block, and gives up others if there is no room."""
+        """Add a block, and evict others if the limit is exceeded."""
         self._take(file, block)
         self._blocks[file, block] = content
         self._of_file.setdefault(file, set()).add(block)
@@ -42,7 +42,7 @@ class BlockCache:
             self._take(*next(iter(self._blocks)))
 
     def drop(self, file: int) -> None:
-        """Gives up all blocks of a file."""
+        """Remove all blocks of a file."""
         for block in list(self._of_file.get(file, ())):
             self._take(file, block)
 

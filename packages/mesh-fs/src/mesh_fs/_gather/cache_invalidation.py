@@ -1,4 +1,4 @@
-"""Tells the kernel what is not as it was any more."""
+"""Invalidation of the kernel's caches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["CacheInvalidator"]
 
 _THREADS = 4
-#: When the kernel is told too much it is told nothing, and asks by itself before long.
+#: If more notifications are pending, new ones are dropped; the kernel's cache entries expire soon.
 _WAITING_MAX = 10_000
 
 
 class CacheInvalidator:
-    """Tells it in threads: it may wait for reads and listings that this process is to answer.
+    """Sends notifications in threads, because they may block until this process answers requests.
 
     Args:
         fuse: The module `pyfuse3`.
@@ -30,19 +30,19 @@ class CacheInvalidator:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mesh-invalidator")
         self._waiting: dict[tuple[int, bytes], Future[None]] = {}
         self._is_closed = False
-        # A thread must not be done with a notice before that is noted.
+        # A thread must not finish a notification before the notification is registered.
         self._lock = Lock()
 
     def content(self, number: int) -> Future[None] | None:
-        """Says that a file has another content, or other attributes; gives what is done then."""
+        """Invalidate the content and attributes of a file; return a future of the completion."""
         return self._tell(number, b"", lambda: self._fuse.invalidate_inode(number))
 
     def name(self, parent: int, name: bytes) -> None:
-        """Says that a name in a directory has come, gone, or stands for another file."""
+        """Invalidate a directory entry that was added, removed or replaced."""
         self._tell(parent, name, lambda: self._fuse.invalidate_entry(parent, name))
 
     async def close(self) -> None:
-        """Waits until the kernel was told; what it waits for itself must be answered meanwhile."""
+        """Wait until all notifications are sent; until then, requests must still be answered."""
         self._is_closed = True
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
@@ -53,13 +53,13 @@ class CacheInvalidator:
             return waiting
 
         def work() -> None:
-            # What changes from now on is another notice.
+            # Changes from now on require another notification.
             with self._lock:
                 del self._waiting[key]
             try:
                 tell()
             except OSError:
-                return  # It does not know it, or is not there any more.
+                return  # The kernel does not know the file, or is no longer connected.
 
         with self._lock:
             notice = self._waiting[key] = self._threads.submit(work)

@@ -1,4 +1,4 @@
-"""What is in the files of hosts: fetched by blocks, ahead of who reads on, and kept for a while."""
+"""The content of files on hosts: fetched in blocks, with read-ahead, and cached."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FileContent", "OpenFile"]
 
-#: Who reads a file that changes all the time gets it as it was at several moments.
+#: After this many retries, a read of a file that keeps changing may combine several versions.
 _RETRIES_MAX = 2
-#: With how much reading ahead begins.
+#: The initial size of the read-ahead window.
 _AHEAD_MIN_BYTES = 512 << 10
-#: The kernel asks for what is side by side in any order.
+#: The kernel requests adjacent ranges in any order; offsets this close count as sequential.
 _DISORDER_BYTES = 1 << 20
 
 
 class OpenFile:
-    """A file that somebody has open, and where he is."""
+    """An open file, with its read position."""
 
     def __init__(self, node: Inode) -> None:
         self.node = node
@@ -38,7 +38,7 @@ class OpenFile:
         self.epoch = node.epoch
 
     def move(self, offset: int, size: int, window_max: int) -> None:
-        """Notes what is read, and says how far to read ahead: in `window_bytes`."""
+        """Update the read position, and the size of the read-ahead window in `window_bytes`."""
         if self.epoch != self.node.epoch:
             self.epoch, self.ahead = self.node.epoch, 0
         if abs(offset - self.next) > _DISORDER_BYTES:
@@ -50,10 +50,10 @@ class OpenFile:
 
 
 class FileContent:
-    """Reads files of hosts.
+    """Reads files on hosts.
 
     Args:
-        options: How much is cached and read ahead.
+        options: The sizes of the cache and of read-ahead.
         on_status: Called with a file, its status, and the time at which that was requested.
     """
 
@@ -61,17 +61,17 @@ class FileContent:
         self, options: GatherOptions, on_status: Callable[[Inode, FileStatus, float], None]
     ) -> None:
         self._cache = BlockCache(options.cache_bytes)
-        # More would push out what is read before it is.
+        # A larger window would evict blocks before they are read.
         self._ahead_max = min(options.read_ahead_bytes, options.cache_bytes // 4)
         self._ttl_s = options.attributes_ttl_s
         self._on_status = on_status
         self._tasks: set[asyncio.Task[dict[int, bytes]]] = set()
 
     async def read(self, reading: OpenFile, offset: int, size: int) -> bytes | memoryview:
-        """Reads bytes of a file; there are fewer where it ends.
+        """Read bytes of a file; fewer are returned at its end.
 
         Raises:
-            OSError: As the host has it.
+            OSError: The error of the host.
         """
         node = reading.node
         node.is_read = True
@@ -83,20 +83,20 @@ class FileContent:
         return _cut(blocks, offset - offset // BLOCK_BYTES * BLOCK_BYTES, size)
 
     def drop(self, node: Inode) -> None:
-        """Forgets what was read of a file: it has changed, or nobody knows it any more."""
+        """Discard the cached content of a file that has changed or is no longer known."""
         node.epoch += 1
         node.doubted_s = None
-        # What is under way is for those who wait for it already.
+        # Pending fetches complete only the reads that already wait for them.
         node.coming.clear()
         self._cache.drop(node.number)
 
     @property
     def held_bytes(self) -> int:
-        """How much is cached."""
+        """The size of the cache."""
         return self._cache.held_bytes
 
     async def close(self) -> None:
-        """Gives up what is under way."""
+        """Cancel pending fetches."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -123,7 +123,7 @@ class FileContent:
         return [found.get(index, b"") for index in wanted]
 
     def _read_ahead(self, reading: OpenFile) -> None:
-        """Fetches what will be read next, when half of what was fetched before is used up."""
+        """Fetch the next blocks when half of the previous read-ahead has been consumed."""
         node, window = reading.node, reading.window_bytes
         end = reading.next + window
         if node.status is not None:
@@ -136,7 +136,7 @@ class FileContent:
         self._start(node, blocks, is_urgent=False)
 
     def _start(self, node: Inode, wanted: Iterable[int], *, is_urgent: bool) -> None:
-        """Begins to fetch those blocks that are neither there nor under way."""
+        """Start fetching those blocks that are neither cached nor pending."""
         missing = (
             index
             for index in wanted
@@ -179,12 +179,12 @@ class FileContent:
     def _done(self, task: asyncio.Task[dict[int, bytes]]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Nobody may wait for what is read ahead.
+            # Retrieve the exception, because possibly no read waits for the blocks.
             task.exception()
 
 
 def _runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Puts together what is side by side: the first, and how many."""
+    """Combine adjacent indices; yield the first index of each run and its length."""
     first = count = 0
     for index in indices:
         if count and index == first + count and count < FETCH_BLOCKS_MAX:
@@ -198,7 +198,7 @@ def _runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _cut(blocks: list[bytes], start: int, size: int) -> bytes | memoryview:
-    """Gives bytes of blocks that follow each other, up to the first that is not full."""
+    """Return bytes from consecutive blocks, up to the first block that is not full."""
     if len(blocks) == 1:
         return memoryview(blocks[0])[start : start + size]
     parts: list[memoryview] = []

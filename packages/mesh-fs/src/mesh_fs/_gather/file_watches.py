@@ -1,4 +1,4 @@
-"""Says which files have changed: those of a bounded number that were asked for last."""
+"""Reports changes of the most recently requested files, up to a limit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["FileWatches"]
 
 _EVENT = struct.Struct("iIII")
 _READ_MAX = 1 << 16
-#: More changes than this are told as one: that anything may have changed.
+#: If there are more changes, they are reported as one: anything may have changed.
 _CHANGES_MAX = 4096
-#: Who is told of changes is left alone for so long before the next ones.
+#: The minimum interval between two reports.
 _PAUSE_S = 0.02
 
 _MODIFY, _ATTRIB = 0x2, 0x4
@@ -37,10 +37,10 @@ _OF_FOLDER = _NAME | _ATTRIB | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDER | _EXCLU
 class FileWatches:
     """Watches files and directories by inotify.
 
-    Where that cannot be had nothing is watched, and changes are seen when somebody looks.
+    If inotify is not available, nothing is watched, and changes are noticed at the next access.
 
     Args:
-        count_max: How many; those that were not asked for for longest are given up.
+        count_max: The maximum number of watches. The least recently requested ones are removed.
     """
 
     def __init__(self, count_max: int) -> None:
@@ -49,7 +49,7 @@ class FileWatches:
         self._inotify = -1
         if count_max > 0:
             self._inotify = self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        # Files are added by threads that have just opened them.
+        # Threads that have just opened files add them.
         self._lock = Lock()
         self._of_path: OrderedDict[bytes, tuple[int, tuple[int, int]]] = OrderedDict()
         self._paths: dict[int, set[bytes]] = {}
@@ -62,7 +62,7 @@ class FileWatches:
             asyncio.get_running_loop().add_reader(self._inotify, self._on_readable)
 
     def add(self, path: bytes, descriptor: int, *, is_folder: bool) -> None:
-        """Watches what is open, from now on; called before it is looked at."""
+        """Watch an open file from now on; called before its status is read."""
         if self._inotify < 0:
             return
         stat = os.fstat(descriptor)
@@ -85,10 +85,10 @@ class FileWatches:
                 self._drop(next(iter(self._of_path)))
 
     async def changes(self) -> FileChanges:
-        """Waits until something has changed, and says what has."""
+        """Wait until something has changed, and return the changes."""
         loop = asyncio.get_running_loop()
         await self._changed.wait()
-        # What changes all the time is told now and then.
+        # Continuous changes are reported at intervals.
         await asyncio.sleep(max(0.0, self._told_s + _PAUSE_S - loop.time()))
         changes = FileChanges(frozenset(self._files), frozenset(self._names), self._is_all)
         self._files, self._names, self._is_all = set(), set(), False
@@ -97,7 +97,7 @@ class FileWatches:
         return changes
 
     def close(self) -> None:
-        """Watches nothing any more."""
+        """Stop watching."""
         with self._lock:
             inotify, self._inotify = self._inotify, -1
         if inotify >= 0:
@@ -141,7 +141,7 @@ class FileWatches:
 
 
 def _events(told: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Gives the watch, the mask and the name of each event."""
+    """Yield the watch, the mask and the name of each event."""
     at = 0
     while at < len(told):
         watch, mask, _, length = _EVENT.unpack_from(told, at)

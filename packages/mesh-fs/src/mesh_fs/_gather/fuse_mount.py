@@ -1,4 +1,4 @@
-"""A mount that this process answers for, until it is closed or this process dies."""
+"""A FUSE mount that this process serves until it is closed or the process exits."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["FuseMount"]
 
 _DEVICE = "/dev/fuse"
-#: What a program reads on is asked for in pieces of this size, where we may say so.
+#: The kernel's read-ahead, where we may set it. Sequential reads arrive in requests of this size.
 _READ_AHEAD_KIB = 1024
-#: As many requests as the kernel likes are answered beside each other.
+#: The number of requests that are served concurrently; the kernel determines how many it sends.
 _TASKS_MIN, _TASKS_MAX = 4, 100_000
 
 
 class FuseMount:
-    """Shows files at a directory; there is one of them in a process."""
+    """Shows files at a mountpoint; a process has at most one instance."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class FuseMount:
         if allow_other:
             options.add("allow_other")
         pyfuse3.asyncio.enable()
-        # They are not derived from its own: where types are checked it may not be there.
+        # `FuseOperations` has no base class of pyfuse3, because type checkers may lack pyfuse3.
         operations: Any = files
         try:
             pyfuse3.init(operations, point, options)
@@ -66,21 +66,21 @@ class FuseMount:
         self._serving = asyncio.create_task(self._serve())
         self._following = [asyncio.create_task(self._follow(client)) for client in files.clients]
         for entry in unmounter.mounts_of(self._source):
-            # Without the right to do this it goes on as is usual here.
+            # Without the privilege to change it, the default of the machine remains.
             with suppress(OSError), open(_read_ahead_of(entry.device), "w") as setting:
                 setting.write(str(_READ_AHEAD_KIB))
 
     @classmethod
     async def open(cls, files: FuseOperations, point: str, *, allow_other: bool) -> FuseMount:
-        """Mounts it.
+        """Mount the files.
 
         Args:
-            files: What is shown.
+            files: The files to show.
             point: An empty directory.
-            allow_other: Whether other users may read it.
+            allow_other: Whether other users may read the mount.
 
         Raises:
-            MountError: Nothing can be mounted there.
+            MountError: Mounting at the directory has failed.
         """
         source = f"mesh-gather-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         guard = await asyncio.to_thread(_guard, source)
@@ -88,26 +88,27 @@ class FuseMount:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes of files are cached."""
+        """The size of the cached file content, in bytes."""
         return self._files.held_bytes
 
     async def close(self) -> None:
-        """Takes it away, also while files are open.
+        """Unmount, even while files are open.
 
         Raises:
-            MountError: Something else is mounted over it.
+            MountError: Another mount covers it.
         """
         self._is_closing = True
         why = await asyncio.to_thread(unmounter.unmount, self._source)
         for task in self._following:
             task.cancel()
-        # The kernel may wait for a read while it is told something: that is answered first.
+        # A notification may block in the kernel until a read completes, so reads are completed
+        # first.
         await self._files.close()
         pyfuse3.terminate()
         await self._serving
         pyfuse3.close(unmount=False)
         if why is not None:
-            # With the end of this process the guard tries it once more.
+            # The guardian tries again when this process exits.
             raise MountError(f"it cannot be unmounted: {why}: look for what is mounted over it")
         self._dismiss()
 
@@ -116,10 +117,11 @@ class FuseMount:
             await pyfuse3.main(min_tasks=_TASKS_MIN, max_tasks=_TASKS_MAX)
             if self._is_closing or self._is_cut_off():
                 return
-            # For each task that reads, a request was taken back before it was read: begin anew.
+            # All serving tasks have ended because requests were cancelled before they were read.
+            # Restart.
 
     async def _follow(self, client: HostClient) -> None:
-        """Takes in what changes on a host, until that is lost."""
+        """Process the changes that a host reports, until the host is lost."""
         while client.lost is None:
             try:
                 changes = await client.changes()
@@ -129,14 +131,14 @@ class FuseMount:
         self._files.on_lost(client)
 
     def _is_cut_off(self) -> bool:
-        """Whether the kernel does not ask any more: somebody else has unmounted it, say."""
+        """Return whether the kernel sends no more requests, as after an external unmount."""
         poll = select.poll()
         for descriptor in self._devices:
             poll.register(descriptor, 0)
         return bool(poll.poll(0))
 
     def _wait_never_in_read(self) -> None:
-        """Has a read of the device fail when there is nothing, or it would stop this process."""
+        """Make the device non-blocking, because a blocking read would stop this process."""
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}") == _DEVICE:
@@ -151,7 +153,7 @@ class FuseMount:
 
 
 def _guard(source: str) -> subprocess.Popen[bytes]:
-    """Starts what unmounts when this process dies."""
+    """Start the guardian, which unmounts when this process exits."""
     words = [sys.executable, "-I", "-S", unmounter.__file__, source]
     try:
         guard = subprocess.Popen(

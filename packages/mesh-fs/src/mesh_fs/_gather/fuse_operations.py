@@ -1,4 +1,4 @@
-"""Directories of hosts as one tree of files that the kernel asks for."""
+"""Directories of hosts as one file system that answers the kernel's requests."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _FOLDER_MODE = stat.S_IFDIR | 0o555
 _WRITE = 0o222
 _BLOCK_BYTES = 4096
 _NAME_MAX = 255
-#: How long who opens a file waits for the kernel to drop what it has of it.
+#: How long an open waits for the kernel to drop its cached data of the file.
 _TOLD_LIMIT_S = 1.0
 
 _logger = logging.getLogger("mesh_fs")
 
 
 def _answered(handler: F) -> F:
-    """Gives the kernel a number for whatever goes wrong."""
+    """Convert every error to an error number for the kernel."""
 
     @functools.wraps(handler)
     async def answer(*args: Any) -> Any:
@@ -63,8 +63,8 @@ class FuseOperations:
 
     Args:
         clients: The clients of the hosts.
-        is_direct: Show the directory of the only host itself, and not a folder for each.
-        options: What is cached, and for how long.
+        is_direct: Show the directory of the only host directly, instead of a folder for each host.
+        options: Cache sizes, cache lifetimes, and timeouts.
     """
 
     supports_dot_lookup = False
@@ -88,7 +88,7 @@ class FuseOperations:
         self._owner = os.getuid(), os.getgid()
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
-        """Leaves to the kernel whatever a tree that nobody writes needs not answer."""
+        """Refuse all operations that a read-only file system need not implement."""
         if name.startswith("_"):
             raise AttributeError(name)
 
@@ -98,14 +98,14 @@ class FuseOperations:
         return refuse
 
     def init(self) -> None:
-        """Called before anything else."""
+        """Do nothing; called before any other operation."""
 
     def stacktrace(self) -> None:
-        """Called for the sake of those who look for faults of ours."""
+        """Do nothing; pyfuse3 calls it for debugging."""
 
     @_answered
     async def lookup(self, parent: int, name: bytes, context: object) -> Any:
-        """Says what a name in a directory stands for."""
+        """Look up a name in a directory."""
         folder = self._inodes[parent]
         if folder.client is None:
             node = self._inodes.hosts.get(name)
@@ -119,7 +119,7 @@ class FuseOperations:
         return self._entry(node)
 
     async def forget(self, forgotten: Sequence[tuple[int, int]]) -> None:
-        """Says which files the kernel does not know any more."""
+        """Process a notification that the kernel has forgotten files."""
         for number, lookups in forgotten:
             node = self._inodes.forget(number, lookups)
             if node is not None:
@@ -128,21 +128,21 @@ class FuseOperations:
 
     @_answered
     async def getattr(self, number: int, context: object) -> Any:
-        """Gives attributes."""
+        """Return the attributes of a file."""
         node = self._inodes[number]
         await self._refresh(node)
         return self._entry(node)
 
     @_answered
     async def readlink(self, number: int, context: object) -> bytes:
-        """Says where a symlink points to, as it is on the host."""
+        """Return the target of a symbolic link, as on the host."""
         node = self._inodes[number]
         assert node.client is not None, "the top is no symlink"
         return await node.client.target(node.path)
 
     @_answered
     async def opendir(self, number: int, context: object) -> int:
-        """Opens a directory."""
+        """Open a directory."""
         node = self._inodes[number]
         handle = next(self._handles)
         listing = None if node.client is None else self._listings.of(node)
@@ -154,14 +154,14 @@ class FuseOperations:
 
     @_answered
     async def readdir(self, handle: int, start: int, token: Any) -> None:
-        """Lists a directory, with attributes, as far as there is room."""
+        """List a directory with attributes, as far as the reply has room."""
         folder, listing = self._open_folders[handle], self._folders[handle]
         if listing is None:
             await self._list_hosts(start, token)
             return
         assert folder.client is not None, "the top has no listing"
         if start == 0:
-            # Who begins anew wants to see what is there now.
+            # A reader that starts again must see the current content.
             listing = self._folders[handle] = self._listings.of(folder)
         while (found := await listing.at(start)) is not None:
             name, status, asked_s = found
@@ -173,20 +173,20 @@ class FuseOperations:
 
     @_answered
     async def releasedir(self, handle: int) -> None:
-        """Closes a directory."""
+        """Close a directory."""
         del self._folders[handle], self._open_folders[handle]
 
     @_answered
     async def open(self, number: int, flags: int, context: object) -> Any:
-        """Opens a file."""
+        """Open a file."""
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         node = self._inodes[number]
         assert node.client is not None, "the top is no file"
         assert node.status is not None, "it was looked up"
         asked_s = self._now()
-        # Asked each time: who opens a file sees it as it is now. For one that was replaced, the
-        # kernel looks its name up anew.
+        # Every open queries the host, so that it shows the current state of the file. If the file
+        # was replaced, the kernel repeats the lookup.
         self._learn(node, await node.client.open(node.path, node.status.file), asked_s)
         if node.doubted_s is not None:
             self._drop_content(node)
@@ -195,12 +195,12 @@ class FuseOperations:
         handle = next(self._handles)
         self._readings[handle] = OpenFile(node)
         node.opened += 1
-        # The kernel is told whenever what it has is not right any more.
+        # The kernel's cache is always invalidated explicitly when it is outdated.
         return pyfuse3.FileInfo(fh=handle, keep_cache=True)
 
     @_answered
     async def read(self, handle: int, offset: int, size: int) -> bytes | memoryview:
-        """Reads a file."""
+        """Read from a file."""
         try:
             async with asyncio.timeout(self._options.read_limit_s):
                 return await self._content.read(self._readings[handle], offset, size)
@@ -209,11 +209,11 @@ class FuseOperations:
 
     @_answered
     async def flush(self, handle: int) -> None:
-        """Has nothing to do: nobody writes."""
+        """Do nothing, because the file system is read-only."""
 
     @_answered
     async def release(self, handle: int) -> None:
-        """Closes a file."""
+        """Close a file."""
         node = self._readings.pop(handle).node
         node.opened -= 1
         if not node.opened and node.client is not None and node.status is not None:
@@ -221,7 +221,7 @@ class FuseOperations:
 
     @_answered
     async def statfs(self, context: object) -> Any:
-        """Says how full the file systems of all hosts are together."""
+        """Return the total usage of the file systems of all hosts."""
         living = [client for client in self.clients if client.lost is None]
         asked = (client.space() for client in living)
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -237,7 +237,7 @@ class FuseOperations:
         return whole
 
     def on_changes(self, client: HostClient, changes: FileChanges) -> None:
-        """Forgets what a host says is not as it was, and has the kernel forget it."""
+        """Invalidate the cached data, here and in the kernel, that a host reports as changed."""
         if changes.is_all:
             self._listings.clear()
             for node in self._inodes:
@@ -249,7 +249,7 @@ class FuseOperations:
             if known is not None:
                 self._doubt(known)
         for path in changes.files:
-            # Its attributes are part of the listing.
+            # The listing contains its attributes.
             self._drop_listing(client, path)
         for path in changes.names:
             parent = self._drop_listing(client, path)
@@ -258,7 +258,7 @@ class FuseOperations:
                 self._invalidator.name(parent.number, path.rpartition(b"/")[2])
 
     def on_lost(self, client: HostClient) -> None:
-        """Has nothing of a host be shown that the kernel still has."""
+        """Invalidate all data of a host in the kernel."""
         for node in self._inodes:
             if node.client is client:
                 self._doubt(node)
@@ -267,11 +267,11 @@ class FuseOperations:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes of files are cached."""
+        """The size of the cached file content, in bytes."""
         return self._content.held_bytes
 
     async def close(self) -> None:
-        """Sends away who waits for something, and tells the kernel nothing any more."""
+        """Cancel waiting requests, and stop notifying the kernel."""
         for client in self.clients:
             client.close()
         await self._content.close()
@@ -286,7 +286,7 @@ class FuseOperations:
             node.lookups += 1
 
     async def _refresh(self, node: Inode) -> None:
-        """Asks for attributes, if they may not be right any more."""
+        """Fetch the attributes again if they may be outdated."""
         if node.client is None or node.fresh_until_s > self._now():
             return
         if node.is_host:
@@ -297,7 +297,7 @@ class FuseOperations:
         self._learn(node, await node.client.stat(node.path, file), asked_s)
 
     async def _refresh_host(self, node: Inode) -> None:
-        """As well; but the folder of a host is there whether the host is, and its directory."""
+        """Like `_refresh`, for the folder of a host, which exists even if the host is lost."""
         assert node.client is not None, "it is the folder of a host"
         asked_s = self._now()
         if node.fresh_until_s > asked_s:
@@ -314,9 +314,9 @@ class FuseOperations:
         return node
 
     def _learn(self, node: Inode, status: FileStatus, asked_s: float) -> None:
-        """Takes in what a host has said of a file."""
+        """Process a status that a host has reported."""
         if node.status is not None and asked_s < node.asked_s:
-            return  # It has said something later.
+            return  # A later status is already known.
         before, node.status = node.status, status
         node.asked_s = asked_s
         node.fresh_until_s = asked_s + self._options.attributes_ttl_s
@@ -325,7 +325,7 @@ class FuseOperations:
             self._drop_content(node)
 
     def _doubt(self, node: Inode) -> None:
-        """Has a file be looked at anew by whoever uses it."""
+        """Mark a file as outdated, so that the next use checks it."""
         node.fresh_until_s = 0.0
         self._drop_content(node)
         if not node.is_read:
@@ -337,7 +337,7 @@ class FuseOperations:
             self._invalidator.content(node.number)
 
     async def _tell_of(self, node: Inode) -> None:
-        """Has the kernel know what is known here, before somebody reads what it has."""
+        """Let the kernel drop outdated data of a file before it is read."""
         if (
             node.kernel_status is None
             or node.status is None
@@ -345,11 +345,11 @@ class FuseOperations:
         ):
             notice = self._invalidator.content(node.number)
             if notice is not None:
-                # It may wait for others that read a host that does not answer.
+                # This may block on other reads of a host that does not respond.
                 await asyncio.wait([asyncio.wrap_future(notice)], timeout=_TOLD_LIMIT_S)
 
     def _drop_listing(self, client: HostClient, path: bytes) -> Inode | None:
-        """Forgets the listing of the directory that something is in; gives that."""
+        """Discard the listing of the directory that contains a path; return that directory."""
         if not path:
             return None
         parent = self._inodes.at(client, path.rpartition(b"/")[0])
@@ -358,7 +358,7 @@ class FuseOperations:
         return parent
 
     def _entry(self, node: Inode) -> Any:
-        """Gives attributes as the kernel takes them."""
+        """Return attributes in the form that the kernel expects."""
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = node.number
         left_s = max(0.0, node.fresh_until_s - self._now())

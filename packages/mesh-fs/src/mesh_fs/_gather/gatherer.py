@@ -1,4 +1,4 @@
-"""Gathers directories of hosts: starts who answers there, and shows what they answer."""
+"""The actors that mount directories of hosts and manage the processes on the hosts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["GatherController", "Gatherer"]
 
 
 class Gatherer(Actor):
-    """Owns the mount; in a process of its own, so that a program can read its own mount.
+    """Owns the mount. It has a separate process, so that a program can read its own mount.
 
     Args:
-        mountpoint: Where on this machine.
-        options: How it is shown.
+        mountpoint: The mountpoint on this machine.
+        options: Mount options.
     """
 
     def __init__(self, mountpoint: str, options: GatherOptions) -> None:
@@ -36,12 +36,12 @@ class Gatherer(Actor):
 
     @endpoint
     async def show(self, folders: SharedFolder, names: list[str]) -> None:
-        """Mounts what hosts answer.
+        """Mount the directories of the hosts.
 
         Raises:
-            MountError: Nothing can be mounted there.
+            MountError: Mounting has failed.
         """
-        # Who mounts nothing needs not have pyfuse3.
+        # Imported here because pyfuse3 is optional.
         from mesh_fs._gather.fuse_mount import FuseMount
         from mesh_fs._gather.fuse_operations import FuseOperations
 
@@ -57,12 +57,12 @@ class Gatherer(Actor):
 
     @concurrent_endpoint
     async def held_bytes(self) -> int:
-        """Says how many bytes of files are cached."""
+        """Return the size of the cached file content, in bytes."""
         return 0 if self._mount is None else self._mount.held_bytes
 
     @endpoint
     async def close(self) -> None:
-        """Unmounts it."""
+        """Unmount."""
         await self._close()
 
     async def __cleanup__(self, error: Exception | None) -> None:
@@ -76,16 +76,16 @@ class Gatherer(Actor):
 
 
 class GatherController(Actor):
-    """Looks after the processes on the hosts.
+    """Manages the processes on the hosts.
 
-    They are its own: it hears of their ends, and the program goes on.
+    It owns and supervises them, so the program survives their failures.
 
     Args:
-        gatherer: Shows what they answer.
-        hosts: Where they are.
-        root: The directory of each host; `$SUBDIR` in it stands for the host's place in the mesh.
-        mountpoint: Where it is shown.
-        options: How it is shown.
+        gatherer: The actor that mounts the directories.
+        hosts: The hosts.
+        root: The directory on each host. `$SUBDIR` is replaced by the host's position in the mesh.
+        mountpoint: The mountpoint on the client.
+        options: Mount options.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class GatherController(Actor):
         self._procs: ProcMesh | None = None
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Goes on with the other hosts."""
+        """Continue with the other hosts."""
         return True
 
     @endpoint
     def open(self) -> None:
-        """Shows the directories of all hosts, or nothing."""
+        """Mount the directories of all hosts, or none."""
         procs = self._procs = self._hosts.spawn_procs(name="mesh-gather")
         try:
             folders = procs.spawn(
@@ -124,12 +124,12 @@ class GatherController(Actor):
 
     @endpoint
     def folders(self) -> ProcMesh | None:
-        """Gives the processes on the hosts."""
+        """Return the processes on the hosts."""
         return self._procs
 
     @endpoint
     def close(self) -> None:
-        """Shows nothing any more."""
+        """Unmount."""
         self._close()
 
     def __cleanup__(self, error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""One host, as the client sees it: asked with a deadline, and lost for good when it dies."""
+"""The client's connection to one host: requests with a deadline; a dead host stays lost."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ __all__ = ["BLOCK_BYTES", "FETCH_BLOCKS_MAX", "HostClient"]
 
 T = TypeVar("T")
 
-#: What is cached, and fetched at least.
+#: The size of a cached block, and the minimum size of a fetch.
 BLOCK_BYTES = 128 << 10
-#: What is fetched at once at most.
+#: The maximum number of blocks in one fetch.
 FETCH_BLOCKS_MAX = SLOT_BYTES // BLOCK_BYTES
-#: As many bytes as this do not come in the message any more.
+#: Reads of at least this size use the window instead of the reply message.
 _LARGE_BYTES = 256 << 10
-#: How many questions are under way to one host.
+#: The maximum number of pending requests to one host.
 _QUESTIONS_MAX = 256
 
 _logger = logging.getLogger("mesh_fs")
 
 
 class _Window:
-    """Memory of a host that this process reads, and its own to read it into."""
+    """The memory window of a host, and local memory into which it is copied."""
 
     def __init__(self, theirs: RDMABuffer) -> None:
         self.theirs = theirs
@@ -51,17 +51,17 @@ class _Window:
 
 
 class HostClient:
-    """Asks one host for files.
+    """Sends file requests to one host.
 
-    What it asks for raises `OSError` with the host's number of the error, or EIO if the host is
-    lost, or does not answer in time.
+    The methods raise `OSError` with the error number of the host, or EIO if the host is lost or
+    does not reply in time.
 
     Args:
-        rank: The host's place.
-        name: What its folder is called.
-        folder: Who answers there.
-        reader: What this process is called by it.
-        limit_s: How long it may take to answer.
+        rank: The rank of the host.
+        name: The name of its folder.
+        folder: The actor that serves requests on the host.
+        reader: The name by which the host identifies this process.
+        limit_s: The time limit of a request, in seconds.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class HostClient:
     ) -> None:
         self.rank = rank
         self.name = name
-        #: Why nobody answers any more.
+        #: The reason why the host does not reply any more.
         self.lost: str | None = None
         self._folder = folder
         self._reader = reader
@@ -86,32 +86,32 @@ class HostClient:
         self._space = folder.space.options(timeout=limit_s)
 
     async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus:
-        """Looks at a path; at a certain file if one is named."""
+        """Return the status of a path, or of a particular file that had this path."""
         return await self._ask(lambda: self._stat.call_one(path, file))
 
     async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus:
-        """Has a file be open there; raises ESTALE if another one has its name by now."""
+        """Open a file on the host; raise ESTALE if the path now refers to another file."""
         return await self._ask(lambda: self._open.call_one(path, file))
 
     async def target(self, path: bytes) -> bytes:
-        """Reads a symlink."""
+        """Return the target of a symbolic link."""
         return await self._ask(lambda: self._target.call_one(path))
 
     async def page(self, path: bytes, after: bytes) -> DirectoryPage:
-        """Lists a part of a directory."""
+        """List a part of a directory."""
         return await self._ask(lambda: self._page.call_one(path, after))
 
     async def space(self) -> FileSystemUsage:
-        """Says how full the file system is."""
+        """Return the usage of the file system."""
         return await self._ask(self._space.call_one)
 
     async def blocks(
         self, path: bytes, file: tuple[int, int], first: int, count: int, *, is_urgent: bool
     ) -> tuple[ReadResult, list[bytes]]:
-        """Reads blocks of a file; there are fewer where it ends.
+        """Read blocks of a file; fewer are returned at its end.
 
-        It may take longer than anybody waits: the memory that it goes through is the host's until
-        that has answered.
+        It may take longer than any caller waits, because the host uses the slot until it has
+        replied.
         """
         offset, length = first * BLOCK_BYTES, count * BLOCK_BYTES
         if length < _LARGE_BYTES:
@@ -138,32 +138,32 @@ class HostClient:
             await window.slots.give(slot)
 
     def release(self, path: bytes, file: tuple[int, int]) -> None:
-        """Says that a file is not open here any more."""
+        """Notify the host that a file is no longer open."""
         if self.lost is None:
             try:
                 self._folder.release.broadcast(path, file)
             except MeshError as error:
-                # It closes those that were not read for longest by itself.
+                # The host closes the least recently read files anyway.
                 _logger.debug("%s was not told of a closed file: %s", self._called, error)
 
     async def changes(self) -> FileChanges:
-        """Waits until something has changed on the host, however long."""
+        """Wait until something has changed on the host, without a time limit."""
         call = self._folder.changes.call_one()
         try:
             return await self._guarded(call)
         finally:
-            # A host that is waited for would not end at once.
+            # A pending call would delay the exit of the host's process.
             call.cancel()
 
     def close(self) -> None:
-        """Sends away who waits for the host, and asks it nothing any more."""
+        """Cancel waiting requests, and refuse new ones."""
         self.lost = self.lost or "it is closed"
         now_s = asyncio.get_running_loop().time()
         for limit in self._limits:
             limit.reschedule(now_s)
 
     async def _joined(self) -> _Window:
-        """Gives the window, agreed upon once however many ask."""
+        """Return the window, which is opened once for all requests."""
         if self._joining is None:
             self._joining = asyncio.ensure_future(self._join())
         joining = self._joining

@@ -1,4 +1,4 @@
-"""Files and directories that the kernel knows, by the numbers that it knows them by."""
+"""The files and directories that the kernel knows, by inode number."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _NUMBERS = (1 << 63) - 1
 
 
 class Inode:
-    """One file by one name on one host, or the top, which is on none.
+    """A file under one name on one host, or the root directory, which has no host.
 
     Attributes:
-        number: What the kernel knows it by.
-        client: The client of its host; None for the top.
-        path: Where it is there.
+        number: The inode number.
+        client: The client of its host; None for the root.
+        path: The path on the host.
         status: The status that the host has reported; None before the first report.
         kernel_status: The status that the kernel was last given.
-        asked_s: When it was asked that.
-        fresh_until_s: Until when that need not be asked again.
-        lookups: How often the kernel was told of it.
-        epoch: Grows when its content is not what it was.
-        doubted_s: From when on content is not trusted that was read while it may have changed
-            unnoticed; None if there is no such content.
-        is_read: Whether the kernel may have content of it.
-        opened: How often it is open.
-        coming: Which blocks are under way.
+        asked_s: The time at which the status was requested.
+        fresh_until_s: The time until which the status need not be requested again.
+        lookups: The number of lookups that the kernel has not yet forgotten.
+        epoch: Increases when the content changes.
+        doubted_s: The time from which cached content is not trusted, because the file may have
+            changed undetected while it was read; None if no such content is cached.
+        is_read: Whether the kernel may have cached content of it.
+        opened: The number of open handles.
+        coming: The pending fetches, by block.
     """
 
     __slots__ = (
@@ -71,26 +71,26 @@ class Inode:
 
     @property
     def is_host(self) -> bool:
-        """Whether it is all that a host shows."""
+        """Whether it is the directory that a host shows."""
         return self.client is not None and not self.path
 
     def under(self, name: bytes) -> bytes:
-        """Gives the path of something in it."""
+        """Return the path of an entry of this directory."""
         return self.path + b"/" + name if self.path else name
 
 
 class InodeTable:
-    """All of them.
+    """All inodes.
 
     Args:
         clients: The clients of the hosts.
-        is_direct: Whether the top is the directory of the only host itself.
+        is_direct: Whether the root is the directory of the only host.
     """
 
     def __init__(self, clients: list[HostClient], *, is_direct: bool) -> None:
         self.top = Inode(ROOT, clients[0] if is_direct else None, b"")
         self._by_number = {ROOT: self.top}
-        # The one that a path stands for now; another file may have had it before.
+        # The current inode of each path. Earlier files may have had the same path.
         self._by_path: dict[tuple[int, bytes], Inode] = {}
         self.hosts: dict[bytes, Inode] = {}
         for client in clients:
@@ -107,7 +107,7 @@ class InodeTable:
         return iter(list(self._by_number.values()))
 
     def of(self, client: HostClient, path: bytes, status: FileStatus) -> Inode:
-        """Gives the node of a file at a path: the same one as long as the kernel knows it."""
+        """Return the inode of a file at a path: the same object as long as the kernel knows it."""
         node = self._by_path.get((client.rank, path))
         if node is not None and node.status is not None and node.status.file == status.file:
             return node
@@ -118,11 +118,11 @@ class InodeTable:
         return node
 
     def at(self, client: HostClient, path: bytes) -> Inode | None:
-        """Gives the node that a path stands for, if the kernel may know it."""
+        """Return the current inode of a path, if the kernel may know it."""
         return self._by_path.get((client.rank, path))
 
     def forget(self, number: int, lookups: int) -> Inode | None:
-        """Takes back that the kernel was told of a node; gives it when it is forgotten."""
+        """Subtract lookups from an inode; return it if it was removed."""
         node = self._by_number.get(number)
         if node is None:
             return None
@@ -141,7 +141,7 @@ class InodeTable:
         return node
 
     def _number(self, client: HostClient, path: bytes, file: tuple[int, int]) -> int:
-        """The same for the same file, also when the kernel had forgotten it."""
+        """Return the same number for the same file, even if the kernel has forgotten it."""
         told = b"%d %d %d %b" % (client.rank, *file, path)
         number = int.from_bytes(blake2b(told, digest_size=8).digest(), "little") & _NUMBERS
         while number <= ROOT or self._is_other(number, client, path, file):

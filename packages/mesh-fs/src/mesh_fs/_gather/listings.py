@@ -1,4 +1,4 @@
-"""Directories of hosts, page by page, for as long as they are fresh."""
+"""Listings of directories on hosts, fetched in pages and cached for a limited time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEPT_MAX = 64
 
 
 class Listing:
-    """What is in a directory, as far as somebody has asked for it."""
+    """The content of a directory, as far as it was requested."""
 
     def __init__(self, node: Inode) -> None:
         self._node = node
@@ -26,10 +26,10 @@ class Listing:
         self.begun_s = asyncio.get_running_loop().time()
 
     async def at(self, place: int) -> tuple[bytes, FileStatus, float] | None:
-        """Gives a name, what it stands for and when that was asked; None at the end.
+        """Return an entry: its name, its status and the time of the request; None at the end.
 
         Raises:
-            OSError: As the host has it.
+            OSError: The error of the host.
         """
         while place >= len(self._entries):
             async with self._turn:
@@ -47,15 +47,15 @@ class Listing:
         after = self._entries[-1][0] if self._entries else b""
         page = await node.client.page(node.path, after)
         self._entries += [(name, status, asked_s) for name, status in page.entries]
-        # Should all of them have gone meanwhile, nothing tells where to go on.
+        # If all entries after the last one were removed, no position is left to continue from.
         self._is_complete = page.is_last or not page.entries
 
 
 class Listings:
-    """Those that were asked for last.
+    """The most recently used listings.
 
     Args:
-        ttl_s: How long one is good.
+        ttl_s: The lifetime of a listing, in seconds.
     """
 
     def __init__(self, ttl_s: float) -> None:
@@ -63,7 +63,7 @@ class Listings:
         self._kept: OrderedDict[int, Listing] = OrderedDict()
 
     def of(self, node: Inode) -> Listing:
-        """Gives a listing of a directory that is not old."""
+        """Return a current listing of a directory."""
         now_s = asyncio.get_running_loop().time()
         kept = self._kept.pop(node.number, None)
         if kept is None or kept.begun_s + self._ttl_s < now_s:
@@ -74,9 +74,9 @@ class Listings:
         return kept
 
     def drop(self, node: Inode) -> None:
-        """Says that it is not what it was."""
+        """Discard the listing of a directory that has changed."""
         self._kept.pop(node.number, None)
 
     def clear(self) -> None:
-        """Says so of all."""
+        """Discard all listings."""
         self._kept.clear()

@@ -1,4 +1,4 @@
-"""What a host says of the files that it shows."""
+"""The messages of hosts about the files that they show."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectoryPage", "FileChanges", "FileStatus", "FileSystemUsage", "ReadResult"]
 
-#: A file that was changed so recently may change again without a difference in its times.
+#: A file that was changed more recently than this may change again without changing its times.
 _SETTLED_NS = 2_000_000_000
 
 
 class FileStatus(NamedTuple):
-    """A file at one moment.
+    """The status of a file at one moment.
 
     Attributes:
-        device: The number of its file system.
-        inode: Its number there.
-        mode: Its kind and permissions.
-        links: How many names it has.
-        size: Its length in bytes.
-        blocks: How many blocks of 512 bytes it takes.
-        special: Which device it is, if it is one.
-        accessed_ns: When it was read.
-        modified_ns: When its content was changed.
-        changed_ns: When it itself was changed.
-        is_settled: Whether any change from now on changes its times.
+        device: The device number of its file system.
+        inode: The inode number.
+        mode: The file type and permissions.
+        links: The number of hard links.
+        size: The size in bytes.
+        blocks: The number of allocated blocks of 512 bytes.
+        special: The device number of a device file.
+        accessed_ns: The time of the last access.
+        modified_ns: The time of the last change of the content.
+        changed_ns: The time of the last change of the content or attributes.
+        is_settled: Whether every later change is certain to change its times.
     """
 
     device: int
@@ -45,7 +45,7 @@ class FileStatus(NamedTuple):
 
     @classmethod
     def of(cls, stat: os.stat_result) -> FileStatus:
-        """Takes what the system says."""
+        """Convert a status of the operating system."""
         latest = max(stat.st_mtime_ns, stat.st_ctime_ns)
         return cls(
             stat.st_dev,
@@ -63,21 +63,21 @@ class FileStatus(NamedTuple):
 
     @property
     def file(self) -> tuple[int, int]:
-        """Which file it is, by whatever name."""
+        """Identifies the file, regardless of its name."""
         return self.device, self.inode
 
     @property
     def version(self) -> tuple[int, ...]:
-        """What is another when the content is."""
+        """Changes whenever the content changes."""
         return self.device, self.inode, self.size, self.modified_ns, self.changed_ns
 
 
 class DirectoryPage(NamedTuple):
-    """Some of what is in a directory, ordered by name.
+    """A part of a directory, ordered by name.
 
     Attributes:
-        entries: Names, and what they stand for.
-        is_last: Whether nothing comes after them.
+        entries: The names, each with its status.
+        is_last: Whether the directory has no further entries.
     """
 
     entries: list[tuple[bytes, FileStatus]]
@@ -88,10 +88,10 @@ class ReadResult(NamedTuple):
     """Bytes of a file.
 
     Attributes:
-        status: The file, after they were read.
-        is_whole: Whether it was the same before.
-        length: How many there are; fewer than asked for where the file ends.
-        content: They themselves, if they are few.
+        status: The status of the file after the read.
+        is_whole: Whether the file had the same version before the read.
+        length: The number of bytes; less than requested at the end of the file.
+        content: The bytes themselves, if they are sent in the message.
     """
 
     status: FileStatus
@@ -101,11 +101,11 @@ class ReadResult(NamedTuple):
 
 
 class FileChanges(NamedTuple):
-    """What has changed since the last time.
+    """The changes since the previous message.
 
     Attributes:
-        files: Paths of files with another content, or other attributes.
-        names: Paths that have come, gone, or stand for another file.
+        files: The paths of files whose content or attributes have changed.
+        names: The paths that were added, removed or replaced.
         is_all: Whether anything may have changed.
     """
 
@@ -115,15 +115,15 @@ class FileChanges(NamedTuple):
 
 
 class FileSystemUsage(NamedTuple):
-    """How full a file system is.
+    """The usage of a file system.
 
     Attributes:
-        total: In bytes.
-        free: In bytes.
-        available: What of it users may take, in bytes.
-        files: How many files it can have.
-        files_free: How many more.
-        name_max: How long a name may be, in bytes.
+        total: The size, in bytes.
+        free: The free space, in bytes.
+        available: The space available to ordinary users, in bytes.
+        files: The maximum number of files.
+        files_free: The number of files that can still be created.
+        name_max: The maximum length of a name, in bytes.
     """
 
     total: int

@@ -1,4 +1,4 @@
-"""A directory of every host of a mesh, on the client."""
+"""A directory of every host of a mesh, mounted on the client."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["GatherMount", "gather_mount"]
 
 
 class GatherMount:
-    """Directories of hosts that are mounted here; made by `gather_mount`.
+    """Directories of hosts that are mounted on this machine; created by `gather_mount`.
 
     Attributes:
         remote_mount_point: The directory on each host.
-        local_mount_point: Where they are here.
+        local_mount_point: The mountpoint on this machine.
     """
 
     def __init__(
@@ -38,7 +38,8 @@ class GatherMount:
     ) -> None:
         self.remote_mount_point: str = remote_mount_point
         self.local_mount_point: str = local_mount_point
-        # In a process of its own: who reads the mount waits in the kernel, and answers nobody.
+        # This needs a separate process: a process that reads the mount blocks in the kernel and
+        # could not serve the read.
         self._procs: ProcMesh | None = this_host().spawn_procs(name="mesh-gather")
         try:
             gatherer = self._procs.spawn("gatherer", Gatherer, local_mount_point, options)
@@ -56,24 +57,24 @@ class GatherMount:
         except BaseException:
             self._stop()
             raise
-        # Before all that it needs is ended, which would take its time.
+        # Unmount before the processes that the mount needs are stopped, which would cause delays.
         atexit.register(self.close)
 
     def cached_bytes(self) -> int:
-        """Says how many bytes of files the client keeps at the moment.
+        """Return the size of the file content that the client caches at the moment, in bytes.
 
         Raises:
-            MountError: It is closed.
+            MountError: The mount is closed.
         """
         if self._procs is None:
             raise MountError(f"{self.local_mount_point!r} is closed: mount it again")
         return self._gatherer.held_bytes.call_one().get()
 
     def close(self) -> None:
-        """Unmounts it, also while files of it are open. Twice is the same as once.
+        """Unmount, even while files are open. Calling it again has no effect.
 
         Raises:
-            MountError: Something else is mounted over it.
+            MountError: Another mount covers it.
         """
         if self._procs is None:
             return
@@ -107,34 +108,35 @@ def gather_mount(
     *,
     options: GatherOptions | None = None,
 ) -> GatherMount:
-    """Shows a directory of every host of a mesh on this machine, read-only, as it is at any time.
+    """Mount a directory of every host of a mesh on this machine, live and read-only.
 
-    There is one folder for each host, called after its place, as `hosts_0`; a mesh without
-    dimensions, as `this_host()`, is mounted without such a folder. Who opens a file sees it as it
-    is then, and what changes afterwards shortly after: `tail -f` follows a log. Bytes are fetched
-    as they are read, and ahead of who reads on.
+    Each host has a folder named after its position, such as `hosts_0`; a mesh without dimensions,
+    such as `this_host()`, is mounted without such a folder. Opening a file shows its current state,
+    and later changes appear shortly after they are made: `tail -f` follows a log. Bytes are fetched
+    when they are read, and ahead of sequential readers.
 
-    Symlinks are shown as they are on the host: one with an absolute target points to a path of this
-    machine. All files belong to the user of this program, and nobody may write them. A host that
-    dies keeps its folder, and whatever is done there fails with EIO; the others go on. It is
-    unmounted at the end of the program, however that ends.
+    Symbolic links are shown as on the host: a link with an absolute target points to a path of this
+    machine. All files belong to the user of this program and cannot be written. The folder of a
+    dead host remains, and every access to it fails with EIO; the other hosts are not affected. The
+    mount is removed at the end of the program, however the program ends.
 
-    Needs `mesh-fs[gather]`.
+    Requires `mesh-fs[gather]`.
 
     Args:
-        host_mesh: Whose directories.
-        remote_mount_point: The directory on each host; it may come into being later. `$SUBDIR` in
-            it stands for the host's place in the mesh, as `hosts_0`.
-        local_mount_point: Where they are mounted here: a directory that is empty, or not there yet.
-        options: What is cached, for how long, and how long hosts may take to answer.
+        host_mesh: The hosts.
+        remote_mount_point: The directory on each host; it may be created later. `$SUBDIR` is
+            replaced by the host's position in the mesh, such as `hosts_0`.
+        local_mount_point: The mountpoint on this machine: a directory that is empty or does not
+            exist yet.
+        options: Cache sizes, cache lifetimes, and timeouts.
 
     Returns:
-        What closes it; a context manager. It is mounted.
+        The open mount; also a context manager that closes it.
 
     Raises:
-        MountError: It cannot be mounted there; `mesh-fs[gather]` is not installed; or a host would
-            show the mount in itself.
-        SupervisionError: A host is lost already.
+        MountError: Mounting has failed; `mesh-fs[gather]` is not installed; or the directory of a
+            host contains the mountpoint.
+        SupervisionError: A host is already lost.
 
     Example:
         >>> with gather_mount(hosts, "/var/log/trainer", "/mnt/logs"):
@@ -153,10 +155,10 @@ def gather_mount(
 
 
 def _prepare(point: str) -> None:
-    """Makes the directory to mount at.
+    """Create the directory for the mount.
 
     Raises:
-        MountError: It is none, or is not empty.
+        MountError: The path is not a directory, or the directory is not empty.
     """
     try:
         os.makedirs(point, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that stay open between one read and the next, so that what was replaced can be read on."""
+"""Files that stay open between reads, so that a replaced file can still be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Key = tuple[bytes, tuple[int, int]]
 
 
 class _File:
-    """A descriptor that is closed when nobody uses it, and it is not kept."""
+    """A descriptor that is closed when it is neither in use nor in the cache."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -31,11 +31,11 @@ class _File:
 
 
 class OpenFileCache:
-    """Files of a directory that are being read.
+    """The open files of a directory.
 
     Args:
         root: The directory.
-        count_max: How many stay open; those that were not read for longest are closed.
+        count_max: The maximum number of open files. The least recently read ones are closed.
     """
 
     def __init__(self, root: str, count_max: int) -> None:
@@ -46,10 +46,10 @@ class OpenFileCache:
 
     @contextmanager
     def use(self, path: bytes, file: tuple[int, int]) -> Iterator[int]:
-        """Gives the descriptor of a file, which is opened if it is not.
+        """Yield the descriptor of a file; open the file if necessary.
 
         Raises:
-            OSError: It cannot be opened, or ESTALE: another one has its name by now.
+            OSError: The file cannot be opened; ESTALE if the path now refers to another file.
         """
         used = self._known(path, file) or self._open(path, file)
         try:
@@ -59,7 +59,7 @@ class OpenFileCache:
 
     @contextmanager
     def use_known(self, path: bytes, file: tuple[int, int]) -> Iterator[int | None]:
-        """Gives the descriptor of a file if it is open."""
+        """Yield the descriptor of a file if it is open, and None otherwise."""
         used = self._known(path, file)
         if used is None:
             yield None
@@ -70,14 +70,14 @@ class OpenFileCache:
             self._leave(used)
 
     def release(self, path: bytes, file: tuple[int, int]) -> None:
-        """Says that nobody reads a file any more."""
+        """Remove a file that is no longer read."""
         with self._lock:
             used = self._files.pop((path, file), None)
             if used is not None:
                 self._give_up(used)
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Close all files."""
         with self._lock:
             for used in self._files.values():
                 self._give_up(used)
@@ -101,7 +101,8 @@ class OpenFileCache:
             used = _File(os.dup(descriptor))
         used.users += 1
         with self._lock:
-            # Another thread may have opened it meanwhile: that one is closed after its use.
+            # Another thread may have opened it concurrently: that descriptor is closed after its
+            # use.
             other = self._files.pop((path, file), None)
             if other is not None:
                 self._give_up(other)

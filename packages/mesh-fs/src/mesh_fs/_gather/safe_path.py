@@ -1,4 +1,4 @@
-"""Files beneath a directory, and none besides: no symlink is followed on the way."""
+"""Access to files strictly below a directory: no symbolic link on the path is followed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _NOT_NAMES = frozenset((b"", b".", b".."))
 
 @contextmanager
 def folder_of(root: str, path: bytes) -> Iterator[tuple[int, bytes]]:
-    """Opens the directory that a path ends in; gives it with the last name.
+    """Open the parent directory of a path; yield its descriptor and the last component.
 
     Args:
-        root: Where all is beneath. It may be a symlink itself, and another one each time.
-        path: Relative, and not empty.
+        root: The directory that must contain the path. It may itself be a symbolic link whose
+            target changes.
+        path: A relative path that is not empty.
 
     Raises:
-        OSError: There is no such directory, or the path leads out of the root.
+        OSError: The directory does not exist, or the path leads out of the root.
     """
     *folders, last = _names(path)
     here = os.open(root, _FOLDER)
@@ -41,10 +42,10 @@ def folder_of(root: str, path: bytes) -> Iterator[tuple[int, bytes]]:
 
 @contextmanager
 def opened(root: str, path: bytes, flags: int) -> Iterator[int]:
-    """Opens what a path stands for; the root itself if it is empty.
+    """Open a path; the root itself if the path is empty.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The path cannot be opened.
     """
     if not path:
         descriptor = os.open(root, flags | os.O_CLOEXEC)

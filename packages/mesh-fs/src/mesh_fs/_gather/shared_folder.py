@@ -1,4 +1,4 @@
-"""A host's side of a gathered mount: answers what the client asks of one directory."""
+"""The host side of a gathered mount: serves the client's requests for one directory."""
 
 from __future__ import annotations
 
@@ -34,20 +34,23 @@ __all__ = ["SharedFolder", "machine"]
 
 T = TypeVar("T")
 
-#: How many system calls wait for a disk beside each other.
+#: The number of threads for system calls that may block on a disk.
 _THREADS = 8
-#: How many entries of a directory travel together.
+#: The maximum number of directory entries in one message.
 _PAGE_MAX = 2048
 _OPEN_MAX = 256
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class SharedFolder(Actor):
-    """Answers with numbers of errors of the system instead of raising: they are no failures.
+    """Serves one directory.
+
+    System errors are returned as error numbers and not raised, because they are not failures of the
+    actor.
 
     Args:
-        root: The directory; `$SUBDIR` in it stands for the host's place in the mesh.
-        watches_max: How many files are watched.
+        root: The directory. `$SUBDIR` is replaced by the host's position in the mesh.
+        watches_max: The maximum number of files that are watched.
     """
 
     def __init__(self, root: str, watches_max: int) -> None:
@@ -57,15 +60,15 @@ class SharedFolder(Actor):
         self._open = OpenFileCache(self._root, _OPEN_MAX)
         self._windows = Windows()
         self._watches: FileWatches | None = None
-        # The names of the directory that was listed last, for the rest of its pages.
+        # The names of the directory that was listed last, for its remaining pages.
         self._listed: tuple[tuple[int, ...], list[bytes]] | None = None
 
     @endpoint
     async def begin(self, client: str, mountpoint: str) -> None:
-        """Looks whether this can be shown there.
+        """Check that the directory can be mounted at the mountpoint.
 
         Raises:
-            MountError: The directory would show itself in itself.
+            MountError: The directory contains the mountpoint.
         """
         self._watches = FileWatches(self._watches_max)
         root = await asyncio.to_thread(os.path.realpath, self._root)
@@ -77,12 +80,12 @@ class SharedFolder(Actor):
 
     @concurrent_endpoint
     async def stat(self, path: bytes, file: tuple[int, int] | None) -> FileStatus | int:
-        """Looks at a path; at a certain file if one is named, even if it has been replaced."""
+        """Return the status of a path, or of a particular file, even if it has been replaced."""
         return await self._answer(lambda: self._stat(path, file))
 
     @concurrent_endpoint
     async def open(self, path: bytes, file: tuple[int, int]) -> FileStatus | int:
-        """Opens a file, unless another one has its name by now: then it gives ESTALE."""
+        """Open a file; return ESTALE if the path now refers to another file."""
 
         def look() -> FileStatus:
             try:
@@ -96,7 +99,7 @@ class SharedFolder(Actor):
 
     @concurrent_endpoint
     async def target(self, path: bytes) -> bytes | int:
-        """Reads a symlink."""
+        """Return the target of a symbolic link."""
 
         def read() -> bytes:
             with folder_of(self._root, path) as (folder, name):
@@ -106,14 +109,14 @@ class SharedFolder(Actor):
 
     @concurrent_endpoint
     async def page(self, path: bytes, after: bytes) -> DirectoryPage | int:
-        """Lists what comes after a name in a directory, with its attributes."""
+        """List the entries of a directory after a name, with their attributes."""
         return await self._answer(lambda: self._page(path, after))
 
     @concurrent_endpoint
     async def read(
         self, path: bytes, file: tuple[int, int], offset: int, length: int
     ) -> ReadResult | int:
-        """Reads bytes of a file, and sends them along."""
+        """Read bytes of a file, and return them in the reply."""
 
         def read() -> ReadResult:
             content = b""
@@ -130,14 +133,14 @@ class SharedFolder(Actor):
 
     @concurrent_endpoint
     async def join(self, reader: str) -> RDMABuffer:
-        """Gives the client its window."""
+        """Return the window of the client."""
         return self._windows.open(reader)
 
     @concurrent_endpoint
     async def fill(
         self, reader: str, slot: int, path: bytes, file: tuple[int, int], offset: int, length: int
     ) -> ReadResult | int:
-        """Reads bytes of a file into a slot of the window."""
+        """Read bytes of a file into a slot of the window."""
 
         def put(memory: memoryview) -> ReadResult:
             return self._read(path, file, lambda at: _read_all(at, memory[:length], offset))
@@ -149,12 +152,12 @@ class SharedFolder(Actor):
 
     @concurrent_endpoint
     async def release(self, path: bytes, file: tuple[int, int]) -> None:
-        """Says that nobody on the client has a file open any more."""
+        """Process a notification that the client no longer has a file open."""
         self._open.release(path, file)
 
     @concurrent_endpoint
     async def space(self) -> FileSystemUsage | int:
-        """Says how full the file system is."""
+        """Return the usage of the file system."""
 
         def look() -> FileSystemUsage:
             found = os.statvfs(self._root)
@@ -172,14 +175,14 @@ class SharedFolder(Actor):
 
     @concurrent_endpoint
     async def changes(self) -> FileChanges:
-        """Waits until something has changed that was asked for."""
+        """Wait until a recently requested file has changed."""
         assert self._watches is not None, "it has begun"
         return await self._watches.changes()
 
     async def __cleanup__(self, error: Exception | None) -> None:
         if self._watches is not None:
             self._watches.close()
-        # A thread may wait for a disk that does not answer.
+        # Do not wait for threads, which may be blocked on a disk that does not respond.
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._open.close()
 
@@ -208,7 +211,7 @@ class SharedFolder(Actor):
 
     def _look(self, path: bytes) -> FileStatus:
         with folder_of(self._root, path) as (folder, name):
-            # It is told when a file comes into being where there is none, too.
+            # Watch the directory, so that the creation of a missing file is reported, too.
             self._watch(path.rpartition(b"/")[0], folder, is_folder=True)
             found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
@@ -230,7 +233,7 @@ class SharedFolder(Actor):
                 try:
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 except FileNotFoundError:
-                    continue  # It has gone since.
+                    continue  # It was removed after the listing.
                 entries.append((name, FileStatus.of(found)))
             return DirectoryPage(entries, start + len(chosen) == len(names))
 
@@ -257,14 +260,14 @@ class SharedFolder(Actor):
 
 
 def machine() -> str:
-    """Gives what two processes have in common for which the same path is the same file."""
+    """Return an identifier shared by processes for which the same path is the same file."""
     with open(_BOOT_ID) as told:
         boot = told.read().strip()
     return f"{boot}/{os.stat('/proc/self/ns/mnt').st_ino}"
 
 
 def _read_all(descriptor: int, memory: memoryview, offset: int) -> int:
-    """Fills memory from a file; gives how many bytes there were."""
+    """Fill memory from a file; return the number of bytes read."""
     count = 0
     while count < len(memory):
         read = os.preadv(descriptor, [memory[count:]], offset + count)

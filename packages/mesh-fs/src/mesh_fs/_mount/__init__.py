@@ -1,1 +1,1 @@
-"""A directory of the client, mounted on every host."""
+"""Mounts of a directory of the client on every host."""

@@ -1,4 +1,4 @@
-"""A tree as users of a host see it: mounted, or written into a directory."""
+"""The methods by which a host shows a tree: mounts, or files written into a directory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["FuseBackend", "ImageBackend", "MountBackend", "UnpackBackend", "open
 
 
 class FuseBackend:
-    """Shows a tree by a mount of our own file system, and what the host writes over it."""
+    """Shows a tree as a FUSE mount, optionally with an overlay for writes of the host."""
 
     way = "fuse"
-    #: Whether every chunk has to be in the store before `show`.
+    #: Whether `show` requires that all chunks are in the store.
     needs_all = False
 
     def __init__(
@@ -45,11 +45,11 @@ class FuseBackend:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has unmounted it."""
+        """Whether it is still mounted."""
         return self.view.is_open() and (self._overlay is None or self._overlay.is_open())
 
     def show(self, tree: _core.Tree) -> None:
-        """Shows another tree; what has changed is seen at once."""
+        """Show another tree; changes are visible immediately."""
         if tree is not self._tree:
             self._tree = tree
             self.view.show(tree)
@@ -57,7 +57,7 @@ class FuseBackend:
                 self._overlay.show()
 
     def close(self) -> None:
-        """Unmounts it, also while files are open."""
+        """Unmount, even while files are open."""
         try:
             if self._overlay is not None:
                 self._overlay.close()
@@ -68,7 +68,7 @@ class FuseBackend:
 
 
 class ImageBackend:
-    """Shows a tree by an image of it, and what the host writes over it."""
+    """Shows a tree as a mounted image, optionally with an overlay for writes of the host."""
 
     way = "image"
     needs_all = True
@@ -81,15 +81,15 @@ class ImageBackend:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has unmounted it."""
+        """Whether it is still mounted."""
         return self._image.is_open()
 
     def show(self, tree: _core.Tree) -> None:
-        """Mounts an image of the tree in the place of the one before."""
+        """Replace the mounted image by an image of the tree."""
         self._image.show(tree, self._store)
 
     def close(self) -> None:
-        """Unmounts it, also while files are open."""
+        """Unmount, even while files are open."""
         self._image.close()
 
 
@@ -107,15 +107,15 @@ class UnpackBackend:
 
     @property
     def is_open(self) -> bool:
-        """Always: only this process knows what it has written."""
+        """Always True: only this process knows which files it has written."""
         return True
 
     def show(self, tree: _core.Tree) -> None:
-        """Writes what is different from the tree before."""
+        """Write the differences from the previous tree."""
         self._unpacked.show(tree, self._store)
 
     def close(self) -> None:
-        """Removes what was written."""
+        """Remove the files that were written."""
         self._unpacked.close()
 
 
@@ -126,10 +126,10 @@ def open_backend(
     options: MountOptions,
     cache: CacheOptions,
 ) -> MountBackend:
-    """Takes the first way that this machine allows.
+    """Open the first method that this machine permits.
 
     Raises:
-        MountError: Not there, or not in the way that was asked for.
+        MountError: The tree cannot be shown there, or not by the requested method.
     """
     remove_left(cache.place())
     if options.way == "unpack":

@@ -1,4 +1,4 @@
-"""Looks after the mounts of one directory: on which hosts, of which snapshot."""
+"""The controller of all mounts of one directory: hosts, and the current snapshot."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["MountController"]
 
 
 class MountController(Actor):
-    """Has hosts show what a source has.
+    """Makes hosts show the directory of a source.
 
-    The process of the source and those on the hosts are its own: it hears of their ends, and the
-    program goes on. It lives in the program, and as long.
+    It owns and supervises the process of the source and those on the hosts, so the program survives
+    their failures. It lives in the program's process and ends with it.
 
     Args:
         root: The directory.
-        snapshot: What of it is taken.
-        cache: Where hosts keep chunks.
-        options: How the tree is shown.
+        snapshot: Snapshot options, such as patterns of files to exclude.
+        cache: The location and size limit of the chunks on the hosts.
+        options: Mount options.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class MountController(Actor):
         self._watcher: Watcher | None = None
         self._manifest: SnapshotManifest | None = None
         self._has_lost = False
-        # Whether hosts that are there show an older tree than they were told to.
+        # Whether a reachable host has failed to show the current tree.
         self._has_refused = False
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Goes on with the other hosts; those that fetched from a lost one ask the next."""
+        """Continue with the other hosts; readers of a lost host switch to their next provider."""
         self._has_lost = True
         return True
 
@@ -59,21 +59,22 @@ class MountController(Actor):
     def open(
         self, controller: MountController, hosts: HostMesh, mountpoint: str
     ) -> tuple[str, ...]:
-        """Shows the directory everywhere, or nowhere; gives what could not be read of it.
+        """Show the directory on all hosts, or on none; return the paths that could not be read.
 
         Args:
             controller: The handle of this actor.
-            hosts: Where it is to be shown.
-            mountpoint: Where on each host; `$SUBDIR` in it stands for the host's place in the mesh.
+            hosts: The hosts.
+            mountpoint: The mountpoint on each host. `$SUBDIR` is replaced by the host's position in
+                the mesh.
         """
         try:
-            # In a process of its own: it hashes and serves while the program computes.
+            # A separate process hashes and serves files while the program computes.
             self._near = this_host().spawn_procs(name="mesh-fs-source")
             self._source = self._near.spawn(
                 "source", Source, self._root, self._snapshot, self._cache
             )
             walk = self._source.take.call_one()
-            # While it walks, the hosts get ready.
+            # The hosts are prepared while the source walks the directory.
             shown = self._started(hosts, places_in(hosts, mountpoint))
             self._manifest = walk.get()
             shown.files.show.call(self._manifest.recipe).get()
@@ -85,10 +86,10 @@ class MountController(Actor):
 
     @endpoint
     def add(self, controller: MountController, hosts: HostMesh, mountpoint: str) -> int:
-        """Shows the directory on those hosts of a mesh that do not show it yet, or on none.
+        """Show the directory on those hosts of a mesh that do not show it yet, or on none.
 
         Returns:
-            How many have come.
+            The number of hosts that were added.
         """
         assert self._manifest is not None, "the handler asks only between `open` and `close`"
         flat, places = hosts.flatten("host"), places_in(hosts, mountpoint)
@@ -112,10 +113,13 @@ class MountController(Actor):
 
     @endpoint
     def refresh(self) -> bool:
-        """Shows the directory as it is now on all hosts that are left; says whether it is new.
+        """Show the current state of the directory on all remaining hosts.
 
-        Where that cannot be shown, what was there before stays. Processes that were killed on
-        hosts that are there are started again.
+        A host that cannot show the new state keeps the previous one. Processes that were killed on
+        reachable hosts are restarted.
+
+        Returns:
+            Whether the directory has changed.
         """
         manifest = self._take()
         is_new = self._manifest is None or manifest.id != self._manifest.id
@@ -136,17 +140,17 @@ class MountController(Actor):
 
     @endpoint
     def recover(self) -> bool:
-        """Has hosts that are there again show the directory; says whether all can."""
+        """Restore the mount on hosts that are reachable again; return whether all succeeded."""
         return not any(result.failures for result in self._recover())
 
     @endpoint
     def shown(self) -> list[HostFiles]:
-        """Gives those who show it, mesh by mesh in the order in which they came."""
+        """Return the actors that show the directory, by mesh in the order of addition."""
         return [shown.files for shown in self._shown]
 
     @endpoint
     def watch(self, controller: MountController) -> None:
-        """Refreshes the mount whenever the directory changes.
+        """Refresh the mount whenever the directory changes.
 
         Args:
             controller: The handle of this actor.
@@ -165,13 +169,13 @@ class MountController(Actor):
 
     @endpoint
     def sent_bytes(self) -> int:
-        """Says how many bytes have left the client."""
+        """Return the number of bytes that the client has sent."""
         assert self._source is not None, "the handler asks only between `open` and `close`"
         return self._source.served_bytes.call_one().get()
 
     @endpoint
     def close(self) -> None:
-        """Shows nothing any more, anywhere."""
+        """Unmount everywhere."""
         self._close()
 
     def __cleanup__(self, error: Exception | None) -> None:
@@ -200,7 +204,7 @@ class MountController(Actor):
         return shown
 
     def _recover(self) -> list[RecoveryResult]:
-        """Has hosts that are there again show the directory."""
+        """Restore the mount on hosts that are reachable again."""
         assert self._source is not None, "the handler asks only between `open` and `close`"
         assert self._manifest is not None, "what is shown was taken before"
         results = [shown.recover(self._source, self._manifest.recipe) for shown in self._shown]
@@ -221,7 +225,7 @@ class MountController(Actor):
 
 
 def _end(shown: list[MountedHosts]) -> None:
-    """Shows nothing on some hosts any more."""
+    """Unmount on some hosts."""
     stops = [stop for one in reversed(shown) for stop in one.close()]
     for stop in stops:
         with suppress(MeshError):

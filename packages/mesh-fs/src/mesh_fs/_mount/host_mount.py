@@ -1,4 +1,4 @@
-"""A host's side of a mount: what is shown of its chunks."""
+"""The host side of a mount: shows a tree whose chunks it fetches."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ if TYPE_CHECKING:
 
 __all__ = ["HostFiles", "HostStatus", "shown_here"]
 
-#: How often it is tried to show a tree whose chunks were damaged on the disk.
+#: The maximum number of attempts to show a tree whose chunks are damaged on disk.
 _TRIES_MAX = 3
 
 
 @dataclass(frozen=True)
 class HostStatus:
-    """How far a mount is on one host.
+    """The status of a mount on one host.
 
     Attributes:
-        host: The machine's name.
-        mountpoint: Where the files are.
-        way: How they are shown: `"fuse"`, `"image"` or `"unpack"`.
-        why: Why in this way.
+        host: The name of the machine.
+        mountpoint: The path of the files.
+        way: The method: `"fuse"`, `"image"` or `"unpack"`.
+        why: The reason for this method.
         is_complete: Whether all files are on the host.
-        is_open: Whether they are shown; not any more if somebody has unmounted them.
-        files: How many files there are.
-        total_bytes: What there is to fetch, each chunk once.
-        here_bytes: What of that is on the host: all chunks are counted alike until none is missing.
-        fetched_bytes: What came over the network, or from other processes.
-        cached_bytes: What the host keeps, of all mounts.
-        problem: What went wrong with some files; None if nothing did.
+        is_open: Whether the files are shown; False if somebody has unmounted them.
+        files: The number of files.
+        total_bytes: The total size of the chunks; each chunk counts once.
+        here_bytes: How much of that is on the host. Until the last chunk arrives, this is an
+            estimate that counts all chunks as equally large.
+        fetched_bytes: The number of bytes received over the network or from other processes.
+        cached_bytes: The number of bytes that the host keeps for all mounts.
+        problem: Why some files are unavailable; None if there is no problem.
     """
 
     host: str
@@ -62,17 +63,17 @@ class HostStatus:
     problem: str | None
 
 
-#: Those of this process that show something, or will.
+#: The instances in this process that show a tree, or are about to.
 _here: WeakSet[HostFiles] = WeakSet()
 
 
 class HostFiles(Relay):
-    """Shows one tree on its host, and gives chunks of it to others.
+    """Shows a tree on its host, and provides its chunks to other hosts.
 
     Args:
-        mountpoints: Where, for each host of the mesh.
-        cache: Where the host keeps chunks.
-        options: How the tree is shown.
+        mountpoints: The mountpoint of each host of the mesh.
+        cache: The location and size limit of the chunks on the host.
+        options: Mount options.
     """
 
     def __init__(
@@ -85,13 +86,13 @@ class HostFiles(Relay):
         self._backend: MountBackend | None = None
         self._tree: _core.Tree | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # What could be fetched has been; it is complete if that was all.
+        # Set when all available chunks have been fetched; `_is_complete` if none was unavailable.
         self._fetched = asyncio.Event()
         self._is_complete = False
 
     @concurrent_endpoint
     async def show(self, recipe: bytes) -> None:
-        """Shows a tree, or another one than before, and fetches what is in it."""
+        """Show a tree, or replace the current one, and fetch its files."""
         tree = await self._fetch_tree(recipe)
         self._tree = tree
         _here.add(self)
@@ -113,7 +114,7 @@ class HostFiles(Relay):
 
     @concurrent_endpoint
     async def complete(self) -> HostStatus:
-        """Waits until all files are on the host, as far as they can be had."""
+        """Wait until all available files are on the host."""
         assert self._tree is not None, "it is asked for a tree that is shown"
         if self._options.is_prefetched:
             await self._fetched.wait()
@@ -123,12 +124,12 @@ class HostFiles(Relay):
 
     @concurrent_endpoint
     async def status(self) -> HostStatus:
-        """Says how far it is."""
+        """Return the status of the mount."""
         return await self._told()
 
     @endpoint
     async def close(self) -> None:
-        """Shows nothing any more."""
+        """Unmount."""
         await self._close()
 
     async def __cleanup__(self, error: Exception | None) -> None:
@@ -146,7 +147,7 @@ class HostFiles(Relay):
             await asyncio.to_thread(backend.close)
 
     async def _show_all(self, backend: MountBackend, tree: _core.Tree) -> None:
-        """Shows a tree all of whose files have to be there."""
+        """Show a tree by a method that requires all files."""
         for tries_left in reversed(range(_TRIES_MAX)):
             await self._fetch_all(tree)
             try:
@@ -154,12 +155,12 @@ class HostFiles(Relay):
             except ChunksMissing as error:
                 if not self._is_complete:
                     raise MountError(f"not all files can be had: {self._problem}") from error
-                # What was damaged on the disk is missing from now on, and is fetched again.
+                # The damaged chunks are missing from the store now, so they are fetched again.
                 if tries_left == 0:
                     raise
 
     async def _fetch_all(self, tree: _core.Tree) -> None:
-        """Fetches all files of a tree, as far as they can be had."""
+        """Fetch all available files of a tree."""
         refused = await self._fetch_each(tree.chunks())
         if tree is self._tree:
             self._is_complete = not refused
@@ -172,7 +173,7 @@ class HostFiles(Relay):
                 in_background(self._answer(names), self._tasks)
 
     async def _answer(self, names: bytes) -> None:
-        """Fetches what reads wait for; those that wait for something else too go on waiting."""
+        """Fetch chunks that reads wait for. Reads that also wait for other chunks keep waiting."""
         try:
             refused = await self._bring(names, is_urgent=True)
         except Exception as error:
@@ -191,7 +192,7 @@ class HostFiles(Relay):
         return await asyncio.to_thread(self.told)
 
     def told(self) -> HostStatus:
-        """Says how far it is, in any thread."""
+        """Return the status of the mount; callable from any thread."""
         tree, backend = self._tree, self._backend
         assert tree is not None, "it is asked for a tree that is shown"
         cached, *_ = self._store.usage()
@@ -220,5 +221,5 @@ class HostFiles(Relay):
 
 
 def shown_here() -> list[HostStatus]:
-    """Says of each tree that this process shows how far it is."""
+    """Return the status of each mount of this process."""
     return [files.told() for files in list(_here)]

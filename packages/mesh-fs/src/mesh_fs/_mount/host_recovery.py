@@ -1,4 +1,4 @@
-"""Processes of this package on hosts that were lost, and are there again."""
+"""Restarts processes of this package on hosts that were lost and are reachable again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RecoveryMonitor", "restart_process"]
 
-#: How often it is looked whether another machine has come in the place of a lost one.
+#: The interval at which to check whether a lost host has been replaced.
 _LOOK_S = 0.25
 _ANSWER_S = 10.0
-#: What cannot be shown there is tried again; the pause doubles each time.
+#: The pause before a failed recovery is retried. It doubles each time, up to the maximum.
 _PAUSE_MIN_S = 0.5
 _PAUSE_MAX_S = 30.0
 
@@ -27,17 +27,17 @@ _logger = logging.getLogger("mesh_fs")
 
 
 def restart_process(hosts: HostMesh, procs: ProcMesh, rank: int) -> bool:
-    """Has a process run, with its actors, where its host is there; says whether that is.
+    """Ensure that a process with its actors runs if its host is reachable; return whether it is.
 
-    A host that is lost is left as it is: whether something takes its place is up to the program.
+    A lost host is not changed: replacing it is the responsibility of the program.
 
     Args:
-        hosts: Where the processes are, in the order of their ranks and in the dimension `host`.
-        procs: The processes, one for each host; the caller's.
-        rank: Which of them.
+        hosts: The hosts in the order of the processes' ranks, in the single dimension `host`.
+        procs: The processes, one per host. The caller owns them.
+        rank: The rank of the process.
 
     Raises:
-        MeshError: The host is there, and the process cannot be started.
+        MeshError: The host is reachable, but the process cannot be started.
     """
     try:
         hosts.slice(host=rank).initialized.get(timeout=_ANSWER_S)
@@ -48,16 +48,16 @@ def restart_process(hosts: HostMesh, procs: ProcMesh, rank: int) -> bool:
     except MeshError:
         raise
     except RuntimeError:
-        return True  # It lives.
+        return True  # The process is alive.
     return True
 
 
 class RecoveryMonitor(Actor):
-    """Tells when machines take the places of lost ones.
+    """Notifies the controller when lost hosts have been replaced by other machines.
 
     Args:
-        hosts: Of which hosts.
-        controller: Has them show what the others show.
+        hosts: The hosts to monitor.
+        controller: Makes the new hosts show the current tree.
     """
 
     def __init__(self, hosts: HostMesh, controller: MountController) -> None:
@@ -67,7 +67,7 @@ class RecoveryMonitor(Actor):
 
     @endpoint
     async def begin(self) -> None:
-        """Begins to look."""
+        """Start monitoring."""
         in_background(self._run(self._hosts.host_epoch), self._tasks)
 
     async def __cleanup__(self, error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""The hosts of one mesh that show the directory of a client."""
+"""The hosts of one mesh that show a directory of the client."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["MountedHosts", "RecoveryResult", "places_in"]
 
 @dataclass(frozen=True)
 class RecoveryResult:
-    """What has become of hosts that showed nothing.
+    """The outcome of recovering hosts.
 
     Attributes:
-        count: How many hosts show the tree now, of all.
-        failures: Why some cannot that are there.
+        count: The total number of hosts that show the tree now.
+        failures: The errors of reachable hosts that cannot show it.
     """
 
     count: int
@@ -38,14 +38,14 @@ class RecoveryResult:
 
 
 class MountedHosts:
-    """Processes on some hosts, one on each, and what they show.
+    """The processes on some hosts, one per host, and their mounts.
 
     Args:
         hosts: The hosts.
-        mountpoints: Where each shows it.
-        before: The relays of hosts that came before, from which these may fetch.
-        cache: Where they keep chunks.
-        options: How the tree is shown.
+        mountpoints: The mountpoint of each host.
+        before: The relays of hosts that were added earlier, from which these hosts may fetch.
+        cache: The location and size limit of the chunks on the hosts.
+        options: Mount options.
     """
 
     def __init__(
@@ -64,27 +64,27 @@ class MountedHosts:
         self._monitor: RecoveryMonitor | None = None
 
     def set_providers(self, source: Source) -> None:
-        """Says to all from whom they fetch.
+        """Set the providers of all hosts.
 
         Raises:
-            MeshError: A host is lost, or cannot keep files.
+            MeshError: A host is lost, or cannot store files.
         """
         self.files.set_providers.call(self._distribution, source).get()
 
     def show(self, recipe: bytes) -> ValueMesh[HostStatus | MeshError]:
-        """Has all show a tree; the error stands for a host that does not."""
+        """Show a tree on all hosts; a host that fails has an error in the result."""
         shown = self.files.show.options(return_exceptions=True).call(recipe).get()
         return cast("ValueMesh[HostStatus | MeshError]", shown)
 
     def monitor_recovery(self, controller: MountController) -> None:
-        """Tells the controller when a lost host is there again."""
+        """Have the controller notified when a lost host is reachable again."""
         self._monitor = this_proc().spawn(
             "mesh-fs-recovery", RecoveryMonitor, self.hosts, controller
         )
         self._monitor.begin.call_one().get()
 
     def recover(self, source: Source, recipe: bytes) -> RecoveryResult:
-        """Has those show a tree that show none and whose hosts are there."""
+        """Show a tree on reachable hosts that show none."""
         asked: Any = self.files.status.options(return_exceptions=True).call().get()
         lost = [rank for rank, told in enumerate(asked.values()) if isinstance(told, MeshError)]
         count, failures = len(self.hosts) - len(lost), []
@@ -100,17 +100,17 @@ class MountedHosts:
         return RecoveryResult(count, tuple(failures))
 
     def close(self) -> list[Any]:
-        """Shows nothing any more; gives the ends of what it has started."""
+        """Unmount everywhere; return the pending stops of all processes and actors."""
         ends: list[Any] = []
         if self._monitor is not None:
             ends.append(self._monitor.stop())
-        # A host that is lost shows nothing either.
+        # A lost host has no mount.
         with suppress(MeshError):
             self.files.close.options(return_exceptions=True).call().get()
         return [*ends, self._procs.stop()]
 
 
 def places_in(hosts: HostMesh, mountpoint: str) -> list[str]:
-    """Gives where each host of a mesh shows it; `$SUBDIR` stands for its place in the mesh."""
+    """Return the mountpoint of each host; `$SUBDIR` is replaced by its position in the mesh."""
     numbers = ValueMesh(hosts.extent, range(len(hosts)))
     return [with_subdirectory(mountpoint, point) for point, _ in numbers.items()]

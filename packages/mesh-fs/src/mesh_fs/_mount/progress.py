@@ -1,4 +1,4 @@
-"""Shows on stderr how far files have come."""
+"""Reports the progress of transfers on stderr."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrived", "shown_progress"]
 
-#: A line that is not written over comes this seldom.
+#: The interval between lines if stderr is not a terminal.
 _LINE_S = 1.0
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """What of the files is where it belongs, on all hosts together.
+    """The total progress of all hosts.
 
     Attributes:
-        hosts: How many hosts there are that are not lost.
-        whole_hosts: How many of them have all files.
-        files: How many files there are, on each host.
-        total_bytes: What all hosts are to have.
-        here_bytes: What of that they have.
+        hosts: The number of hosts that are not lost.
+        whole_hosts: The number of hosts that have all files.
+        files: The number of files on each host.
+        total_bytes: The number of bytes that all hosts need.
+        here_bytes: The number of bytes that they already have.
     """
 
     hosts: int
@@ -43,7 +43,7 @@ class Arrived:
 
     @staticmethod
     def of(statuses: Iterable[HostStatus | MeshError]) -> Arrived:
-        """Sums up what hosts say."""
+        """Sum up the statuses of hosts."""
         told = [one for one in statuses if isinstance(one, HostStatus)]
         return Arrived(
             hosts=len(told),
@@ -54,11 +54,11 @@ class Arrived:
         )
 
     def line(self, elapsed_s: float, first_bytes: int) -> str:
-        """Says it in one line.
+        """Format the progress as one line.
 
         Args:
-            elapsed_s: Since it was looked first, in seconds.
-            first_bytes: What was there then.
+            elapsed_s: The time since the first measurement, in seconds.
+            first_bytes: The value of `here_bytes` at the first measurement.
         """
         text = (
             f"{self.files} files on {self.whole_hosts} of {self.hosts} hosts, "
@@ -73,10 +73,10 @@ class Arrived:
 
 @contextmanager
 def shown_progress(progress: bool | None) -> Iterator[Callable[[Arrived], None] | None]:
-    """Gives what to call with how far it is; None where nobody wants to see that.
+    """Yield a function that reports progress, or None if progress is not shown.
 
     Args:
-        progress: Whether to show it; None shows it where stderr is a terminal.
+        progress: Whether to show progress. None shows it if stderr is a terminal.
     """
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if progress is False or sys.stderr is None or not (progress or is_terminal):
@@ -142,7 +142,7 @@ def _lines() -> Iterator[Callable[[Arrived], None]]:
     try:
         yield tell
     finally:
-        # How it has ended.
+        # Report the final state.
         write()
 
 

@@ -1,4 +1,4 @@
-"""A directory of the client, on every host of a mesh."""
+"""A directory of the client, mounted on every host of a mesh."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["MountHandler", "remotemount"]
 
-#: How often hosts are asked how far they are, for who wants to see it.
+#: The interval at which hosts are queried to show progress.
 _PROGRESS_S = 0.2
 
 
 class MountHandler:
-    """One directory of the client, and its mounts; made by `remotemount`.
+    """A directory of the client and its mounts; created by `remotemount`.
 
     Attributes:
         sourcepath: The directory.
-        mntpoint: Where it is on each host.
-        skipped: What could not be read of it, and was left out.
+        mntpoint: The mountpoint on each host.
+        skipped: The paths that could not be read and were omitted.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class MountHandler:
         self._is_watched = is_watched
 
     def open(self) -> MountHandler:
-        """Mounts it everywhere; files come as they are read, and all of them in the background.
+        """Mount the directory on all hosts. Files are fetched on demand and in the background.
 
         Raises:
-            SnapshotError: The directory cannot be read as it is at one moment.
-            MountError: A host cannot show it there; it is shown nowhere then.
-            StoreError: A host cannot keep files.
-            RuntimeError: It is open already.
+            SnapshotError: A consistent snapshot of the directory could not be taken.
+            MountError: A host cannot show the directory; it is then not shown on any host.
+            StoreError: A host cannot store files.
+            RuntimeError: The mount is already open.
         """
         if self._controller is not None:
             raise RuntimeError("it is mounted already: use refresh() to show what has changed")
@@ -78,7 +78,7 @@ class MountHandler:
             self.skipped = controller.open.call_one(controller, self._hosts, self.mntpoint).get()
         except BaseException as error:
             stopped = controller.stop()
-            # Whoever interrupts the program does not want to wait for a host.
+            # Do not wait for a host if the user has interrupted the program.
             if isinstance(error, Exception):
                 stopped.get()
             raise
@@ -92,36 +92,38 @@ class MountHandler:
         return self
 
     def refresh(self) -> bool:
-        """Shows the directory as it is now; says whether anything has changed.
+        """Show the current state of the directory; return whether anything has changed.
 
-        What is the same stays cached on the hosts, and only what is different is sent. Who has a
-        file open that was edited reads on in what it was, and sees what it is on opening it again.
-        Where the process that shows it was killed, another one is started.
+        Unchanged files stay cached on the hosts, and only differences are sent. A process that has
+        an edited file open keeps reading the old content, and sees the new content when it opens
+        the file again. A killed process of the mount is restarted.
 
         Raises:
-            SnapshotError: The directory cannot be read as it is at one moment.
-            MountError: It is not open, or no host can show it any more.
-            StoreError: A host has no room for it, and shows what it did before; the others show it.
+            SnapshotError: A consistent snapshot of the directory could not be taken.
+            MountError: The mount is not open, or no host can show the directory any more.
+            StoreError: A host has no space and keeps the previous state; the other hosts show the
+                new one.
         """
         return self._opened().refresh.call_one().get()
 
     def add_hosts(self, host_mesh: HostMesh, mntpoint: str | os.PathLike[str] | None = None) -> int:
-        """Shows it on further hosts as well, as on those of another mesh, or of a larger slice.
+        """Show the directory on more hosts, of another mesh or of a larger slice.
 
-        They fetch from the hosts that have it; the client sends nothing again. They are refreshed,
+        They fetch from the existing hosts; the client sends nothing again. They are refreshed,
         watched and closed with the others.
 
         Args:
-            host_mesh: Where; hosts that show it already are left as they are.
-            mntpoint: Where it is on them; as on the others if left out. `$SUBDIR` stands for the
-                place in this mesh.
+            host_mesh: The hosts. Hosts that already show the directory are not changed.
+            mntpoint: The mountpoint on these hosts. Default: the same as on the others. `$SUBDIR`
+                is replaced by the position in this mesh.
 
         Returns:
-            How many hosts have come.
+            The number of hosts that were added.
 
         Raises:
-            MountError: It is not open, or one of them cannot show it there: none of them does then.
-            StoreError: One of them cannot keep files.
+            MountError: The mount is not open, or one of the hosts cannot show the directory; then
+                none of them is added.
+            StoreError: One of the hosts cannot store files.
 
         Example:
             >>> files = remotemount(job.state().trainers, "project", "/mnt/project").open()
@@ -133,23 +135,24 @@ class MountHandler:
         return controller.add.call_one(controller, host_mesh, there).get()
 
     def watch(self) -> None:
-        """Refreshes by itself from now on, whenever the directory has changed.
+        """Refresh the mount automatically from now on, whenever the directory changes.
 
-        A change is seen on the hosts a moment after it was made; many at once are seen together.
-        What cannot be shown, as while a file is being written all the time, is logged and tried
-        again. Twice is the same as once.
+        Hosts see a change shortly after it was made; several changes in quick succession are
+        combined. A refresh that fails, for example because a file is being written continuously, is
+        logged and retried. Calling it again has no effect.
 
         Raises:
-            WatchError: The directory has too many directories; `refresh()` goes on to work.
-            MountError: It is not open.
+            WatchError: The tree contains too many directories; `refresh()` still works.
+            MountError: The mount is not open.
         """
         controller = self._opened()
         controller.watch.call_one(controller).get()
 
     def status(self) -> ValueMesh[HostStatus | MeshError]:
-        """Says how far each host is; the error stands for a host that is lost.
+        """Return the status of each host; a lost host has an error instead.
 
-        It has the dimensions of the mesh; where hosts were added, all are in one, `hosts`.
+        The result has the dimensions of the mesh. After `add_hosts`, it has the single dimension
+        `hosts` with all hosts.
         """
         shown = self._opened().shown.call_one().get()
         return self._told([one.status.options(return_exceptions=True).call() for one in shown])
@@ -157,16 +160,16 @@ class MountHandler:
     def wait(
         self, timeout: float | None = None, *, progress: bool | None = False
     ) -> ValueMesh[HostStatus | MeshError]:
-        """Waits until every host has every file that can be had, and says how they are.
+        """Wait until every host has all available files, and return the status of each host.
 
         Args:
-            timeout: For how many seconds; without a limit if left out.
-            progress: Show on stderr meanwhile how far it is: by a bar where that is a terminal and
-                `mesh-fs[progress]` is installed, else by a line each second. None shows it on a
-                terminal alone.
+            timeout: The maximum time to wait, in seconds. Default: no limit.
+            progress: Whether to show progress on stderr while waiting: as a bar if stderr is a
+                terminal and `mesh-fs[progress]` is installed, otherwise as a line each second. None
+                shows it only on a terminal.
 
         Raises:
-            TimeoutError: They have not after so many seconds; they go on.
+            TimeoutError: Some host does not have all files in time. The transfers continue.
         """
         latest = None if timeout is None else time.monotonic() + timeout
         shown = self._opened().shown.call_one().get()
@@ -189,7 +192,7 @@ class MountHandler:
                 return told
 
     def explain(self) -> str:
-        """Says, for each host, how it shows the directory and why in this way."""
+        """Return a text that names, for each host, the method by which it shows files and why."""
         lines = []
         for point, host in self.status():
             place = ", ".join(f"{label}={at}" for label, at in point.items()) or "host"
@@ -198,11 +201,11 @@ class MountHandler:
         return "\n".join(lines)
 
     def sent_bytes(self) -> int:
-        """Says how many bytes have left the client for this mount."""
+        """Return the number of bytes that the client has sent for this mount."""
         return self._opened().sent_bytes.call_one().get()
 
     def close(self) -> None:
-        """Unmounts it everywhere, also while files of it are open. Twice is the same as once."""
+        """Unmount on all hosts, even while files are open. Calling it again has no effect."""
         controller, self._controller = self._controller, None
         if controller is not None:
             controller.close.call_one().get()
@@ -241,27 +244,27 @@ def remotemount(
     cache: CacheOptions | None = None,
     watch: bool = False,
 ) -> MountHandler:
-    """Shows a directory of this machine on every host of a mesh, read-only.
+    """Show a directory of this machine on every host of a mesh, read-only.
 
-    Each byte leaves this machine once, whatever the number of hosts. A host keeps what it has got:
-    the next mount, of this program or another, fetches what is different.
+    Each byte leaves this machine once, regardless of the number of hosts. Hosts keep the data that
+    they have received: the next mount, of this or another program, fetches only differences.
 
     Args:
-        host_mesh: Where.
+        host_mesh: The hosts.
         sourcepath: The directory.
-        mntpoint: Where it is on the hosts, a directory that is empty or not there yet; the same
-            path as here if left out. `$SUBDIR` in it stands for the host's place in the mesh, as
-            `hosts_0`: needed where several hosts are one machine.
-        snapshot: What of the directory is taken.
-        mount: How it is shown.
-        cache: Where the hosts keep chunks.
-        watch: Show changes as they are made; see `MountHandler.watch`.
+        mntpoint: The mountpoint on the hosts: a directory that is empty or does not exist yet.
+            Default: the same path as on this machine. `$SUBDIR` is replaced by the host's position
+            in the mesh, such as `hosts_0`; this is required if several hosts are the same machine.
+        snapshot: Snapshot options, such as patterns of files to exclude.
+        mount: Mount options.
+        cache: The location and size limit of the chunks on the hosts.
+        watch: Refresh the mount whenever the directory changes; see `MountHandler.watch`.
 
     Returns:
-        What opens, refreshes and closes it; a context manager.
+        A handle to open, refresh and close the mount; also a context manager.
 
     Raises:
-        SnapshotError: `sourcepath` is no directory.
+        SnapshotError: `sourcepath` is not a directory.
 
     Example:
         >>> with remotemount(hosts, "project", "/mnt/project") as project:

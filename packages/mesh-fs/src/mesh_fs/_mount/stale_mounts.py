@@ -1,4 +1,4 @@
-"""Removes mounts of this user's programs that were killed together with what would unmount them."""
+"""Removes mounts of this user's programs that were killed together with their guardians."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ if TYPE_CHECKING:
 
 __all__ = ["remove_left", "unmount_dead"]
 
-#: How long the server of a mount may take to say that it is alive. One that takes longer is not
-#: dead: the kernel answers for a dead one.
+#: How long the server of a mount may take to reply. A slower server is not considered dead, because
+#: the kernel itself replies for a dead one.
 _ANSWER_LIMIT_S = 1.0
 
 
 def remove_left(cache: Path) -> None:
-    """Removes mounts, images and overlays that killed programs of this user have left.
+    """Remove mounts, images and overlays that killed programs of this user have left.
 
     Args:
-        cache: The folder of chunks, in which images and overlays have their files.
+        cache: The folder of chunks, which contains the files of images and overlays.
     """
-    # An overlay is over one of the other mounts: it goes first.
+    # An overlay is mounted above another mount, so it must be removed first.
     _core.remove_left(cache)
     unmount_dead()
 
 
 def unmount_dead() -> None:
-    """Unmounts what this user's programs have mounted and no process serves any more.
+    """Unmount mounts of this user that are no longer served by a process.
 
-    Mounts of living programs and of other users stay. What cannot be unmounted stays as well.
+    Mounts of living programs and of other users are not changed. Mounts that cannot be unmounted
+    are skipped.
     """
     with suppress(OSError):
         for entry in unmounter.mounts_of_user(os.getuid()):
@@ -46,10 +47,10 @@ def unmount_dead() -> None:
 
 
 def _is_dead(entry: MountEntry) -> bool:
-    """Whether the process that served a mount has ended.
+    """Return whether the process that served a mount has exited.
 
-    The kernel aborts the connection of a server when its last descriptor is closed, and answers
-    every request with `ENOTCONN` from then on.
+    The kernel aborts the connection of a server when its last descriptor is closed, and replies to
+    every later request with `ENOTCONN`.
     """
     refused: list[int | None] = []
 
@@ -59,7 +60,7 @@ def _is_dead(entry: MountEntry) -> bool:
         except OSError as error:
             refused.append(error.errno)
 
-    # A server that is stopped does not answer; the thread ends with this process at the latest.
+    # A stopped server never replies; the daemon thread then lives until this process exits.
     asking = threading.Thread(target=ask, name="mesh-fs-leftovers", daemon=True)
     asking.start()
     asking.join(_ANSWER_LIMIT_S)

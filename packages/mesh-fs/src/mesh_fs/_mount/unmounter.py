@@ -1,7 +1,7 @@
-"""Takes mounts away by what the mount table calls their source, also as a program of its own.
+"""Unmounts mounts by their source in the mount table; also a standalone program.
 
-As a program it waits for the end of its input, which comes with the end of who has started it,
-however that comes. It imports nothing but the standard library.
+The program waits for the end of its standard input, which occurs when the process that started it
+exits for any reason. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 __all__ = ["CLOSED", "READY", "MountEntry", "mounts_of", "mounts_of_user", "unmount"]
 
-#: What the mount table says of the kind of all our mounts that a process serves.
+#: The file system type of all mounts of Mesh that a process serves.
 _KIND = b"fuse.mesh"
 _FORCE, _DETACH = 1, 2
 _USUAL = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: What is said to the program when there is nothing left to do.
+#: The input that tells the program to exit without unmounting.
 CLOSED = b"closed"
-#: What the program says when it has begun to wait.
+#: The output of the program when it starts waiting.
 READY = b"r"
 
 
@@ -31,13 +31,13 @@ class MountEntry(NamedTuple):
     """A line of the mount table.
 
     Attributes:
-        id: Its number.
-        parent: The number of what it is mounted in.
-        device: The number of its file system, as `0:52`.
-        point: Where it is.
-        source: What is mounted, in the words of who has mounted it.
-        kind: The type of its file system.
-        options: The options of its file system.
+        id: The id of the mount.
+        parent: The id of the parent mount.
+        device: The device number of the file system, such as `0:52`.
+        point: The mountpoint.
+        source: The source, as given by the process that mounted it.
+        kind: The type of the file system.
+        options: The options of the file system.
     """
 
     id: bytes
@@ -50,13 +50,13 @@ class MountEntry(NamedTuple):
 
 
 def mounts_of(source: str) -> list[MountEntry]:
-    """Gives where something is mounted, but for where something else is mounted over it."""
+    """Return the mounts of a source that are not covered by another mount."""
     wanted = os.fsencode(source)
     return [entry for entry in _uncovered() if entry.source == wanted]
 
 
 def mounts_of_user(user: int) -> list[MountEntry]:
-    """Gives the mounts that processes of a user serve, but for covered ones."""
+    """Return the mounts served by processes of a user that are not covered by another mount."""
     wanted = f"user_id={user}".encode()
     return [entry for entry in _uncovered() if entry.kind == _KIND and wanted in entry.options]
 
@@ -69,11 +69,11 @@ def _uncovered() -> list[MountEntry]:
 
 
 def unmount(source: str) -> str | None:
-    """Takes it away wherever it is, also while files are open; says why if it cannot."""
+    """Unmount a source everywhere, even while files are open; return the reason if that fails."""
     system = ctypes.CDLL(None, use_errno=True)
     why = None
     for entry in mounts_of(source):
-        # By force, whoever waits for an answer is sent away at once. That takes more rights.
+        # A forced unmount also cancels pending requests immediately, but requires more privileges.
         if any(not system.umount2(entry.point, flags) for flags in (_FORCE | _DETACH, _DETACH)):
             continue
         why = os.strerror(ctypes.get_errno()) if not _unmount_as_user(entry.point) else why
@@ -98,16 +98,16 @@ def _entry(line: bytes) -> MountEntry:
 
 
 def _plain(text: bytes) -> bytes:
-    """Undoes how the mount table writes blanks and the like."""
+    """Decode the octal escapes of the mount table, such as those for spaces."""
     return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), text)
 
 
 def main(source: str) -> None:
-    """Waits for the end of the input, and unmounts."""
+    """Wait for the end of the input, and unmount."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    # From now on it does not end before it has done its work.
+    # The signals are ignored now, so the program cannot end before it has unmounted.
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     if sys.stdin.buffer.read() != CLOSED:

@@ -1,4 +1,4 @@
-"""Which modules have taken names from which, and in which order they are to be run again."""
+"""The imports between modules, and the order in which modules must be executed again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["Imports", "dependents", "in_order", "module_imports"]
 
 @dataclass(frozen=True)
 class Imports:
-    """What a module imports when it is run.
+    """The imports of a module at the time of its execution.
 
     Attributes:
-        modules: Modules that it imports as a whole, and sees as they are at any time.
-        origins: Modules from which it takes names, as these are when it is run.
+        modules: Modules that it imports as a whole, so that it always sees their current state.
+        origins: Modules from which it imports names, so that it sees their state at the time of its
+            execution.
     """
 
     modules: frozenset[str] = field(default_factory=frozenset)
@@ -28,11 +29,11 @@ class Imports:
 
 
 def module_imports(name: str, text: bytes, *, is_package: bool) -> Imports:
-    """Reads the imports of a module, without those inside of functions.
+    """Return the imports of a module, except those inside functions.
 
     Raises:
-        SyntaxError: It is no Python.
-        ValueError: Neither is it, as it has zero bytes.
+        SyntaxError: The text is not valid Python.
+        ValueError: The text contains null bytes.
     """
     package = name if is_package else name.rpartition(".")[0]
     modules: set[str] = set()
@@ -52,7 +53,7 @@ def module_imports(name: str, text: bytes, *, is_package: bool) -> Imports:
 
 
 def dependents(changed: set[str], graph: Mapping[str, Imports]) -> set[str]:
-    """Gives the modules that have names of these, or of such modules in turn; and these."""
+    """Return the given modules, and all modules that import names from them, transitively."""
     found = set(changed)
     todo = list(changed)
     while todo:
@@ -65,12 +66,12 @@ def dependents(changed: set[str], graph: Mapping[str, Imports]) -> set[str]:
 
 
 def in_order(names: set[str], graph: Mapping[str, Imports]) -> list[str]:
-    """Puts modules behind those that they import; of a circle any may come first."""
+    """Sort modules so that they follow the modules that they import; cycles have any order."""
     order: list[str] = []
     seen: set[str] = set()
 
     for start in sorted(names):
-        # By hand, as imports may be nested deeper than calls may.
+        # This is iterative, because imports may be nested deeper than the recursion limit.
         todo: list[tuple[str, bool]] = [(start, False)]
         while todo:
             name, is_done = todo.pop()

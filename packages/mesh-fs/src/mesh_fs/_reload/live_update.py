@@ -1,4 +1,4 @@
-"""New code for classes and functions that are in use."""
+"""Updates classes and functions that are in use with new code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 __all__ = ["update"]
 
-#: What a class has from where it was made, and not from its code.
+#: Attributes of a class that result from its creation, and not from its source code.
 _OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__slots__"})
-#: Flags of code that is called in another way: coroutines and generators.
+#: Code flags of functions that are called differently: coroutines and generators.
 _KINDS = 0x20 | 0x80 | 0x100 | 0x200
 
 _ABSENT = object()
 
 
 def update(before: Mapping[str, Any], now: dict[str, Any], module: str) -> None:
-    """Puts the classes and functions that a module had before into the place of its new ones.
+    """Keep the previous classes and functions of a module, with the code of the new ones.
 
-    They get the code of these. So whoever has one of them, as an instance has its class, goes on
-    with new code. What cannot get it is left as it is, and the new one is in the module.
+    Objects that refer to one of them, such as an instance to its class, therefore use the new code.
+    Definitions that cannot be updated are not changed; the module then contains the new ones.
 
     Args:
-        before: The names of the module before it was run again.
-        now: Its names.
-        module: What it is called.
+        before: The namespace of the module before it was executed again.
+        now: Its namespace.
+        module: The name of the module.
     """
     classes: dict[type, type] = {}
     for name, new in list(now.items()):
@@ -49,7 +49,7 @@ def update(before: Mapping[str, Any], now: dict[str, Any], module: str) -> None:
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    """Says whether both are the same definition, before and now."""
+    """Return whether both are versions of the same definition."""
     return (
         type(old) is type(new)
         and getattr(old, "__module__", None) == getattr(new, "__module__", None)
@@ -58,7 +58,7 @@ def _is_same(old: Any, new: Any) -> bool:
 
 
 def _match_classes(old: type, new: type, found: dict[type, type]) -> None:
-    """Collects a class and those that are defined in it, if they can take on new code."""
+    """Collect a class and its nested classes, if they can be updated."""
     if isinstance(new, EnumMeta) or vars(old).get("__slots__") != vars(new).get("__slots__"):
         return
     found[old] = new
@@ -82,7 +82,7 @@ def _update_class(old: type, new: type, old_of: Mapping[type, type]) -> bool:
             ):
                 setattr(old, name, _updated_member(kept.get(name), member))
     except (TypeError, AttributeError):
-        # Its metaclass or its layout forbids it; then both stay what they are.
+        # The metaclass or the layout forbids it. Restore the old class.
         for name, member in kept.items():
             if vars(old).get(name, _ABSENT) is not member:
                 with suppress(TypeError, AttributeError):
@@ -92,7 +92,7 @@ def _update_class(old: type, new: type, old_of: Mapping[type, type]) -> bool:
 
 
 def _updated_member(old: Any, new: Any) -> Any:
-    """Gives what is to be in the class; who holds the old function is given its new code too."""
+    """Return the new value of a class attribute; a function in use gets the new code."""
     before, now = _function(old), _function(new)
     if before is None or now is None or before is now or type(old) is not type(new):
         return new
@@ -101,7 +101,7 @@ def _updated_member(old: Any, new: Any) -> Any:
 
 
 def _function(member: Any) -> FunctionType | None:
-    """Gives the function of a method, also of an endpoint, and of a class or static method."""
+    """Return the function of a method, endpoint, class method or static method."""
     inner = member if isinstance(member, FunctionType) else getattr(member, "__wrapped__", None)
     return inner if isinstance(inner, FunctionType) else None
 
@@ -116,7 +116,7 @@ def _update_function(old: FunctionType, new: FunctionType) -> bool:
         if name != "__class__":
             with suppress(ValueError):
                 inner, now = cell.cell_contents, other.cell_contents
-                # A decorator has it: its function may be in use elsewhere as well.
+                # A decorator has captured the function, which may also be in use elsewhere.
                 if isinstance(inner, FunctionType) and isinstance(now, FunctionType):
                     _update_function(inner, now)
                 cell.cell_contents = now
@@ -131,7 +131,7 @@ def _update_function(old: FunctionType, new: FunctionType) -> bool:
 
 
 def _replace_everywhere(old_of: Mapping[type, type]) -> None:
-    """Lets the old classes take the places of the new ones, which nobody else knows of yet."""
+    """Replace the new classes by the old ones; no other code refers to the new ones yet."""
     if not old_of:
         return
     for holder in gc.get_referrers(*old_of):

@@ -1,4 +1,4 @@
-"""From which text each module of some directories was run."""
+"""The source text that each module of some directories was last executed from."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SUFFIX = ".py"
 
 
 class ModuleSources(MetaPathFinder):
-    """Finds modules as Python does, and keeps the text of those below some directories.
+    """A finder that behaves like Python's, and keeps the text of modules below some directories.
 
-    These are always compiled from their text: Python tells compiled files by whole seconds and by
-    size, and so takes an old one for a new one.
+    These modules are always compiled from source: Python recognizes outdated bytecode only by the
+    modification time in whole seconds and the size, and may therefore use an old file.
 
     Args:
-        directories: As the hosts name them.
+        directories: The directories, as named on the hosts.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
-        # A name may lead through links, and an import may have come by either.
+        # A directory name may contain symbolic links, and an import may use either form.
         self._directories = tuple(
             {
                 os.path.join(one, "")
@@ -40,14 +40,14 @@ class ModuleSources(MetaPathFinder):
         self._texts: dict[str, bytes | None] = {}
 
     def begin(self) -> None:
-        """Takes part in every import from now on; what is imported already is as its file is."""
+        """Install the finder; assume that modules already imported match their files."""
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else 0
         sys.meta_path.insert(place, self)
         for name, path in self._imported().items():
             self._texts[name] = read_text(path)
 
     def end(self) -> None:
-        """Takes part in no import any more."""
+        """Uninstall the finder."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -57,7 +57,7 @@ class ModuleSources(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Finds a module where the one behind would."""
+        """Find a module like the default finder."""
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None or type(spec.loader) is not SourceFileLoader:
             return spec
@@ -66,15 +66,15 @@ class ModuleSources(MetaPathFinder):
         return spec
 
     def note(self, name: str, text: bytes | None) -> None:
-        """Says from which text a module is run; None: it has to be run again."""
+        """Record the executed text of a module; None if it must be executed again."""
         self._texts[name] = text
 
     def text(self, name: str) -> bytes | None:
-        """Gives the text from which a module was run; None if it has to be run again."""
+        """Return the executed text of a module; None if it must be executed again."""
         return self._texts.get(name)
 
     def now(self) -> dict[str, bytes]:
-        """Gives what the files of all imported modules hold; those without a file are left out."""
+        """Return the current text of the files of all imported modules whose files can be read."""
         found = {name: read_text(path) for name, path in self._imported().items()}
         return {name: text for name, text in found.items() if text is not None}
 
@@ -82,7 +82,7 @@ class ModuleSources(MetaPathFinder):
         found = {}
         for name, module in list(sys.modules.items()):
             path: Any = getattr(getattr(module, "__spec__", None), "origin", None)
-            # A program that is run is no module, though it may be imported as one too.
+            # The main program is not a module, although it may also be imported as one.
             if not isinstance(path, str) or name == "__main__":
                 continue
             if path.endswith(_SUFFIX) and self._is_ours(path):
@@ -96,14 +96,14 @@ class ModuleSources(MetaPathFinder):
 
 
 class _TextLoader(SourceFileLoader):
-    """Runs a module from its text, and says from which."""
+    """Executes a module from its text, and records the text."""
 
     def __init__(self, fullname: str, path: str, sources: ModuleSources) -> None:
         super().__init__(fullname, path)
         self._sources = sources
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compiles the text as it is now."""
+        """Compile the current text."""
         text = self.get_data(self.path)
         code: CodeType = self.source_to_code(text, self.path)
         self._sources.note(fullname, text)
@@ -111,7 +111,7 @@ class _TextLoader(SourceFileLoader):
 
 
 def read_text(path: str) -> bytes | None:
-    """Gives what a file holds; None if it cannot be read."""
+    """Return the content of a file; None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()

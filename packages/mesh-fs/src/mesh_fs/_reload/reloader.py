@@ -1,4 +1,4 @@
-"""Runs modules again whose files have changed, in a process that has imported them."""
+"""Executes changed modules again in a process that has imported them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["Reloaded", "Reloader"]
 
 @dataclass(frozen=True)
 class Reloaded:
-    """What one process has done.
+    """The result of a reload in one process.
 
     Attributes:
-        modules: The modules that it has run again, in this order.
-        failures: Modules whose old code it goes on with, and what was raised, as text.
+        modules: The modules that were executed again, in this order.
+        failures: The modules that keep their old code, and the exception of each as text.
     """
 
     modules: tuple[str, ...]
@@ -35,10 +35,10 @@ class Reloaded:
 
 
 class Reloader(Actor):
-    """Keeps the modules of its process that come from some directories as their files are.
+    """Keeps the modules of its process that come from some directories up to date.
 
     Args:
-        directories: As the hosts name them; some may be on other hosts.
+        directories: The directories, as named on the hosts; some may exist only on other hosts.
     """
 
     def __init__(self, directories: tuple[str, ...]) -> None:
@@ -47,9 +47,10 @@ class Reloader(Actor):
 
     @endpoint
     def reload(self) -> Reloaded:
-        """Runs again what has changed since it was run, and what has taken names from that.
+        """Execute changed modules again, and the modules that have imported names from them.
 
-        A module that fails is left as it was, and so are those that have taken names from it.
+        A module that fails is restored, and modules that have imported names from it are not
+        executed.
         """
         importlib.invalidate_caches()
         texts = self._sources.now()
@@ -60,13 +61,14 @@ class Reloader(Actor):
             try:
                 graph[name] = module_imports(name, text, is_package=_is_package(name))
             except (SyntaxError, ValueError) as error:
-                # A file that has not changed was run once, so that it is no news.
+                # An error in a file that has not changed is not new, because the file was executed
+                # before.
                 failures |= {name: _told(error)} if name in changed else {}
         modules: list[str] = []
         left = set(failures)
         for name in in_order(dependents(changed, graph) - left, graph):
             if graph[name].origins & left:
-                # Its turn comes when that on which it depends can be run.
+                # It is executed after the module on which it depends can be executed.
                 self._sources.note(name, None)
                 left.add(name)
             elif (why := self._run(name, texts[name])) is not None:
@@ -80,7 +82,7 @@ class Reloader(Actor):
         self._sources.end()
 
     def _run(self, name: str, text: bytes) -> str | None:
-        """Runs a module again; says why it could not be, and has left it as it was then."""
+        """Execute a module again; if that fails, restore it and return the error."""
         module = sys.modules[name]
         names_before = _names(self._sources.text(name))
         before = dict(vars(module))
@@ -109,7 +111,7 @@ def _restore(module: ModuleType, before: dict[str, object]) -> None:
 
 
 def _names(text: bytes | None) -> set[str]:
-    """Gives the names that a module binds by its text; none if it is not known or no Python."""
+    """Return the names that the text of a module binds; empty for None or invalid Python."""
     try:
         table = symtable.symtable((text or b"").decode(), "", "exec")
     except (SyntaxError, ValueError):

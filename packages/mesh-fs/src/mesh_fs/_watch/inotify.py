@@ -1,4 +1,4 @@
-"""Hearing from the kernel that something in some directories has changed."""
+"""Notifications of the kernel about changes in directories."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["InotifyWatches"]
 
-#: How many directories of one mount are watched.
+#: The maximum number of directories that one mount watches.
 _WATCHES_MAX = 200_000
-#: How many buffers of events are taken at once, so that others get their turn.
+#: The maximum number of event buffers read at once, so that other tasks can run.
 _READS_MAX = 16
 _BUFFER_BYTES = 1 << 16
 
-# From linux/inotify.h: written, attributes, moved, made, removed, and of the directory itself.
+# From linux/inotify.h: writes, attributes, moves, creation, removal, and changes of the directory
+# itself.
 _CHANGES = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 _ONLY_DIRECTORIES = 0x01000000 | 0x02000000
 _UNMOUNTED = 0x2000
@@ -35,13 +36,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class InotifyWatches:
-    """Watches directories, each without those in it.
+    """Watches directories, each without its subdirectories.
 
     Args:
-        watches_max: How many, at most.
+        watches_max: The maximum number of directories.
 
     Raises:
-        WatchError: The kernel gives no more queues to this user.
+        WatchError: The user has reached the kernel's limit of inotify instances.
     """
 
     def __init__(self, watches_max: int = _WATCHES_MAX) -> None:
@@ -56,16 +57,16 @@ class InotifyWatches:
             )
 
     def fileno(self) -> int:
-        """Readable while there is something to `take`."""
+        """Return the file descriptor, which is readable when `take` has events to process."""
         return self._queue
 
     def follow(self, paths: Iterable[str]) -> bool:
-        """Watches these directories and no others; says whether some were not watched before.
+        """Watch exactly these directories; return whether some of them were not watched before.
 
-        One that is not there is left out: what it was in has changed.
+        A directory that does not exist is skipped, because its parent has changed.
 
         Raises:
-            WatchError: They are too many; some of them are watched.
+            WatchError: There are too many directories; only some of them are watched.
         """
         wanted = sorted(set(paths), key=len)
         if len(wanted) > self._watches_max:
@@ -74,8 +75,9 @@ class InotifyWatches:
                 f"{self._watches_max}: name some in .meshignore"
             )
         before, now = self._watched, set[int]()
-        # All of them, as a path may lead to another directory by now; the kernel gives the number
-        # again of one that is watched. Those near the root first: they tell of most.
+        # Add all of them, because a path may now refer to another directory; for a directory that
+        # is already watched, the kernel returns the same number. Directories near the root come
+        # first, because they cover most changes.
         try:
             now.update(number for path in wanted if (number := self._add(path)) is not None)
         except WatchError:
@@ -83,12 +85,12 @@ class InotifyWatches:
             raise
         self._watched = now
         for number in before - now:
-            # One that the kernel has ended meanwhile is no news.
+            # The kernel may already have removed the watch.
             _libc.inotify_rm_watch(self._queue, number)
         return bool(now - before)
 
     def take(self) -> bool:
-        """Takes what the kernel has told so far; says whether anything has changed."""
+        """Process all pending events; return whether anything has changed."""
         is_changed = False
         for _ in range(_READS_MAX):
             try:
@@ -103,7 +105,7 @@ class InotifyWatches:
         return is_changed
 
     def close(self) -> None:
-        """Watches nothing any more."""
+        """Stop watching."""
         queue, self._queue = self._queue, -1
         if queue >= 0:
             os.close(queue)

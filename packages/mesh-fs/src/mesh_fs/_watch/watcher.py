@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Watcher"]
 
-#: A refresh waits until nothing has changed for so long, but not for longer than the other.
+#: A refresh waits until nothing has changed for `_QUIET_S`, but at most for `_UNREST_S`.
 _QUIET_S = 0.05
 _UNREST_S = 0.5
-#: After a refresh that failed, the next comes by itself; the pause doubles each time.
+#: The pause before a failed refresh is retried. It doubles each time, up to the maximum.
 _PAUSE_MIN_S = 0.5
 _PAUSE_MAX_S = 30.0
 
@@ -33,8 +33,8 @@ class Watcher(Actor):
 
     Args:
         root: The directory.
-        source: Knows which directories are in its snapshot: only these are watched.
-        controller: Has the hosts show what has changed.
+        source: The source. Only the directories in its snapshot are watched.
+        controller: Refreshes the mount on the hosts.
     """
 
     def __init__(self, root: str, source: Source, controller: MountController) -> None:
@@ -47,21 +47,21 @@ class Watcher(Actor):
 
     @endpoint
     async def begin(self) -> None:
-        """Begins to watch.
+        """Start watching.
 
         Raises:
-            WatchError: The kernel does not let us watch all of it.
+            WatchError: The kernel does not permit watching all directories.
         """
         self._watches = InotifyWatches()
         await self._follow(self._watches)
         asyncio.get_running_loop().add_reader(self._watches, self._on_events, self._watches)
-        # What has changed before it was watched is not missed.
+        # The first refresh covers changes that were made before watching started.
         self._changed.set()
         in_background(self._run(self._watches), self._tasks)
 
     @endpoint
     async def end(self) -> None:
-        """Watches no more; a refresh that was begun ends in its time."""
+        """Stop watching; a refresh that is already running completes."""
         self._end()
 
     async def __cleanup__(self, error: Exception | None) -> None:
@@ -87,7 +87,8 @@ class Watcher(Actor):
             self._changed.clear()
             try:
                 await self._controller.refresh.call_one()
-                # Files that came into a new directory before it was watched are seen by another.
+                # Another refresh covers files that were created in a new directory before it was
+                # watched.
                 if await self._follow(watches):
                     self._changed.set()
                 pause_s = _PAUSE_MIN_S
@@ -98,7 +99,7 @@ class Watcher(Actor):
                 self._changed.set()
 
     async def _settle(self) -> None:
-        """Waits until whoever is writing has written, but not for ever."""
+        """Wait until writers have paused, up to a limit."""
         latest = time.monotonic() + _UNREST_S
         while time.monotonic() < latest:
             self._changed.clear()

@@ -1,1 +1,1 @@
-"""A directory of the client, written into a directory of every host."""
+"""Copies of a directory of the client in a directory of every host."""

@@ -1,4 +1,4 @@
-"""Looks after the workspaces of hosts, all of one directory of the client."""
+"""The controller of the workspaces of hosts that copy one directory of the client."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["WorkspaceController"]
 
 
 class WorkspaceController(Actor):
-    """Has hosts write what a source has.
+    """Makes hosts write the directory of a source.
 
-    The processes on the hosts are its own: it hears of their ends, and the program goes on.
+    It owns and supervises the processes on the hosts, so the program survives their failures.
 
     Args:
-        source: Serves the directory.
+        source: The actor that serves the directory.
         root: The directory.
-        hosts: Where it is to be written.
-        remote: Where on each host; None leaves it to the host.
-        cache: Where hosts keep chunks.
+        hosts: The hosts.
+        remote: The directory on each host; None if each host determines it.
+        cache: The location and size limit of the chunks on the hosts.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class WorkspaceController(Actor):
         self._workspaces: HostWorkspace | None = None
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Goes on with the other hosts; those that fetched from a lost one ask the next."""
+        """Continue with the other hosts; readers of a lost host switch to their next provider."""
         return True
 
     @endpoint
     def open(self) -> tuple[str, ...]:
-        """Starts on the hosts; gives the directories into which they write."""
+        """Start processes on the hosts; return the directories into which they write."""
         self._procs = self._hosts.spawn_procs(name="mesh-fs-workspace")
         workspaces = self._procs.spawn(
             "mesh-fs-workspace", HostWorkspace, self._remote, self._root, self._cache
@@ -68,10 +68,10 @@ class WorkspaceController(Actor):
 
     @endpoint
     def sync(self) -> ValueMesh[HostSync | MeshError]:
-        """Writes the directory as it is now on all hosts that are left.
+        """Write the current state of the directory on all remaining hosts.
 
         Raises:
-            FilesError: A host that is there could not write it; others may have.
+            FilesError: A reachable host could not write it; other hosts may have written it.
             MeshError: All hosts are lost.
         """
         assert self._workspaces is not None, "it is asked only after `open`"
@@ -100,7 +100,7 @@ class WorkspaceController(Actor):
     def _once_more(
         self, rank: int, recipe: bytes, identity: DirectoryIdentity
     ) -> HostSync | MeshError:
-        """Writes it on a host whose process was lost, if that can be started again."""
+        """Retry on a host whose process was lost, if the process can be restarted."""
         assert self._procs is not None, "it is asked only after `open`"
         assert self._workspaces is not None, "it is asked only after `open`"
         every = self._workspaces.flatten("host")

@@ -1,4 +1,4 @@
-"""Whether a directory of a host is the very directory of the client."""
+"""Detection whether a directory of a host is the client's own directory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["DirectoryIdentity"]
 
 @dataclass(frozen=True)
 class DirectoryIdentity:
-    """What tells a directory from all others, also from another machine that shares its disk.
+    """Identifies a directory, even from another machine that shares its disk.
 
     Attributes:
-        boot: The running system of the client.
-        device: The file system, as that system numbers it.
-        inode: The directory in the file system.
-        times: When the directory was last changed, in ns: over a network a number alone is
-            not enough.
+        boot: The boot id of the client.
+        device: The device number of the file system on the client.
+        inode: The inode number of the directory.
+        times: The modification and change times of the directory, in ns. Over a network, an inode
+            number alone is not sufficient.
     """
 
     boot: str
@@ -28,17 +28,17 @@ class DirectoryIdentity:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> DirectoryIdentity:
-        """Looks at a directory.
+        """Return the identity of a directory.
 
         Raises:
-            OSError: There is none.
+            OSError: The directory does not exist.
         """
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         seen = os.stat(path)
         return cls(boot, seen.st_dev, seen.st_ino, (seen.st_mtime_ns, seen.st_ctime_ns))
 
     def is_at(self, path: str | os.PathLike[str]) -> bool:
-        """Says whether it is what is at a path here."""
+        """Return whether a path on this machine is the same directory."""
         try:
             other = DirectoryIdentity.of(path)
         except OSError:

@@ -1,4 +1,4 @@
-"""A host's side of a workspace: a directory that is written to be as that of the client."""
+"""The host side of a workspace: a directory that is kept equal to the client's."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 __all__ = ["HostSync", "HostWorkspace"]
 
 _VARIABLE = "WORKSPACE_DIR"
-#: How often is written what others change at the same time.
+#: The maximum number of attempts if other processes change files concurrently.
 _TRIES_MAX = 3
 
 
 @dataclass(frozen=True)
 class HostSync:
-    """What a sync has changed on one host.
+    """The changes of a sync on one host.
 
     Attributes:
-        host: The machine's name.
-        directory: Where the files are.
-        is_origin: Whether that is the client's own directory, in which nothing is written.
-        written: Files and links that were made or replaced.
-        removed: Files and links that an earlier sync had written, and the client has no more.
-        overwritten: Those among both that were made or changed on the host meanwhile.
-        written_bytes: The content of the files that were written.
-        fetched_bytes: What came over the network for that, or from other processes.
+        host: The name of the machine.
+        directory: The directory on the host.
+        is_origin: Whether it is the client's own directory, in which nothing is written.
+        written: The number of files and links that were created or replaced.
+        removed: The number of files and links that an earlier sync had written and that no longer
+            exist on the client.
+        overwritten: How many of these had been created or changed on the host since the last sync.
+        written_bytes: The size of the files that were written.
+        fetched_bytes: The number of bytes received for this, over the network or from other
+            processes.
     """
 
     host: str
@@ -52,12 +54,12 @@ class HostSync:
 
 
 class HostWorkspace(Relay):
-    """Writes trees into one directory of its host, and gives chunks of them to others.
+    """Writes trees into a directory of its host, and provides their chunks to other hosts.
 
     Args:
-        remote: The directory; the one that `$WORKSPACE_DIR` names on the host if left out.
-        otherwise: The directory where neither is given.
-        cache: Where the host keeps chunks.
+        remote: The directory. Default: `$WORKSPACE_DIR` of the host.
+        otherwise: The directory if neither is set.
+        cache: The location and size limit of the chunks on the host.
     """
 
     def __init__(self, remote: str | None, otherwise: str, cache: CacheOptions) -> None:
@@ -68,15 +70,15 @@ class HostWorkspace(Relay):
 
     @endpoint
     async def directory(self) -> str:
-        """Says where it writes."""
+        """Return the directory."""
         return self._directory
 
     @concurrent_endpoint
     async def sync(self, recipe: bytes, identity: DirectoryIdentity) -> HostSync:
-        """Writes what is not as in a tree, and removes what is not in it any more.
+        """Write the differences from a tree, and remove files that are no longer in the tree.
 
         Raises:
-            WorkspaceError: The directory cannot be written, or is inside that of the client.
+            WorkspaceError: The directory cannot be written, or is inside the client's directory.
             SnapshotError: The tree cannot be fetched.
         """
         async with self._turn:
@@ -112,7 +114,7 @@ class HostWorkspace(Relay):
             try:
                 return await asyncio.to_thread(workspace.update, tree, self._store)
             except WorkspaceError:
-                # Somebody may have changed a file between both, so that it is needed too.
+                # Another process may have changed a file since, so that more chunks are needed.
                 needed = await asyncio.to_thread(workspace.needed, tree)
                 if not tries_left or not self._store.missing(needed):
                     raise

@@ -1,4 +1,4 @@
-"""A directory of the client, written out on every host of a mesh."""
+"""A directory of the client, written to every host of a mesh."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncResult", "Workspace", "sync_workspace"]
 
-#: What each host makes itself, and what is only meant for this package.
+#: Files that each host creates itself, and internal files of this package.
 _NEVER_TAKEN = ("__pycache__/", "/.mesh-workspace/")
 
 
 @dataclass(frozen=True)
 class SyncResult:
-    """What a sync has changed.
+    """The changes of a sync.
 
     Attributes:
-        hosts: On each host; the error stands for a host that is lost.
-        modules: The modules that processes have reloaded, each once, by name.
+        hosts: The changes on each host; a lost host has an error instead.
+        modules: The names of the modules that processes have reloaded, without duplicates.
     """
 
     hosts: ValueMesh[HostSync | MeshError]
@@ -41,22 +41,22 @@ class SyncResult:
 
     @property
     def written(self) -> int:
-        """Files and links that were made or replaced, on all hosts together."""
+        """The number of files and links that were created or replaced, on all hosts together."""
         return sum(host.written for host in self._done())
 
     @property
     def removed(self) -> int:
-        """Files and links that were removed, on all hosts together."""
+        """The number of files and links that were removed, on all hosts together."""
         return sum(host.removed for host in self._done())
 
     @property
     def overwritten(self) -> int:
-        """Those among both that were made or changed on a host meanwhile."""
+        """How many of these had been created or changed on a host since the last sync."""
         return sum(host.overwritten for host in self._done())
 
     @property
     def written_bytes(self) -> int:
-        """The content of the files that were written, on all hosts together."""
+        """The size of the files that were written, on all hosts together."""
         return sum(host.written_bytes for host in self._done())
 
     def _done(self) -> list[HostSync]:
@@ -64,12 +64,12 @@ class SyncResult:
 
 
 class Workspace:
-    """One directory of the client, and its copies on hosts; made by `sync_workspace`.
+    """A directory of the client and its copies on hosts; created by `sync_workspace`.
 
     Attributes:
         path: The directory.
-        directories: Where it is on the hosts.
-        result: What the last sync has changed.
+        directories: The directories on the hosts.
+        result: The changes of the last sync.
     """
 
     path: str
@@ -87,7 +87,7 @@ class Workspace:
     ) -> None:
         self.path = path
         self._reloaders: list[Reloader] = []
-        # In a process of its own: it hashes and serves while the program computes.
+        # A separate process hashes and serves files while the program computes.
         self._procs: ProcMesh | None = this_host().spawn_procs(name="mesh-fs-source")
         try:
             source = self._procs.spawn("source", Source, path, snapshot, cache)
@@ -95,7 +95,7 @@ class Workspace:
                 "controller", WorkspaceController, source, path, host_mesh, remote, cache
             )
             self.directories = self._controller.open.call_one().get()
-            # Before the first sync, so that they know what of it is new.
+            # Start the reloaders before the first sync, so that they can detect its changes.
             for procs in reloaded:
                 reloader = procs.spawn("mesh-fs-reloader", Reloader, self.directories)
                 self._reloaders.append(reloader)
@@ -107,16 +107,16 @@ class Workspace:
             raise
 
     def sync(self) -> SyncResult:
-        """Writes the directory on the hosts as it is now, and reloads what processes have of it.
+        """Write the current state of the directory on the hosts, and reload changed modules.
 
-        Hosts that are lost are left out.
+        Lost hosts are skipped.
 
         Raises:
-            SnapshotError: The directory cannot be read as it is at one moment.
-            WorkspaceError: A host cannot write it, or it was closed. Other hosts may have written
-                it; what was written stays, and the next sync goes on.
-            ReloadError: The files are written, and some process goes on with the old code of a
-                module. It is tried again by the next sync.
+            SnapshotError: A consistent snapshot of the directory could not be taken.
+            WorkspaceError: A host cannot write the directory, or the workspace is closed. Other
+                hosts may have written it. Written files remain, and the next sync continues.
+            ReloadError: The files are written, but some process keeps the old code of a module. The
+                next sync retries it.
         """
         if self._procs is None:
             raise WorkspaceError(f"the workspace of {self.path!r} is closed: make another one")
@@ -125,10 +125,10 @@ class Workspace:
         return self.result
 
     def close(self) -> None:
-        """Ends what it has on the hosts; the files stay there. Twice is the same as once."""
+        """Stop the processes on the hosts; the files remain. Calling it again has no effect."""
         reloaders, self._reloaders = self._reloaders, []
         for reloader in reloaders:
-            # One whose process is lost has ended already.
+            # The actor of a lost process has already ended.
             with suppress(MeshError):
                 reloader.stop().get()
         procs, self._procs = self._procs, None
@@ -147,9 +147,9 @@ class Workspace:
         self.close()
 
     def _reload(self) -> tuple[str, ...]:
-        """Has all processes reload what has changed.
+        """Make all processes reload changed modules.
 
-        Processes that are lost have nothing to reload.
+        Lost processes are skipped.
         """
         calls = [one.reload.options(return_exceptions=True).call() for one in self._reloaders]
         modules: set[str] = set()
@@ -183,37 +183,39 @@ def sync_workspace(
     cache: CacheOptions | None = None,
     auto_reload: ProcMesh | Sequence[ProcMesh] | None = None,
 ) -> Workspace:
-    """Writes a directory of this machine into a directory of every host of a mesh.
+    """Write a directory of this machine into a directory of every host of a mesh.
 
-    Unlike with `remotemount` the files are ordinary ones, and programs may write next to them. What
-    an earlier sync has written and is gone here is removed; files of others stay. The client wins:
-    what was changed on a host is overwritten, and counted. Names of one file become files of their
-    own, everything is writable for its user, and sockets, pipes, devices and `__pycache__` are left
-    out. Where the directory of a host is the client's own, as on a shared disk, nothing is written.
+    Unlike with `remotemount`, the files are ordinary files, and programs may write next to them.
+    Files that an earlier sync has written and that no longer exist here are removed; files of
+    others remain. The client takes precedence: changes on a host are overwritten, and counted. Hard
+    links become separate files, all files are writable by their owner, and sockets, pipes, devices
+    and `__pycache__` are omitted. If the directory of a host is the client's own, for example on a
+    shared disk, nothing is written.
 
     Args:
-        host_mesh: Where.
+        host_mesh: The hosts.
         workspace: The directory.
-        remote: The directory on the hosts; what `$WORKSPACE_DIR` says on the host if left out, or
-            else the same path as here. `$SUBDIR` in it stands for the host's place in the mesh, as
-            `hosts_0`.
-        snapshot: What of the directory is taken.
-        cache: Where the hosts keep chunks.
-        auto_reload: Processes that reload, after each sync, the modules whose files have changed,
-            and those that have imported names from them. Classes and functions stay the same
-            objects with new code, so that actors that are running go on with it: their next message
-            is served by it. Calls that are running end with the old code. A method whose captured
-            variables are others than before, as where it is the first with `super()`, or that
-            becomes `async`, is new only for actors that are spawned later; so is a class with other
-            `__slots__`. What was pickled by value, as a class of `__main__`, is no module.
+        remote: The directory on the hosts. Default: the value of `$WORKSPACE_DIR` on the host, or
+            else the same path as on this machine. `$SUBDIR` is replaced by the host's position in
+            the mesh, such as `hosts_0`.
+        snapshot: Snapshot options, such as patterns of files to exclude.
+        cache: The location and size limit of the chunks on the hosts.
+        auto_reload: Processes that, after each sync, reload the modules whose files have changed
+            and the modules that have imported names from them. Classes and functions remain the
+            same objects and get new code, so running actors handle their next message with the new
+            code. Calls that are already running finish with the old code. Some changes affect only
+            actors that are spawned later: a method with other captured variables (for example the
+            first use of `super()`), a method that becomes `async`, and a class with other
+            `__slots__`. Objects that were pickled by value, such as classes of `__main__`, are not
+            reloaded.
 
     Returns:
-        What syncs again; a context manager, at whose end the files stay.
+        A handle to sync again; also a context manager, after which the files remain.
 
     Raises:
-        SnapshotError: `workspace` is no directory.
-        WorkspaceError: A host cannot write it.
-        ReloadError: As for `Workspace.sync`.
+        SnapshotError: `workspace` is not a directory.
+        WorkspaceError: A host cannot write the directory.
+        ReloadError: See `Workspace.sync`.
 
     Example:
         >>> with sync_workspace(hosts, "project", "/srv/project", auto_reload=procs) as project:

@@ -1,1 +1,1 @@
-"""Reducing the values of processes, and moving them between meshes."""
+"""Combining values of processes, and moving them between meshes."""

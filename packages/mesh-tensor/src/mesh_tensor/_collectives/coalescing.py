@@ -1,4 +1,4 @@
-"""Many tensors combined at once: they go one behind the other, in few and long collectives."""
+"""Combines many tensors at once: concatenates them into few large collectives."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["reduce_tree", "reduce_tree_"]
 
-#: As many bytes as torch's own DistributedDataParallel takes together.
+#: The default bucket size of PyTorch's `DistributedDataParallel`.
 _BUCKET_LEN = 25 << 20
 
 
 def reduce_tree(tree: Any, combine: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Gives a tree of results; `combine` reduces a vector, with its gradients."""
+    """Return the tree of results; `combine` is a differentiable reduction of a 1-D tensor."""
     leaves, spec = pytree.tree_flatten(tree)
     for bucket in _buckets(leaves):
         for place, result in zip(bucket, _combined(leaves, bucket, combine), strict=True):
@@ -29,7 +29,7 @@ def reduce_tree(tree: Any, combine: Callable[[torch.Tensor], torch.Tensor]) -> A
 
 
 def reduce_tree_(tree: Any, combine: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Puts the results where the operands were; gives the tree itself."""
+    """Write the results into the operands; return the tree itself."""
     leaves = pytree.tree_leaves(tree)
     if torch.is_grad_enabled() and any(type(one) is Tensor and one.requires_grad for one in leaves):
         raise ValueError("what needs gradients is not reduced in place: use reduce")
@@ -49,7 +49,7 @@ def _combined(
 
 
 def _buckets(leaves: Sequence[Any]) -> Iterator[list[int]]:
-    """Gives places of tensors of one kind, in order, as many as go together."""
+    """Yield the positions of tensors of one kind, in order, as many as fit into a bucket."""
     open_ones: dict[Any, list[int]] = {}
     lengths: dict[Any, int] = {}
     for place, one in enumerate(leaves):

@@ -1,4 +1,4 @@
-"""Combining the values of processes, and moving them from mesh to mesh."""
+"""Combining values of processes, and moving them from mesh to mesh."""
 
 from __future__ import annotations
 
@@ -36,26 +36,27 @@ def reduce(
     out: Tensor | None = None,
     grad: str = "sum",
 ) -> T:
-    """Combines the values of all processes that differ along some dimensions of the mesh.
+    """Combine the values of all processes that differ along some dimensions of the mesh.
 
     Args:
-        tensor: What is combined, of any shape; or a tree of tensors (a list, a dict), which are
-            combined element by element in as few collectives as 25 MiB for each allow.
-        dims: Along which dimensions; all of them where none is said.
+        tensor: A tensor of any shape, or a tree of tensors (a list, a dictionary), which are
+            combined element by element in buckets of up to 25 MiB.
+        dims: The dimensions along which values are combined. Default: all.
         reduction: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor` or `bxor`, element by
-            element; or `stack`, which puts them one behind the other in a new first dimension.
-        scatter: Give each process its part only, along the first dimension, whose size is that of
-            the group: of a sum what `reduce_scatter` gives, of a stack what `all_to_all` gives.
-        out: Where to put the result, instead of a new tensor.
-        grad: How gradients come back through it: `sum` where each process has a loss of its own
-            and all of them count; `same` where all have the same loss, made of the same result.
+            element; or `stack`, which stacks the values in a new first dimension.
+        scatter: Give each process only its part of the result, split along the first dimension,
+            whose size must be the size of the group. This is a `reduce_scatter` for reductions, and
+            an `all_to_all` for `stack`.
+        out: A tensor to write the result to, instead of a new tensor.
+        grad: How gradients flow back: `sum` if each process has its own loss and all losses count;
+            `same` if all processes compute the same loss from the same result.
 
     Returns:
-        The result, on the same mesh; of a tree one of results, which share memory.
+        The result, on the same mesh; for a tree, a tree of results, which share memory.
 
     Raises:
-        UnknownDim: There is no such dimension.
-        ValueError: There is no such reduction, or the first dimension does not fit.
+        UnknownDim: The mesh has no such dimension.
+        ValueError: The reduction does not exist, or the size of the first dimension does not fit.
     """
     if not isinstance(tensor, torch.Tensor):
         _check_tree(reduction, scatter, out)
@@ -88,11 +89,11 @@ def _reduce_one(
 
 
 def reduce_(tensor: T, dims: str | Sequence[str] | None = None, reduction: str = "sum") -> T:
-    """As `reduce`, with the result in the tensor itself, or in those of a tree.
+    """Like `reduce`, but write the results into the tensor, or into the tensors of a tree.
 
     Raises:
-        UnknownDim: There is no such dimension.
-        ValueError: There is no such reduction, or the tensor needs gradients.
+        UnknownDim: The mesh has no such dimension.
+        ValueError: The reduction does not exist, or the tensor requires gradients.
     """
     if not isinstance(tensor, torch.Tensor):
         _check_tree(reduction, False, None)
@@ -111,20 +112,21 @@ def _check_tree(reduction: str, scatter: bool, out: Tensor | None) -> None:
 
 
 def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> Tensor:
-    """Moves a tensor to other processes: each gets the value of the one in the same place.
+    """Move a tensor to other processes: each gets the value of the source at the same coordinates.
 
-    Dimensions that both have must be of one size; along those that only the goal has, each
-    process gets the same. Dimensions that only the source has must be of size one.
+    Dimensions that both meshes have must have the same size. Along dimensions that only the
+    destination has, each process gets the same value. Dimensions that only the source has must have
+    size one.
 
     Args:
-        tensor: What is moved.
-        mesh: Where to.
-        stream: On which stream, that of the tensor if it is another one beside; the result is on
-            it. Where none is said, it is that of the tensor.
+        tensor: The tensor to move.
+        mesh: The destination.
+        stream: The stream of the move and of its result. A stream other than the tensor's runs the
+            move concurrently with the tensor's stream. Default: the stream of the tensor.
 
     Raises:
-        WrongMesh: The meshes do not fit, or are of different engines.
-        WrongStream: No stream is said, and another one is active than that of the tensor.
+        WrongMesh: The meshes do not fit, or belong to different engines.
+        WrongStream: No stream is passed, and the active stream is not the tensor's.
     """
     own = tensor._meta.mesh
     if stream is not None and stream is not own._lane.stream:
@@ -140,21 +142,21 @@ def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> T
 
 
 def vary(tensor: Tensor, dims: str | Sequence[str] | None = None) -> Tensor:
-    """Gives the tensor itself, whose gradients are summed along dimensions on the way back.
+    """Return the tensor itself; in the backward pass, sum its gradients along dimensions.
 
-    It says that from here on each process along them does something else with a value that they
-    all have: what enters a layer whose weights are cut, for one. `reduce(..., grad="same")` is what
-    comes at the end of such a layer.
+    Use it where processes along these dimensions begin to compute different things from a value
+    that is the same on all of them, for example at the input of a layer with sharded weights.
+    `reduce(..., grad="same")` is its counterpart at the output of such a layer.
 
     Raises:
-        UnknownDim: There is no such dimension.
+        UnknownDim: The mesh has no such dimension.
     """
     varied: Tensor = _Vary.apply(tensor, tensor.mesh._dims(dims))
     return varied
 
 
 class _Vary(torch.autograd.Function):
-    """Nothing on the way there, a sum on the way back."""
+    """The identity in the forward pass, a sum in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, dims: tuple[str, ...]) -> torch.Tensor:
@@ -167,7 +169,7 @@ class _Vary(torch.autograd.Function):
 
 
 class _Reduce(torch.autograd.Function):
-    """Combines, and brings gradients back."""
+    """A differentiable reduction."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, how: Reduction, grad: str) -> Tensor:
@@ -182,7 +184,7 @@ class _Reduce(torch.autograd.Function):
         size = gradient.mesh.size(how.dims)
         if how.op == "stack":
             if how.scatter:
-                # What came from each process goes back to it.
+                # The gradient of the value from each process is returned to that process.
                 return reduce(gradient, how.dims, "stack", scatter=True), None, None
             if ctx.grad == "same":
                 return _own_part(gradient, how.dims), None, None
@@ -196,7 +198,7 @@ class _Reduce(torch.autograd.Function):
 
 
 class _Move(torch.autograd.Function):
-    """Moves, and brings gradients back."""
+    """A differentiable move."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, mesh: DeviceMesh) -> Tensor:

@@ -1,4 +1,4 @@
-"""Collectives as the program issues them: each a plan for its kind of operand."""
+"""Collectives as the program issues them: a plan for each kind of operand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["issue_move", "issue_part", "issue_reduce"]
 def issue_reduce(
     tensor: Tensor, how: Reduction, out: Tensor | None = None, in_place: bool = False
 ) -> Tensor:
-    """Combines values; see `_collectives.reduce`."""
+    """Issue a reduction; see `_collectives.reduce`."""
     mesh = tensor._meta.mesh
     engine = mesh._engine
     engine._join()
@@ -43,7 +43,7 @@ def issue_reduce(
 
 
 def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
-    """Moves a value; see `_collectives.to_mesh`."""
+    """Issue a move; see `_collectives.to_mesh`."""
     engine = mesh._engine
     engine._join()
     key = ("move", tensor._meta, mesh)
@@ -65,7 +65,7 @@ def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
 
 
 def issue_part(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Gives the values of fewer processes, as a tensor of theirs."""
+    """Return the values of a subset of the processes, as a tensor on that subset."""
     engine = mesh._engine
     key = ("part", tensor._meta, mesh)
     plan = engine._issues.get(key)

@@ -1,7 +1,8 @@
-"""Collectives as a process does them: torch.distributed moves all the data.
+"""Collectives in a process: torch.distributed transfers all data.
 
-Whoever has no value, as what it depends on has failed, takes part with zeros: the others are not
-to wait for ever. The program knows that nothing of the result is good.
+A process whose operand is lost, because something that it depends on has failed, takes part with
+zeros, so that the other processes do not wait forever. The program knows that the result is
+invalid.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ OPS = {
 
 @dataclass(frozen=True)
 class Reduction:
-    """How values are combined.
+    """The parameters of a reduction.
 
     Attributes:
-        dims: Along which dimensions of the mesh.
-        op: By what; `stack` puts them one behind the other.
-        scatter: Whether each process gets a part of the result only.
-        in_place: Whether the result goes where the operand was.
+        dims: The dimensions of the mesh along which values are combined.
+        op: The reduction; `stack` stacks the values.
+        scatter: Whether each process gets only a part of the result.
+        in_place: Whether the result is written to the operand.
         shape: The shape of the operand.
-        dtype: Its type.
-        device: Where it is.
-        out: Whether the second operand gets the result.
+        dtype: The dtype of the operand.
+        device: The device of the operand.
+        out: Whether the result is written to the second operand.
     """
 
     dims: tuple[str, ...]
@@ -60,7 +61,7 @@ class Reduction:
     out: bool = False
 
     def result_shape(self, size: int) -> tuple[int, ...]:
-        """Gives the shape of the result, for a group of so many processes."""
+        """Return the shape of the result for a group of `size` processes."""
         if self.op == "stack":
             return self.shape if self.scatter else (size, *self.shape)
         return self.shape[1:] if self.scatter else self.shape
@@ -68,13 +69,13 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Move:
-    """From which process to which ones a value goes, for each part of a mesh.
+    """The parameters of a move: source and destination ranks for each process of the source mesh.
 
     Attributes:
-        routes: By source, the ranks that it goes to.
-        shape: The shape of what goes.
-        dtype: Its type.
-        device: Where it is, on both sides.
+        routes: For each source rank, the ranks that receive its value.
+        shape: The shape of the value.
+        dtype: The dtype of the value.
+        device: The device of the value, on both sides.
     """
 
     routes: tuple[tuple[int, tuple[int, ...]], ...]
@@ -84,7 +85,7 @@ class Move:
 
 
 def reduce_step(plan: Plan, world: World) -> Step:
-    """Combines the values of a group."""
+    """Combine the values of a group."""
     how: Reduction = plan.detail
     peers = world.peers(plan.ranks, how.dims)
     group = world.group(peers)
@@ -112,16 +113,16 @@ def reduce_step(plan: Plan, world: World) -> Step:
 
 
 class LostOperand(Exception):
-    """What was to be combined is not there; those it depends on have said why."""
+    """The operand of a collective is lost; the original failure has already been reported."""
 
 
 @dataclass(frozen=True)
 class _Order:
-    """How the order that the program means differs from that of a group, which goes by rank.
+    """Converts between the order of the program and the order of a group, which is by rank.
 
     Attributes:
-        there: For each place that the program means, which of the group that is.
-        back: For each of the group, at which place the program means it.
+        there: For each position in the program's order, the position in the group.
+        back: For each position in the group, the position in the program's order.
     """
 
     there: list[int]
@@ -129,7 +130,7 @@ class _Order:
 
     @classmethod
     def of(cls, peers: Sequence[int]) -> _Order | None:
-        """Gives it for the ranks as the program means them; none where there is no difference."""
+        """Return the conversion for ranks in the program's order; None if both orders are equal."""
         by_rank = sorted(peers)
         if by_rank == list(peers):
             return None
@@ -149,7 +150,7 @@ def _reduce(
             dist.all_to_all_single(out, value, group=group)
             return out if order is None else out[order.there]
         out = value.new_empty((size, *value.shape))
-        # One behind the other, whatever their shape is.
+        # Gather flat tensors, because the result is concatenated regardless of their shape.
         dist.all_gather_into_tensor(out.view(-1), value.view(-1), group=group)
         return out if order is None else out[order.there]
     if how.scatter:
@@ -165,12 +166,12 @@ def _reduce(
 
 
 def move_step(plan: Plan, world: World) -> Step:
-    """Sends a value, or receives one, or both."""
+    """Send a value, receive one, or both."""
     how: Move = plan.detail
     values = world.values
     targets = next((to for source, to in how.routes if source == world.rank), ())
     source = next((one for one, to in how.routes if world.rank in to), None)
-    # That of all is there already; another stream has one of its own.
+    # The default stream uses the existing global group; other streams need a separate group.
     group = world.group(world.region(plan.ranks).ranks()) if plan.lane else None
 
     def step(w: list[int], at: int) -> int:

@@ -1,1 +1,1 @@
-"""From an operation of torch to the plan that runs it."""
+"""Translates PyTorch operations to compiled ops."""

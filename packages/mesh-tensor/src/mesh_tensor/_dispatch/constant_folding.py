@@ -1,7 +1,8 @@
-"""Scalars whose value the program knows, as it has made them itself: a step count, a constant.
+"""Scalars whose value the program knows because it created them: step counts and constants.
 
-torch reads such values back again and again (an optimizer its steps), and asking the processes for
-each would be slow. So what is made of known scalars alone is worked out here as well.
+PyTorch reads such values frequently (an optimizer reads its step count at each step), and fetching
+each of them from the processes would be slow. Results that are computed from known scalars alone
+are therefore also computed in the program.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ __all__ = ["KnownScalar", "can_fold", "fold"]
 
 
 class KnownScalar:
-    """The value of a scalar, shared by all tensors that have the scalar's storage."""
+    """The value of a scalar, shared by all tensors that share its storage."""
 
     __slots__ = ("family", "value")
 
     def __init__(self, value: torch.Tensor, family: list[bool] | None = None) -> None:
         self.value = value
-        #: Whether it still holds: one list for all that share memory.
+        #: Whether the value is still valid: one list for all tensors that share memory.
         self.family = [True] if family is None else family
 
     @property
     def holds(self) -> bool:
-        """Whether the value is what the processes have."""
+        """Whether the value equals the value in the processes."""
         return self.family[0]
 
 
 def can_fold(func: Any, operands: Sequence[Meta], results: Sequence[Meta]) -> bool:
-    """Whether an operation on known scalars gives known ones."""
+    """Return whether an operation on known scalars has known results."""
     if torch.Tag.nondeterministic_seeded in func.tags or not operands:
         return False
     return all(not meta.shape and meta.device.type == "cpu" for meta in (*operands, *results))
@@ -52,7 +53,7 @@ def fold(
     operands: Sequence[Tensor],
     result: Any,
 ) -> None:
-    """Notes what an operation with a known scalar among its operands has made of it."""
+    """Update the known scalars after an operation with at least one known scalar as operand."""
     known = [one._known_scalar for one in operands]
     if is_scalar and all(one is not None and one.holds for one in known):
         plain_args, plain_kwargs = pytree.tree_map_only(
@@ -79,5 +80,5 @@ def fold(
 
 
 def _may_change(func: Any) -> bool:
-    """Whether an operation writes to an operand, or gives something by which it can be written."""
+    """Return whether an operation writes to an operand or returns a view of one."""
     return any(argument.alias_info is not None for argument in func._schema.arguments)

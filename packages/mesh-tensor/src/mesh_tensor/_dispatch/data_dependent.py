@@ -1,7 +1,8 @@
-"""Results that only the processes can tell: issued, asked for, and wrapped if all say the same.
+"""Results that only the processes can determine: issued, queried, and checked for agreement.
 
-So it is with what depends on values (`nonzero`, `unique`, `equal`), each time; and once for each
-kind of operands where torch has no rule for what comes out, or one that is not right.
+This applies to each call of operations whose results depend on values (`nonzero`, `unique`,
+`equal`), and to the first call for each kind of operands if PyTorch has no shape rule for an
+operation, or an incorrect one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ __all__ = ["DataDependentResults", "Described", "describe", "issue_and_fetch"]
 
 @dataclass(frozen=True)
 class DataDependentResults:
-    """Stands for the results of an operation until the processes have said what they are.
+    """Represents the results of an operation until the processes have described them.
 
     Attributes:
-        returned: What it returns, in order: a place among the results that are asked for, or an
-            `Operand` that is given back.
-        is_single: Whether it returns one thing, and not a tuple.
-        is_learned: Whether what they are depends on the operands' kinds alone.
-        mutated: Which operands it writes to: their shape may be another one then.
+        returned: The return values in order: an index into the results that the processes describe,
+            or an `Operand` that is returned.
+        is_single: Whether the operation returns a single value rather than a tuple.
+        is_learned: Whether the description depends only on the kinds of the operands.
+        mutated: The indexes of the operands that it writes to. Their shape may change.
     """
 
     returned: tuple[int | Operand, ...]
@@ -44,11 +45,11 @@ class DataDependentResults:
 
 
 class Described(NamedTuple):
-    """A tensor as a process tells of it.
+    """The description of a tensor by a process.
 
     Attributes:
-        kind: Its shape and all else that is known of tensors.
-        aliased: The operand whose storage it has, if any.
+        kind: Its shape and other metadata.
+        aliased: The index of the operand whose storage it shares, if any.
     """
 
     kind: Kind
@@ -56,7 +57,11 @@ class Described(NamedTuple):
 
 
 def describe(value: Any, operands: Sequence[Any]) -> Any:
-    """Tells of a value; called in the process. What is no tensor tells of itself."""
+    """Describe a value; called in the process.
+
+    A number describes itself, a sparse or quantized tensor is described by its layout, and any
+    other value by its type.
+    """
     from mesh_tensor._tensor.meta import kind_of
 
     if not isinstance(value, torch.Tensor):
@@ -78,12 +83,12 @@ def issue_and_fetch(
     operands: Sequence[Tensor],
     numbers: Sequence[float],
 ) -> Any:
-    """Issues an operation, and waits for what the processes say of its results.
+    """Issue an operation and wait for the processes to describe its results.
 
     Raises:
-        OpFailed: It failed, or something that it depends on.
-        RanksDisagree: Its results are not of one kind on all processes.
-        UnsupportedOp: They are nothing that a distributed tensor can be.
+        OpFailed: The operation or something that it depends on has failed.
+        RanksDisagree: The results differ between processes.
+        UnsupportedOp: A result cannot be a distributed tensor.
     """
     from mesh_tensor._dispatch.fake_propagation import New
     from mesh_tensor._tensor.tensor import become, wrap

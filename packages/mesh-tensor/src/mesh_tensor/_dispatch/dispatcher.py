@@ -1,4 +1,4 @@
-"""From an operation of torch to words: looked up by what it is asked with, worked out but once."""
+"""Translates a PyTorch operation to words, with a cache lookup by its arguments."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["dispatch", "dispatch_in_mode"]
 
-#: So many bytes of a tensor of this process are sent along without being asked to.
+#: Local tensors of up to this size, in bytes, are sent implicitly with an operation.
 LOCAL_BYTES_MAX = 1 << 16
 
 _TRUE, _FALSE = object(), object()
 _LIST, _TUPLE, _DICT = object(), object(), object()
-#: For an argument that cannot be told from others by its value.
+#: Represents an argument that cannot be distinguished from others by its value.
 _UNKEYED = object()
 
-#: By the type of a number: a scalar of a lesser one.
+#: For each dtype of a Python number, a scalar of a smaller dtype of the same category.
 _LESSER = {
     torch.float64: torch.zeros((), dtype=torch.float32),
     torch.int64: torch.zeros((), dtype=torch.int32),
@@ -37,7 +37,7 @@ _lift = torch.ops.aten.lift_fresh.default
 
 
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Issues an operation on at least one distributed tensor."""
+    """Issue an operation on at least one distributed tensor."""
     if func is _item:
         return args[0]._meta.mesh._engine.item(args[0])
     key: list[Any] = [func]
@@ -62,7 +62,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def dispatch_in_mode(
     func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Issues what is asked for while a mesh is active; what is all of this process stays here."""
+    """Issue an operation while a mesh is active; purely local operations run here."""
     if Tensor in types:
         return dispatch(func, args, kwargs)
     mesh = active_mesh.get()
@@ -83,10 +83,10 @@ def dispatch_in_mode(
 def _note(
     arguments: Sequence[Any], key: list[Any], operands: list[Tensor], numbers: list[float] | None
 ) -> None:
-    """Adds to the key what arguments are; tensors by what is known of them.
+    """Add arguments to the key; tensors are represented by their metadata.
 
-    Floats are sent with each operation, where `numbers` takes them: they change from step to step,
-    and what an operation gives has the same shape with all of them.
+    If `numbers` is given, floats are appended to it, and only their type is in the key: floats
+    change from step to step, and the shape of the result does not depend on them.
     """
     for one in arguments:
         kind = type(one)
@@ -96,13 +96,13 @@ def _note(
         elif kind is int or one is None or kind is str:
             key.append(one)
         elif kind is bool:
-            # As numbers they would be taken for 0 and 1.
+            # True and False would be equal to 1 and 0.
             key.append(_TRUE if one else _FALSE)
         elif kind is float and numbers is not None:
             key.append(float)
             numbers.append(one)
         elif kind is float:
-            # 1.0 is not the number 1, 0.0 not -0.0, and no nan equals another one.
+            # 1.0 must differ from 1, 0.0 must differ from -0.0, and nan must equal nan.
             key.append((one.hex(),))
         elif kind is list or kind is tuple:
             key.append(_LIST if kind is list else _TUPLE)
@@ -124,10 +124,10 @@ def _note(
 def _bring_along(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Sends small tensors of this process to the mesh of the others, and takes those instead.
+    """Replace small local tensors by copies on the mesh of the other operands.
 
     Raises:
-        LocalTensorError: One is not small.
+        LocalTensorError: A local tensor is too large.
     """
     flat, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     mesh = next(one._meta.mesh for one in flat if type(one) is Tensor)
@@ -151,7 +151,7 @@ def _brought(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | floa
 
 
 def _is_number(tensor: torch.Tensor) -> bool:
-    """Whether torch has made a tensor of a number: its type gives way to that of others."""
+    """Return whether PyTorch created a tensor from a number (weak in type promotion)."""
     lesser = _LESSER.get(tensor.dtype)
     if lesser is None or tensor.device.type != "cpu":
         return False

@@ -1,4 +1,4 @@
-"""What an operation will give, found out once for each kind of operands, without any values."""
+"""Determines the results of operations without values, once for each kind of operands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["New", "Outcome", "propagate"]
 
-#: What may be an argument beside tensors and numbers.
+#: The supported types of arguments other than tensors.
 _CONSTANTS = (
     bool,
     int,
@@ -49,25 +49,26 @@ _CONSTANTS = (
     torch.memory_format,
 )
 
-#: What `_fakes` gives is for one thread at a time.
+#: The mode that `_fakes` returns supports only one thread at a time.
 _lock = threading.RLock()
 
 
 @functools.cache
 def _fakes() -> FakeTensorMode:
-    """Gives the mode in which tensors have no values.
+    """Return the mode in which tensors have no values.
 
-    The first such mode has torch import its compiler, which takes about as long as torch itself. So
-    it is made when it is needed: in the program only, while processes are still starting.
+    Creating the first such mode imports PyTorch's compiler, which takes about as long as importing
+    PyTorch. It is therefore created on first use, and only in the program, while the processes are
+    still starting.
     """
     made = FakeTensorMode()
-    # What it has found out is in the plans; by itself it would keep all shapes that ever were.
+    # The results are stored in plans. The cache of the mode would grow with every new shape.
     made.cache_enabled = False
     return made
 
 
 class _Quiet(threading.local):
-    """Whether what fails here is told as an exception anyway."""
+    """Whether log records are suppressed, because a failure is also raised as an exception."""
 
     is_on = False
 
@@ -81,7 +82,7 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quiet.filter)
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Has tensors made without values within `with`, whatever mesh is active."""
+    """Create tensors without values within the `with` block, whatever mesh is active."""
     with _lock, _disable_current_modes(), _fakes():
         was, _quiet.is_on = _quiet.is_on, True
         try:
@@ -92,11 +93,11 @@ def without_values() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class New:
-    """A new tensor among the results.
+    """A new tensor in the result.
 
     Attributes:
-        meta: What is known of it.
-        aliased: The operand whose storage it has, if any.
+        meta: Its metadata.
+        aliased: The index of the operand whose storage it shares, if any.
     """
 
     meta: Meta
@@ -105,15 +106,17 @@ class New:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an operation gives.
+    """The result of an operation.
 
     Attributes:
-        parts: What it returns: a `New`, an `Operand` that is given back, or a constant; alone or in
-            lists and tuples. `DataDependentResults` where only the processes know.
-        mutated: Which operands it writes to.
-        reshaped: Of which kind the operands are afterwards that it changes the shape of.
-        args: The arguments with `Operand` for each tensor.
-        kwargs: Those with names.
+        parts: The return value: a `New`, an `Operand` that is returned, or a constant; single or
+            nested in lists and tuples. `DataDependentResults` if only the processes can determine
+            it.
+        mutated: The indexes of the operands that the operation writes to.
+        reshaped: For each operand whose metadata it changes: index, new metadata, and the operand
+            whose storage it shares then.
+        args: The positional arguments, with an `Operand` for each tensor.
+        kwargs: The keyword arguments.
     """
 
     parts: Any
@@ -124,12 +127,12 @@ class Outcome:
 
     @property
     def numbers(self) -> int:
-        """How many floats come with each operation."""
+        """The number of floats that are sent with each operation."""
         return sum(type(one) is Number for one in (*self.args, *self.kwargs.values()))
 
     @property
     def results(self) -> tuple[tuple[int, ...] | None, ...]:
-        """Which parts of what it returns are new, each by the path to it; None is to all of it."""
+        """The path of each new tensor in the return value; None is the return value itself."""
         if type(self.parts) is DataDependentResults:
             if self.parts.is_single:
                 return (None,) if self.parts.returned == (0,) else ()
@@ -139,7 +142,7 @@ class Outcome:
 
     @property
     def metas(self) -> list[Meta]:
-        """Of what kinds they are, as far as that is known."""
+        """The metadata of the new tensors, as far as it is known."""
         return [one.meta for _, one in _news(self.parts, ())]
 
 
@@ -154,12 +157,13 @@ def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], 
 def propagate(
     metas: MetaTable, mesh: DeviceMesh, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Outcome:
-    """Runs an operation on tensors without values.
+    """Run an operation on tensors without values.
 
     Raises:
         UnsupportedOp: It has arguments or results that cannot be described.
-        DataDependentError: What it gives depends on values in a way that cannot be asked for.
-        Exception: It does not take such operands, as torch says.
+        DataDependentError: Its results depend on values in a way that the processes cannot
+            describe.
+        Exception: PyTorch rejects the operands.
     """
     flat, spec = pytree.tree_flatten((args, kwargs))
     template = [_checked(func, one) for one in flat]
@@ -192,14 +196,14 @@ def propagate(
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool | None]:
-    """Gives the result; or whether the processes, who know it, need to be asked once only."""
+    """Return the result and None; or None and whether querying the processes once is sufficient."""
     if func._schema.name.startswith(("aten::quantize_", "aten::_empty_affine")):
         raise UnsupportedOp(
             f"{func} gives a tensor that is quantized, and distributed ones are dense: "
             "call it in a remote function"
         )
     if not is_builtin(func) and any(_is_value(one.type) for one in func._schema.returns):
-        # The rule of a custom operation describes tensors, and knows no values.
+        # The shape rule of a custom operation describes tensors and does not know values.
         return None, False
     _quiet.is_on = True
     try:
@@ -215,9 +219,9 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 
 
 def _mended(func: Any, args: tuple[Any, ...], result: Any) -> Any:
-    """Puts right what torch says wrongly of tensors without values."""
+    """Correct wrong results of PyTorch for tensors without values."""
     if func is torch.ops.aten.native_group_norm.default and args[0].device.type == "cpu":
-        # There it keeps the order of the channels in memory.
+        # On the CPU, the kernel preserves the memory format.
         first, *rest = result
         return (first.contiguous(memory_format=suggest_memory_format(args[0])), *rest)
     return result
@@ -228,7 +232,7 @@ def _is_value(kind: Any) -> bool:
 
 
 def _apart(func: Any, storages: Sequence[int], result: Any) -> Any:
-    """Gives results memory of their own, where a custom operation does not declare that they alias.
+    """Allocate separate storage for results that a custom operation does not declare as aliases.
 
     Its rule may return an operand, or a view of one, to describe a result of that shape.
     """
@@ -268,7 +272,7 @@ def _asked(
     written: Sequence[tuple[int, ...]],
     is_learned: bool,
 ) -> DataDependentResults:
-    """Says what is to be asked for, from what the operation is declared to return."""
+    """Determine from the schema what the processes have to describe."""
     if not operands:
         raise UnsupportedOp(f"{func} has no rule for what it gives: call it in a remote function")
     given_back = (Operand(one[0]) for one in written if one)
@@ -289,7 +293,7 @@ def _asked(
 def _without_floats(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Puts a `Number` where a float stands by itself: it comes with each operation."""
+    """Replace each top-level float by a `Number`: it is sent with each operation."""
     places = itertools.count()
 
     def plain(one: Any) -> Any:
@@ -313,12 +317,13 @@ def _is_reshaped(func: Any, now: Kind, before: Kind) -> bool:
         return False
     if torch.Tag.inplace_view in func.tags or func._schema.name == "aten::set_":
         return True
-    # A place for a result keeps its strides if it has the right shape, whatever torch's rules say.
+    # An `out` tensor of the right shape keeps its strides, whatever the shape rules of PyTorch
+    # return.
     return now.shape != before.shape or now.dtype != before.dtype
 
 
 def _storage_of(fake: torch.Tensor, storages: Sequence[int], own: int | None = None) -> int | None:
-    """Which operand had the storage that a tensor has now; that of its own is not said."""
+    """Return the operand whose storage a tensor has now; None if new or still its own."""
     storage = fake.untyped_storage()._cdata
     if own is not None and storage == storages[own]:
         return None
@@ -348,7 +353,7 @@ def _parts(
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[int, ...]]:
-    """For each argument that is written to: its operands, by their place among all."""
+    """Return the operand indexes of each argument that the operation writes to."""
     found: list[tuple[int, ...]] = []
     count = 0
     named = {argument.name: argument for argument in func._schema.arguments}

@@ -1,4 +1,4 @@
-"""What torch asks about each operation of a thread in which a mesh is active."""
+"""The dispatch mode of a thread in which a mesh is active."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DispatchMode"]
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sends what is made without a distributed tensor at hand to the active mesh."""
+    """Issues operations without distributed operands to the active mesh."""
 
     def __torch_dispatch__(
         self,
@@ -28,6 +28,6 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch wraps the method above, to keep compilers out of it, which each operation
-        # pays for. Nothing is compiled that issues operations.
+        # By default, PyTorch wraps the method above to exclude it from compilation, which costs
+        # time for each operation. Code that issues operations is never compiled.
         return False

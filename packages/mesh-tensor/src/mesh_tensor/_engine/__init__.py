@@ -1,1 +1,1 @@
-"""The controller of one proc mesh: plans, slots, the op stream and failures."""
+"""The controller of one proc mesh: compiled ops, slots, the instruction stream and failures."""

@@ -1,4 +1,4 @@
-"""Where the program issued an operation: noted raw, put into words only when something failed."""
+"""Source locations of operations: recorded in raw form, and formatted only after a failure."""
 
 from __future__ import annotations
 
@@ -15,43 +15,44 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "TracePlace", "line_of", "place_here", "words_of"]
 
-#: A few frames, innermost first: of each the code, and behind it the instruction in it.
+#: A few frames, innermost first. Each frame takes two elements: the code object and the offset of
+#: the instruction.
 Place = tuple[Any, ...]
 
-#: How long it is at most: twice as many frames of the program are kept.
+#: The maximum length of a `Place`: twice the number of frames of the program that are kept.
 _LENGTH_MAX = 12
-#: How many places are remembered.
+#: The maximum number of interned places.
 _KNOWN_MAX = 4096
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
-#: Whether a file is of the program's own, by name; looked up far more often than it grows.
+#: Whether a file belongs to the program, by file name. It is read far more often than extended.
 _is_own: dict[str, bool] = {}
 
-#: By the innermost instruction, the place that was noted there last.
+#: The place that was recorded last, by the offset of its innermost instruction.
 _known: dict[int, Place] = {}
 
 
 class TracePlace(tuple[Any, ...]):
-    """Where a trace is replayed.
+    """The place where a trace is replayed.
 
     Attributes:
-        recorded: Where each of its operations was issued when it was recorded.
+        recorded: The place of each operation of the trace at the time of recording.
     """
 
     recorded: Sequence[Place]
 
     @classmethod
     def here(cls, recorded: Sequence[Place]) -> TracePlace:
-        """Notes who calls."""
+        """Record the caller's place."""
         made = cls(place_here())
         made.recorded = recorded
         return made
 
 
 def place_here() -> Place:
-    """Notes who calls, leaving out what is of torch and of this package."""
+    """Record the caller's place, without the frames of PyTorch and this package."""
     frame: FrameType | None = sys._getframe(2)
     found: list[Any] = []
     while frame is not None:
@@ -69,7 +70,7 @@ def place_here() -> Place:
     place = tuple(found)
     if not place:
         return place
-    # Loops come to the same places again and again: each is kept but once.
+    # Loops produce the same place repeatedly: each place is kept only once.
     innermost = place[1]
     known = _known.get(innermost)
     if known == place:
@@ -81,11 +82,12 @@ def place_here() -> Place:
 
 
 def words_of(place: Place, within: int | None = None) -> str:
-    """Says it as a traceback does, outermost call first.
+    """Format a place like a traceback, outermost call first.
 
     Args:
-        place: Where.
-        within: Which operation of a trace, if it is one that was replayed there.
+        place: The place.
+        within: The index of the operation within the trace, if the place is one where a trace was
+            replayed.
     """
     if isinstance(place, TracePlace):
         here = f"replayed here:\n{_lines_of(place)}"
@@ -106,7 +108,7 @@ def _lines_of(place: Place) -> str:
 
 
 def line_of(code: CodeType, instruction: int) -> int:
-    """Gives the line of an instruction."""
+    """Return the source line of an instruction."""
     for start, end, line in code.co_lines():
         if start <= instruction < end and line is not None:
             return line

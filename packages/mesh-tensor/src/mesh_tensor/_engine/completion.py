@@ -1,4 +1,4 @@
-"""The answer to a call, behind the question whether what it was made of was good."""
+"""Replies to calls, combined with a check of the values that the calls used."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["CheckedCompletion", "DependentCompletion"]
 
 
 class DependentCompletion:
-    """Something that is known once an answer has come: a `mesh_core.spi.Completion`.
+    """A result that is known once a reply has arrived; a `mesh_core.spi.Completion`.
 
     Args:
-        answer: The answer as it comes.
+        answer: The future of the reply.
     """
 
     def __init__(self, answer: Future[Any]) -> None:
         self._answer = answer
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits; says whether it has come."""
+        """Wait for the reply; return whether it has arrived."""
         try:
             self._answer.exception(timeout)
         except TimeoutError:
@@ -33,30 +33,30 @@ class DependentCompletion:
         return True
 
     def is_done(self) -> bool:
-        """Says whether it has come."""
+        """Return whether the reply has arrived."""
         return self._answer.done()
 
     def outcome(self) -> Any:
-        """Gives what is known then, or raises it."""
+        """Return the result, or raise its error."""
         raise NotImplementedError
 
     def cancel(self) -> bool:
-        """Gives the call up."""
+        """Cancel the call."""
         return self._answer.cancel()
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Calls back once it has come."""
+        """Call `callback` once the reply has arrived."""
         self._answer.add_done_callback(lambda _: callback())
 
 
 class CheckedCompletion(DependentCompletion):
-    """What processes return of values that they have.
+    """The reply of processes to a call that uses tensors.
 
     Args:
-        engine: Whose values.
-        refs: Which, held until the answer is there.
-        answer: The answer as it comes.
-        on_failure: Called when it is seen that there is none.
+        engine: The engine of the tensors.
+        refs: The tensors. They are kept alive until the reply has arrived.
+        answer: The future of the reply.
+        on_failure: Called when the call turns out to have failed, and when it is cancelled.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class CheckedCompletion(DependentCompletion):
         self._refs = list(refs)
 
     def outcome(self) -> Any:
-        """Gives it.
+        """Return the reply.
 
         Raises:
-            OpFailed: Something that it was made of has failed.
+            OpFailed: A value that the call used has failed.
         """
         if self._on_failure is not None and self._answer.exception() is not None:
             self._on_failure()
@@ -84,7 +84,7 @@ class CheckedCompletion(DependentCompletion):
         return self._answer.get()
 
     def cancel(self) -> bool:
-        """Gives the call up."""
+        """Cancel the call."""
         is_given_up = super().cancel()
         if self._on_failure is not None:
             self._on_failure()

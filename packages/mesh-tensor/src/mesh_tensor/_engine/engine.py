@@ -1,4 +1,4 @@
-"""The controller's side of the tensors of one proc mesh: plans, slots, words, and failures."""
+"""The controller of the tensors of one proc mesh: compiled ops, slots, words and failures."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ __all__ = ["Engine"]
 
 @dataclass(frozen=True)
 class Fetched:
-    """A value that was asked for.
+    """A value that has been requested.
 
     Attributes:
-        engine: Whose.
-        ref: Where it is; held until it has come.
-        rank: Which process sends it.
-        answer: What all processes answer with: nothing but that one, once they have come so far.
+        engine: The engine of the value.
+        ref: The value; kept alive until the reply has arrived.
+        rank: The process that sends the value.
+        answer: The replies of all processes, sent once they have executed everything before the
+            request. Only the process `rank` replies with a value.
     """
 
     engine: Engine
@@ -56,15 +57,15 @@ class Fetched:
     answer: Future[ValueMesh[Any]]
 
     def value(self) -> Any:
-        """Gives it once the answer is there.
+        """Return the value; wait for it if necessary.
 
         Raises:
-            OpFailed: What it depends on has failed on some process.
+            OpFailed: Something that the value depends on has failed on some process.
         """
         try:
             answers = self.answer.get()
         except SupervisionError as error:
-            # With one process all is lost that was made by them together.
+            # If one process dies, everything that the processes have computed together is lost.
             self.engine.stream.fail(error)
             raise
         self.engine.check(self.ref)
@@ -75,10 +76,11 @@ class Engine:
     """The tensors of one proc mesh.
 
     Args:
-        workers: The interpreters of all processes, or what stands in for them.
-        size: How many processes there are; tensors may be on any part of them.
-        join: Has the processes meet, before the first of them has something for another one.
-        simulated: How it is without processes, where there are none.
+        workers: The interpreters of all processes, or a simulated backend.
+        size: The number of processes. A tensor may be on any part of them.
+        join: Initializes communication between the processes. It is called before they exchange
+            data for the first time.
+        simulated: The simulation, if there are no processes.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class Engine:
         self.plans = self._table.plans
         self._define = self._table.define
         self._meshes: dict[tuple[Region, int], DeviceMesh] = {}
-        #: By slot, the slot whose storage it has.
+        #: For each slot, the slot that owns its storage.
         self.bases: list[int] = []
-        #: By slot, what it depends on that has failed.
+        #: For each slot whose value is lost, the failure that it depends on.
         self.poisoned: dict[int, OpFailed] = {}
-        #: Whether operands are looked at one by one: some are lost, or borrowed.
+        #: Whether operands must be checked one by one, because some are lost or borrowed.
         self.is_watchful = False
         self._is_joined = False
         self.lanes = Lanes(self, default_stream)
@@ -114,18 +116,18 @@ class Engine:
 
     @property
     def is_over(self) -> bool:
-        """Whether processes are gone."""
+        """Whether processes have exited."""
         with suppress(MeshError):
             self.stream.settle()
         return self.stream.is_over
 
     def close(self) -> None:
-        """Lets go of all values."""
+        """Free all values."""
         with suppress(MeshError):
             self._workers.stop().get()
 
     def mesh(self, region: Region, lane: Lane | None = None) -> DeviceMesh:
-        """Gives the mesh of a part of the processes, as a stream has it: by default the default."""
+        """Return the mesh of a region on a lane; by default, on the default stream's lane."""
         lane = lane or self.lanes.default
         key = region, lane.number
         found = self._meshes.get(key)
@@ -143,13 +145,13 @@ class Engine:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Issues an operation of torch.
+        """Issue a PyTorch operation.
 
         Raises:
             WrongMesh: The operands are on different meshes.
-            UnsupportedOp: It cannot be described to other processes.
-            DataDependentError: What it gives depends on values.
-            MeshError: The processes are gone.
+            UnsupportedOp: The operation cannot be described to the processes.
+            DataDependentError: The result depends on values in a way that is not supported.
+            MeshError: The processes have exited.
         """
         plan = self._issues.get(key)
         if plan is None:
@@ -161,7 +163,7 @@ class Engine:
             if type(plan.parts) is DataDependentResults:
                 return issue_and_fetch(self, plan, operands, numbers)
             return self._issue_plan(plan, operands, numbers)
-        # Nearly all operations give one new tensor.
+        # This is the fast path: nearly all operations return one new tensor.
         stream = self.stream
         with stream.lock:
             base = None if plan.aliased is None else operands[plan.aliased]._ref
@@ -177,11 +179,11 @@ class Engine:
         return wrap(meta, ref)
 
     def item(self, tensor: Tensor) -> Any:
-        """Gives the one element of a tensor, if it is the same in all processes.
+        """Return the single element of a tensor, which must be the same in all processes.
 
         Raises:
-            OpFailed: Something that it depends on has failed.
-            RanksDisagree: It is not.
+            OpFailed: Something that the tensor depends on has failed.
+            RanksDisagree: The processes have different values.
         """
         if tensor._known_scalar is not None and tensor._known_scalar.holds:
             if self.stream.recorder is not None:
@@ -210,18 +212,18 @@ class Engine:
         is_literal: bool = False,
         part: tuple[tuple[str, ...], int, int] | None = None,
     ) -> Tensor:
-        """Sends a tensor of this process to all processes of a mesh.
+        """Send a local tensor to all processes of a mesh.
 
         Args:
-            mesh: Where to.
-            value: What is sent.
-            is_literal: Whether the program knows its value for good.
-            part: Where each process keeps its part only: by which dimensions, cut along which
-                dimension of the tensor, into how many.
+            mesh: The destination.
+            value: The tensor.
+            is_literal: Whether the value is a constant that the program knows from now on.
+            part: If given, each process keeps only its part: the dimensions of the mesh that select
+                the part, the dimension of the tensor that is split, and the number of parts.
         """
         if self.stream.recorder is not None and not is_literal:
             self.stream.recorder.sent()
-        # What the program writes to its own later is not for those there to see.
+        # Copy the tensor, so that later writes of the program are not visible to the processes.
         with torch._C._DisableTorchDispatch():
             value = value.detach().clone(memory_format=torch.contiguous_format)
             kept = value if part is None else value.chunk(part[2], part[1])[0].contiguous()
@@ -248,7 +250,7 @@ class Engine:
         return made
 
     def rank(self, mesh: DeviceMesh, dims: tuple[str, ...]) -> Tensor:
-        """Makes the coordinates of the processes."""
+        """Create a tensor with the coordinates of the processes."""
         key = ("rank", mesh, dims)
         plan = self._issues.get(key)
         if plan is None:
@@ -259,7 +261,7 @@ class Engine:
         return self._issue_own(plan, [])
 
     def fetch(self, tensor: Tensor, coordinates: Mapping[str, int]) -> Fetched:
-        """Asks for the value of one process."""
+        """Request the value of one process."""
         mesh = tensor._meta.mesh
         region = mesh._region
         missing = [label for label in region.labels if label not in coordinates]
@@ -273,10 +275,10 @@ class Engine:
         return Fetched(self, tensor._ref, rank, answer)
 
     def check(self, ref: Ref) -> None:
-        """Looks whether a value can be had, of which all processes have said that they are done.
+        """Check that a value exists. All processes must have acknowledged the operations before it.
 
         Raises:
-            OpFailed: Something that it depends on has failed.
+            OpFailed: Something that the value depends on has failed.
         """
         self.stream.settle()
         error = self.poisoned.get(ref.slot)
@@ -354,10 +356,10 @@ class Engine:
         return result
 
     def _made(self, of: Any, operands: Sequence[Tensor], news: list[Tensor]) -> Any:
-        """Makes what an operation returns; the lock is held.
+        """Create the result of an operation. The caller holds the lock.
 
-        Not a function within `_issue_plan`: one that calls itself would hold what it made until the
-        garbage is collected.
+        This is a method and not a nested function of `_issue_plan`, because a recursive closure
+        would keep the results alive until the next garbage collection.
         """
         if type(of) is New:
             base = None if of.aliased is None else operands[of.aliased]._ref
@@ -370,12 +372,12 @@ class Engine:
         return of
 
     def _issue_own(self, plan: Issue, operands: Sequence[Tensor]) -> Tensor:
-        """Issues what is not of torch, and gives one tensor."""
+        """Issue an operation of Mesh itself, which returns one tensor."""
         made: Tensor = self._issue_plan(plan, operands)
         return made
 
     def _new_ref(self, base: Ref | None, lane: Lane) -> Ref:
-        """Makes a value's place; the lock is held."""
+        """Allocate the slot of a new value. The caller holds the lock."""
         slot = lane.take_slot()
         if base is not None:
             base = base.base or base
@@ -388,14 +390,14 @@ class Engine:
         return Ref(slot, self.stream.freed, base)
 
     def own_slot(self, slot: int) -> None:
-        """Has a slot that was taken be the first of its storage; the lock is held."""
+        """Make an allocated slot the owner of its storage. The caller holds the lock."""
         if slot == len(self.bases):
             self.bases.append(slot)
         self.bases[slot] = slot
         self.poisoned.pop(slot, None)
 
     def rebase(self, ref: Ref, base: Ref) -> None:
-        """Notes that a value has the storage of another one now."""
+        """Record that a value now shares the storage of another one."""
         root = base.base or base
         ref.base = None if root is ref else root
         self.bases[ref.slot] = self.bases[base.slot]
@@ -407,10 +409,10 @@ class Engine:
         slots: Sequence[int],
         results: Sequence[int],
     ) -> None:
-        """Looks at operands one by one before an operation is issued; the lock is held.
+        """Check the operands of an operation before it is issued. The caller holds the lock.
 
         Raises:
-            BorrowError: A borrow does not allow it.
+            BorrowError: A borrow does not allow the operation.
         """
         if self.borrows.count:
             self.borrows.check(operands, self.plans[plan.number].mutated)
@@ -419,21 +421,21 @@ class Engine:
         self.is_watchful = bool(self.poisoned or self.borrows.count)
 
     def read(self, operands: Sequence[Any], is_once: bool = False) -> None:
-        """Sends all there is, so that values can be asked for; the lock is held.
+        """Send all pending operations, so that values can be requested. The caller holds the lock.
 
         Args:
-            operands: Of what they are.
-            is_once: Whether the same is not asked for a second time.
+            operands: The tensors whose values are requested.
+            is_once: Whether the result is cached, so that the request is not repeated.
 
         Raises:
-            BorrowedMutably: One of them may be written to by another stream.
+            BorrowedMutably: Another stream may write to one of the operands.
         """
         if self.borrows.count:
             self.borrows.check(operands, ())
         self.stream.ask(is_once)
 
     def _pass_on(self, plan: Issue, operands: Sequence[int], results: Sequence[int]) -> None:
-        """Marks what is made, or written, of values that cannot be had; the lock is held."""
+        """Mark results and mutated operands as lost if an operand is lost. Requires the lock."""
         error = next((self.poisoned[one] for one in operands if one in self.poisoned), None)
         if error is None:
             return
@@ -448,7 +450,7 @@ class Engine:
                 self.poisoned[slot] = error
 
     def _join(self) -> None:
-        """Has the processes meet, before the first of them has something for another one."""
+        """Initialize communication between the processes, once."""
         if self._is_joined:
             return
         self.stream.flush()
@@ -456,7 +458,7 @@ class Engine:
         self._is_joined = True
 
     def meet(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
-        """Has the processes meet for functions that ask for groups."""
+        """Initialize communication for functions that use process groups."""
         self._join()
         self.lanes.announce(groups)
 
@@ -470,18 +472,18 @@ class Engine:
         return self._run(first, words, numbers, plans, given, len(self.bases))
 
     def _on_ack(self, ack: ValueMesh[list[Failure]]) -> None:
-        # The first that failed is the reason, whichever rank it was on.
+        # The failure that comes first in program order is the reason, whichever rank reported it.
         self.hear(sorted(itertools.chain(*ack.values()), key=lambda one: one.number))
 
     def hear(self, failures: Sequence[Failure]) -> None:
-        """Notes what has failed; the same may be told more than once."""
+        """Record failures. The same failure may be reported several times."""
         with self.stream.lock:
             for failure in failures:
                 if failure.number >= self.stream.done:
                     self._note(failure)
 
     def _note(self, failure: Failure) -> None:
-        """Marks all that depends on what has failed."""
+        """Mark all values that depend on a failure."""
         stack = words_of(self.stream.place_of(failure.number), failure.within)
         what = f"{type(failure.error).__name__}: {failure.error}"
         error = OpFailed(failure.op, failure.rank, stack, what)

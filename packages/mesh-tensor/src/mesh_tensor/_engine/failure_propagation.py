@@ -1,4 +1,4 @@
-"""What depends on an operation that failed: found in the words that came after it."""
+"""Finds the values that depend on a failed operation in the words issued since."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def mark_dependants(
     plans: Mapping[int, Plan],
     bases: Sequence[int],
 ) -> set[int]:
-    """Gives the slots whose values cannot be had, once all of the words are done.
+    """Return the slots whose values are lost after all of the words have been executed.
 
     Args:
-        number: The operation that failed.
+        number: The number of the failed operation.
         first: The number of the first operation in the words.
-        words: All since then that the processes were asked to do.
-        plans: By number.
-        bases: By slot, the slot whose storage it has now.
+        words: All words that were sent since then.
+        plans: The plans, by number.
+        bases: For each slot, the slot that owns its storage now.
     """
     lost: set[int] = set()
     code = list(words)

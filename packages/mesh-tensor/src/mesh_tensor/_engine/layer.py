@@ -1,4 +1,4 @@
-"""The engine of each proc mesh: begun when it is first activated."""
+"""The engines of proc meshes, created when a mesh is first activated."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["layer"]
 
 
 class _Layer:
-    """What `mesh_core` asks for tensors on processes: a `mesh_core.spi.TensorLayer`."""
+    """The implementation of tensors on processes for `mesh_core`; a `mesh_core.spi.TensorLayer`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._engines: dict[ProcMesh, Engine] = {}
 
     def activate(self, procs: ProcMesh, region: Region) -> AbstractContextManager[DeviceMesh]:
-        """Has tensors that are made within `with` made on these processes."""
+        """Create new tensors on these processes until the `with` block ends."""
         return activate(self.engine(procs).mesh(region))
 
     def engine(self, procs: ProcMesh) -> Engine:
-        """Gives that of some processes; a new one where processes have died."""
+        """Return the engine of a proc mesh; a new one if processes have died."""
         with self._lock:
             engine = self._engines.get(procs)
             if engine is not None and engine.is_over:
@@ -45,11 +45,11 @@ class _Layer:
             return engine
 
     def call(self, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls actors with tensors of their processes; see `mesh_tensor._remote.actor_calls`."""
+        """Call actors with tensors of their processes; see `mesh_tensor._remote.actor_calls`."""
         return call_actors(self.engine(call.procs), call, args, kwargs)
 
     def serve(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
-        """Gives what serves such a call."""
+        """Return the wrapper that serves such a call in the process of the actor."""
         return serve(function, is_async)
 
 
@@ -60,7 +60,7 @@ def _engine_of(procs: ProcMesh) -> Engine:
     def join() -> None:
         flat = workers.flatten("procs")
         address, port = flat.slice(procs=0).open_store.call_one().get()
-        # The first that fails ends this: the others would wait for it for minutes.
+        # Raise the first failure immediately: the other processes would wait for minutes.
         for joined in workers.join.stream(address, port, len(procs)):
             joined.get()
 

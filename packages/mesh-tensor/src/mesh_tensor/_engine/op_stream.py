@@ -1,9 +1,10 @@
-"""The operations on their way to the processes: one buffer of words, in the order of the program.
+"""The instruction stream to the processes: one buffer of words, in program order.
 
-A word is 32 bits. Each operation is its plan's number and the slots of its operands and results;
-what is let go of is `FREE` and a slot. All processes get the same words. Whoever fills the buffer
-sends it; what has lain for a moment is sent by a thread. How many operations may be under way is
-bounded: who issues more waits.
+A word has 32 bits. An operation consists of the number of its plan and the slots of its operands
+and results. Freeing a slot takes two words: `FREE` and the slot. All processes receive the same
+words. The thread that fills the buffer sends it; a background thread sends a partly filled buffer
+after a short delay. The number of outstanding operations is limited: a thread that reaches the
+limit blocks.
 """
 
 from __future__ import annotations
@@ -26,29 +27,31 @@ if TYPE_CHECKING:
 
 __all__ = ["FREE", "OpStream"]
 
-#: What stands where a plan's number would: the next word is a slot that is free from now on.
+#: Takes the position of a plan number; the next word is a slot to free.
 FREE = 0
 
-#: Words after which the buffer is sent.
+#: The buffer is sent when it contains this many words.
 _WORDS_MAX = 4096
-#: How long operations wait for more of them.
+#: How long a partly filled buffer waits for more operations.
 _LINGER_S = 0.0002
-#: How many operations may have been sent that no process has said to have done.
+#: The maximum number of outstanding operations, that is, issued but not acknowledged by all
+#: processes.
 _WINDOW_OPS = 50_000
 
-#: Says that a batch was done; carries what failed in it.
+#: The acknowledgement of a batch; contains the failures in it.
 Ack = Any
 
 
 class OpStream:
-    """What one program has asked of the processes of one engine, and how far they are.
+    """The operations that a program has issued to the processes of one engine, and their progress.
 
     Args:
-        send: Sends a batch to all processes: the number of its first operation, its words and
-            floats, the plans that they are the first to use, and values for `put`.
-        on_ack: Gets what each batch was answered with, in order.
-        lingers: Whether what has lain for a moment is sent; or else only what fills a buffer, or
-            is waited for.
+        send: Sends a batch to all processes. Its arguments are the number of the first operation,
+            the words, the floats, the plans that the batch is the first to use, and the values for
+            `put`.
+        on_ack: Called with the acknowledgement of each batch, in order.
+        lingers: Whether a background thread sends a partly filled buffer after a short delay.
+            Otherwise, a buffer is sent only when it is full or when the program waits for a result.
     """
 
     def __init__(
@@ -60,54 +63,58 @@ class OpStream:
         self._send = send
         self._on_ack = on_ack
         self._lingers = lingers
-        #: Held while an operation is put together. Finalizers, which run anywhere, never take it.
+        #: Held while an operation is assembled. Finalizers run on any thread and must never acquire
+        #: it.
         self.lock = threading.RLock()
         self._words = array("I")
         self._numbers = array("d")
         self._plans: list[Any] = []
         self._values: list[Any] = []
         self._freed: list[int] = []
-        #: Slots that the default stream may use again.
+        #: Free slots of the default stream.
         self.vacant: list[int] = []
         self._slots = 0
-        #: Slots that are not simply vacant when they are free: of other streams, or borrowed.
+        #: The lane of each slot that belongs to another stream or is borrowed. Such slots are not
+        #: simply added to `vacant` when they are freed.
         self.lanes: dict[int, Lane] = {}
         self._issued = 0
         self._sent = 0
         self._under_way: deque[tuple[int, Future[Ack]]] = deque()
-        #: The words of those, from which it is seen what depends on what.
+        #: The words of the outstanding batches, from which dependencies on a failure are
+        #: determined.
         self._batches: deque[bytes] = deque()
-        #: Where each operation was issued, as long as it may fail; the first is `_places_from`.
+        #: The place of each operation that can still fail. The number of the first one is
+        #: `_places_from`.
         self._places: deque[Place] = deque()
         self._places_from = 0
         self._error: BaseException | None = None
-        #: Notes what is issued, while a trace is recorded.
+        #: Records all operations while a trace is recorded.
         self.recorder: Recorder | None = None
         self._filled = threading.Event()
         self._flusher: threading.Thread | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether the processes are gone."""
+        """Whether the processes have exited."""
         return self._error is not None
 
     @property
     def issued(self) -> int:
-        """How many operations there were so far."""
+        """The number of operations issued so far."""
         return self._issued
 
     @property
     def done(self) -> int:
-        """How many of them all processes have said to have done."""
+        """The number of operations that all processes have acknowledged."""
         return self._places_from
 
     @property
     def freed(self) -> list[int]:
-        """Where the slots of what is let go of are put, by any thread and at any time."""
+        """The list to which any thread can append slots to free, at any time."""
         return self._freed
 
     def new_slot(self, lane: Lane) -> int:
-        """Gives a slot that there was not yet; the lock is held."""
+        """Return a slot that was never used. The caller holds the lock."""
         slot = self._slots
         self._slots += 1
         if lane.number:
@@ -117,12 +124,12 @@ class OpStream:
     def issue(
         self, words: tuple[int, ...], operands: Sequence[Any] = (), place: Place | None = None
     ) -> None:
-        """Adds an operation; the lock is held.
+        """Add an operation. The caller holds the lock.
 
         Args:
-            words: The operation, with the slots of its operands.
-            operands: Those.
-            place: Where it is issued, if that is another line than the one that calls.
+            words: The words of the operation.
+            operands: The operands whose slots the words contain.
+            place: The place that issued the operation. Default: the caller's place.
         """
         if self.recorder is not None:
             self.recorder.note(words, operands)
@@ -133,40 +140,40 @@ class OpStream:
         buffer.extend(words)
         self._issued += 1
         if is_first:
-            # Not before: whoever is woken looks whether there is something.
+            # The flusher is notified only now, because it checks the buffer when it wakes up.
             self._begin()
         self._places.append(place_here() if place is None else place)
         if len(buffer) >= _WORDS_MAX:
             self.flush()
 
     def define(self, plan: Any) -> None:
-        """Adds a plan, for operations from here on; the lock is held."""
+        """Add a plan for the operations that follow. The caller holds the lock."""
         self._plans.append(plan)
 
     def add_numbers(self, numbers: Sequence[float]) -> range:
-        """Adds floats; gives their places among those of the batch. The lock is held."""
+        """Add floats; return their positions in the batch. The caller holds the lock."""
         first = len(self._numbers)
         self._numbers.extend(numbers)
         return range(first, first + len(numbers))
 
     def number_at(self, place: int) -> float:
-        """Gives a float of the batch."""
+        """Return a float of the batch."""
         return self._numbers[place]
 
     def value_at(self, place: int) -> Any:
-        """Gives a value of the batch."""
+        """Return a value of the batch."""
         return self._values[place]
 
     def add_value(self, value: Any) -> int:
-        """Adds a value; gives its place among those of the batch. The lock is held."""
+        """Add a value; return its position in the batch. The caller holds the lock."""
         self._values.append(value)
         return len(self._values) - 1
 
     def flush(self) -> None:
-        """Sends what there is, and waits while too much is under way.
+        """Send the buffer, and block while too many operations are outstanding.
 
         Raises:
-            MeshError: The processes are gone.
+            MeshError: The processes have exited.
         """
         with self.lock:
             if self._error is not None:
@@ -180,26 +187,26 @@ class OpStream:
                 self._collect_first()
 
     def ask(self, is_once: bool = False) -> None:
-        """Sends what there is, as the program is about to wait for something of it.
+        """Send the buffer, because the program is about to wait for a result.
 
         Args:
-            is_once: Whether the same is not asked for a second time.
+            is_once: Whether the result is cached, so that the request is not repeated.
 
         Raises:
-            TraceError: A trace is recorded, in which nothing can be waited for.
-            MeshError: The processes are gone.
+            TraceError: A trace is being recorded, which cannot contain a wait.
+            MeshError: The processes have exited.
         """
         if self.recorder is not None:
             self.recorder.asked(is_once)
         self.flush()
 
     def settle(self) -> None:
-        """Hears of all that has been answered, so that what has failed is known."""
+        """Process all acknowledgements that have arrived, so that failures are known."""
         with self.lock:
             self._collect()
 
     def fail(self, error: BaseException) -> None:
-        """Ends it: nothing is sent any more."""
+        """Close the stream with an error: nothing is sent any more."""
         with self.lock:
             self._error = self._error or error
             self._words = array("I")
@@ -209,12 +216,12 @@ class OpStream:
             self._filled.set()
 
     def place_of(self, number: int) -> Place:
-        """Gives where an operation was issued that is not older than the last answer."""
+        """Return the place of an operation that has not been acknowledged."""
         index = number - self._places_from
         return self._places[index] if 0 <= index < len(self._places) else ()
 
     def words_since_ack(self) -> tuple[int, array[int]]:
-        """Gives the number of the first operation that is not answered for, and all words since."""
+        """Return the number of the first unacknowledged operation, and all words since."""
         words = array("I")
         for batch in self._batches:
             words.frombytes(batch)
@@ -224,7 +231,7 @@ class OpStream:
     def _send_batch(self) -> None:
         words, plans, values = self._words.tobytes(), self._plans, self._values
         numbers, self._numbers = self._numbers.tobytes(), array("d")
-        # The same array goes on: the flusher looks at its length.
+        # Keep the same array object, because the flusher checks its length.
         del self._words[:]
         self._plans, self._values = [], []
         first, self._sent = self._sent, self._issued
@@ -232,7 +239,7 @@ class OpStream:
         self._batches.append(words)
 
     def _free(self) -> None:
-        # Others may append meanwhile: only what is counted here is taken.
+        # Other threads may append concurrently: process only the elements counted here.
         count = len(self._freed)
         if self.recorder is not None:
             self.recorder.freed(self._freed[:count])
@@ -250,7 +257,8 @@ class OpStream:
             if lane is None or lane.free is None:
                 self._words.extend((FREE, slot))
             else:
-                # In the order of its stream it is an operation as others are.
+                # On another stream, a free is an operation, so that it runs in the order of the
+                # stream.
                 self._words.extend((lane.free.number, slot))
                 self._issued += 1
                 self._places.append(())
@@ -278,7 +286,7 @@ class OpStream:
         self._places_from = upto
 
     def _begin(self) -> None:
-        """Has what comes now sent in a moment, also if nothing comes behind it."""
+        """Have the buffer sent after a short delay, even if no more operations follow."""
         if not self._lingers:
             return
         if self._flusher is None:
@@ -293,7 +301,7 @@ class OpStream:
             self._filled.wait()
             self._filled.clear()
             seen = -1
-            # While more is coming, who fills the buffer sends it.
+            # While more operations arrive, the thread that fills the buffer sends it.
             while self._words and seen != self._issued:
                 seen = self._issued
                 time.sleep(_LINGER_S)
@@ -301,5 +309,5 @@ class OpStream:
                 try:
                     self.flush()
                 except BaseException:
-                    # Whoever issues or fetches next is told.
+                    # The next thread that issues or fetches something raises the error.
                     return

@@ -1,4 +1,4 @@
-"""What an operation is, said once: the processes keep it under a number."""
+"""The description of an operation, which is sent once and then identified by its number."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["Forget", "Number", "Operand", "Plan"]
 
 @dataclass(frozen=True)
 class Operand:
-    """Stands in the arguments for a value that the words name."""
+    """A placeholder in the arguments for a value whose slot is in the words."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Number:
-    """Stands in the arguments for a float that comes with each operation."""
+    """A placeholder in the arguments for a float that is sent with each operation."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Forget:
-    """Comes among the plans: some that no words name any more.
+    """An entry among the plans: removes plans that words no longer use.
 
     Attributes:
-        numbers: Which.
+        numbers: The numbers of these plans.
     """
 
     numbers: tuple[int, ...]
@@ -35,25 +35,25 @@ class Forget:
 
 @dataclass(frozen=True)
 class Plan:
-    """An operation without its operands, as it is sent.
+    """A compiled op as it is sent: an operation without its operands.
 
-    Its words are its number, the slots of the operands in order, the places of its floats among
-    those of the batch, and the slots of the results.
+    An operation takes these words: the number of the plan, the slots of the operands in order, the
+    positions of its floats in the batch, and the slots of the results.
 
     Attributes:
-        number: What it is called in the words.
-        kind: Which part of the interpreter does it; see `_steps`.
-        name: What is done: of `torch`'s operations the name, as `aten.add.Tensor`.
-        ranks: Which processes do it; the others pass over its words.
-        args: The arguments, in which `Operand` stands for values and `Number` for floats.
-        kwargs: Those with names.
-        operands: How many values it takes.
-        numbers: How many floats it takes.
-        results: Which parts of what it returns are kept, each by the path to it; None
-            stands for what was returned itself.
-        mutated: Which operands it writes to: they are lost when it fails.
-        detail: What its kind needs besides.
-        lane: Of which stream of the engine it is, by number; 0 is that of programs without any.
+        number: The number of the plan in the words.
+        kind: The part of the interpreter that executes it; see `KINDS` in `_worker.plan_kinds`.
+        name: The name of the operation; for PyTorch operations the full name, such as
+            `aten.add.Tensor`.
+        ranks: The processes that execute it. Other processes skip its words.
+        args: The positional arguments, with `Operand` for values and `Number` for floats.
+        kwargs: The keyword arguments.
+        operands: The number of operands.
+        numbers: The number of floats.
+        results: The path of each result in the return value; None is the return value itself.
+        mutated: The indexes of the operands that it writes to. They are lost if it fails.
+        detail: More data, depending on the kind.
+        lane: The number of the engine's stream; 0 is the default stream.
     """
 
     number: int
@@ -71,5 +71,5 @@ class Plan:
 
     @property
     def words(self) -> int:
-        """How many words one operation has."""
+        """The number of words of one operation."""
         return 1 + self.operands + self.numbers + len(self.results)

@@ -1,9 +1,9 @@
-"""The plans that the program has use for: by what is asked, and by number.
+"""The plans that the program uses, by key and by number.
 
-There is a bound, so that a program whose shapes change at each step does not keep more and more
-of them. Beyond it the older half is let go of: whatever of that is asked for again is worked out
-again. A plan is forgotten, here and in the processes, when nobody holds its `Issue` any more and
-all that was issued with it is done.
+The cache is bounded, so that a program whose shapes change at each step does not accumulate plans.
+When the limit is exceeded, the older half is evicted; an evicted plan is compiled again when it is
+needed again. A plan is removed here and in the processes when nothing refers to its `Issue` any
+more and all of its operations are done.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Issue", "PlanCache"]
 
-#: How many plans are kept.
+#: The maximum number of cached plans.
 _PLANS_MAX = 4096
 
 
 class Issue:
-    """A plan as the controller uses it: its number, and what becomes of the results.
+    """A plan as the controller uses it: its number, and how to create the results.
 
     Attributes:
-        number: What the plan is called in the words.
-        reshaped: Operands whose shape it changes: what they are then, and whose storage they have.
-        is_scalar: Whether all that it takes and gives are scalars, which the program may know.
-        parts: What it returns; see `Outcome`.
-        meta: The one new tensor that it gives, if that is all.
-        aliased: The operand whose storage that has.
+        number: The number of the plan in the words.
+        reshaped: The operands whose metadata it changes: index, new metadata, and the operand whose
+            storage they share then.
+        is_scalar: Whether all operands and results are scalars that the program can evaluate
+            itself.
+        parts: The return value; see `Outcome`.
+        meta: The metadata of the result, if the result is a single new tensor.
+        aliased: The index of the operand whose storage this tensor shares.
     """
 
     __slots__ = ("_retired", "aliased", "is_scalar", "meta", "number", "parts", "reshaped")
@@ -51,7 +53,7 @@ class Issue:
         self.learn(parts)
 
     def learn(self, parts: Any) -> None:
-        """Notes what it returns."""
+        """Set the description of the return value."""
         self.parts = parts
         is_single = type(parts) is New
         self.meta: Meta | None = parts.meta if is_single else None
@@ -65,30 +67,32 @@ class PlanCache:
     """The plans of one engine.
 
     Args:
-        stream: What they are sent by.
-        simulated: Who is to know as well what they give, where no process finds out.
+        stream: The instruction stream that sends them.
+        simulated: The simulation, if any. It is notified of each plan and determines its results,
+            because no process does so.
     """
 
     def __init__(self, stream: OpStream, simulated: Simulated | None = None) -> None:
         self._stream = stream
         self._simulated = simulated
-        #: By what is asked.
+        #: By key.
         self.issues: dict[tuple[Any, ...], Issue] = {}
         #: By number.
         self.plans: dict[int, Plan] = {}
         self._numbers = itertools.count(1)
-        #: Numbers that nobody can issue any more; finalizers append to it, at any time.
+        #: Numbers of plans that can no longer be issued. Finalizers append to it at any time.
         self._retired: list[int] = []
-        #: Those that the processes were told to forget, and how much had been issued by then.
+        #: The plans that the processes were told to remove, and the number of operations issued by
+        #: then.
         self._leaving: deque[tuple[int, list[int]]] = deque()
 
     def define(
         self, key: tuple[Any, ...] | None, mesh: DeviceMesh, parts: Any, **plan: Any
     ) -> Issue:
-        """Adds a plan.
+        """Add a plan.
 
         Raises:
-            MeshError: The processes are gone.
+            MeshError: The processes have exited.
         """
         with self._stream.lock:
             made = Plan(
@@ -109,13 +113,13 @@ class PlanCache:
         return issue
 
     def _forget(self) -> None:
-        """Has the processes forget what nobody can issue; the lock is held."""
+        """Remove plans that can no longer be issued, also in the processes. Requires the lock."""
         while self._leaving and self._leaving[0][0] <= self._stream.done:
             for number in self._leaving.popleft()[1]:
                 self.plans.pop(number, None)
         if len(self._retired) < _PLANS_MAX // 8:
             return
-        # What has been issued with them is in the batches before.
+        # The operations that use these plans must be in earlier batches.
         self._stream.flush()
         count = len(self._retired)
         numbers = self._retired[:count]

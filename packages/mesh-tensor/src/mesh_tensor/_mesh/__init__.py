@@ -1,1 +1,1 @@
-"""Device meshes: which processes a tensor is on, and which mesh is active."""
+"""Device meshes: the processes of a tensor, and the active mesh."""

@@ -1,7 +1,7 @@
-"""Which mesh new tensors are made on: in this thread or task, until the `with` ends.
+"""The mesh on which new tensors are created, per thread or task, until the `with` block ends.
 
-torch asks a mode of the thread about each operation. There is one such mode in a thread while any
-mesh is active in it; which mesh that is for the running task, a context variable says.
+PyTorch calls the dispatch mode of a thread for each operation. A thread has one such mode while any
+mesh is active in it; a context variable holds the active mesh of the running task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 M = TypeVar("M", "DeviceMesh", None)
 
-#: Always that of the active stream.
+#: The active mesh, always in the variant that belongs to the active stream.
 active_mesh: ContextVar[DeviceMesh | None] = ContextVar("active_mesh", default=None)
 active_stream: ContextVar[Stream | None] = ContextVar("active_stream", default=None)
 
@@ -48,7 +48,7 @@ class _Modes(threading.local):
     def enter(self) -> None:
         self.users += 1
         if self.users == 1:
-            # Not at the top: operations ask this module which mesh is active.
+            # Imported here because the dispatcher imports this module.
             from mesh_tensor._dispatch.mode import DispatchMode
 
             self.mode = DispatchMode()  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ _modes = _Modes()
 
 @contextmanager
 def activate(mesh: M) -> Iterator[M]:
-    """Makes a mesh the one that new tensors are made on; `None` makes them here."""
+    """Make a mesh the one on which new tensors are created; None creates them in this process."""
     token = active_mesh.set(None if mesh is None else mesh._on(active_stream.get()))
     _modes.enter()
     try:
@@ -78,16 +78,16 @@ def activate(mesh: M) -> Iterator[M]:
 
 
 def get_active_mesh() -> DeviceMesh | None:
-    """Gives the mesh that new tensors are made on, or None where they are made in this process."""
+    """Return the mesh on which tensors are created, or None if they are created in this process."""
     mesh = active_mesh.get()
     return None if mesh is None else mesh._on(None)
 
 
 def mesh_or_active(mesh: DeviceMesh | None) -> DeviceMesh:
-    """Gives the mesh that is said, or the active one where none is; as the active stream has it.
+    """Return the given mesh, or the active mesh if it is None, as seen by the active stream.
 
     Raises:
-        TensorError: There is neither.
+        TensorError: No mesh is given and none is active.
     """
     goal = mesh or active_mesh.get()
     if goal is None:
@@ -96,10 +96,10 @@ def mesh_or_active(mesh: DeviceMesh | None) -> DeviceMesh:
 
 
 def check_stream(mesh: DeviceMesh) -> None:
-    """Looks whether tensors of a mesh are of the stream that is active, if one is.
+    """Check that the tensors of a mesh belong to the active stream, if a stream is active.
 
     Raises:
-        WrongStream: They are not, and this is not the backward of autograd.
+        WrongStream: They do not, and this is not a backward pass of autograd.
     """
     stream, own = active_stream.get(), mesh._lane.stream
     if stream is None or stream is own or torch._C._current_graph_task_id() != -1:
@@ -111,10 +111,10 @@ def check_stream(mesh: DeviceMesh) -> None:
 
 
 class _NoMesh:
-    """No mesh: within `with no_mesh.activate()` tensors are made in this process."""
+    """The absence of a mesh: `with no_mesh.activate()` creates tensors in this process."""
 
     def activate(self) -> AbstractContextManager[None]:
-        """Has tensors made in this process until the `with` ends."""
+        """Create tensors in this process until the `with` block ends."""
         return activate(None)
 
 

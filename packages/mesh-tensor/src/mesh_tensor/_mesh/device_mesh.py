@@ -1,4 +1,4 @@
-"""Processes that tensors are on: a part of a proc mesh, with the engine behind it."""
+"""Meshes of processes that hold tensors: a region of a proc mesh, and its engine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ __all__ = ["DeviceMesh", "mixed_meshes"]
 
 
 class DeviceMesh(MeshTrait):
-    """Processes with named dimensions that tensors are made on and operations run on.
+    """Processes with named dimensions, on which tensors are created and operations run.
 
-    There is one object for each part of the processes of one engine, and one more for each stream
-    that works there: tensors know their stream by it. Programs see that of the default stream.
+    An engine has one object for each region of its processes, and another one for each stream that
+    works on the region: a tensor knows its stream by its mesh. Programs see the object of the
+    default stream.
     """
 
     __slots__ = ("_encoded", "_engine", "_lane", "_region")
@@ -41,46 +42,46 @@ class DeviceMesh(MeshTrait):
         return self._engine.mesh(region, self._lane)
 
     def _on(self, stream: Stream | None) -> DeviceMesh:
-        """Gives the same as a stream has it; as the default one does where none is said."""
+        """Return the same region for a stream, or for the default stream if None."""
         if stream is self._lane.stream:
             return self
         engine = self._engine
         return engine.mesh(self._region, engine.lanes.of(stream))
 
     def activate(self) -> AbstractContextManager[DeviceMesh]:
-        """Has tensors that are made within `with` made on these processes."""
+        """Create new tensors on these processes until the `with` block ends."""
         from mesh_tensor._mesh.activation import activate
 
         return activate(self)
 
     def rank(self, dims: str | Sequence[str] | None = None) -> Tensor:
-        """Gives where each process is along a dimension, or along several, row by row.
+        """Return each process's coordinate in one dimension, or its row-major index in several.
 
         Returns:
-            A scalar of int64, on each process another.
+            A scalar of dtype int64 that is different on each process along these dimensions.
 
         Raises:
-            UnknownDim: There is no such dimension.
+            UnknownDim: The mesh has no such dimension.
         """
         from mesh_tensor._mesh.rank_tensor import rank_tensor
 
         return rank_tensor(self._on(active_stream.get()), dims)
 
     def process_group(self, dims: str | Sequence[str] | None = None) -> RemoteProcessGroup:
-        """Gives the groups along some dimensions, or along all, to pass to a remote function.
+        """Return the groups along some or all dimensions, to be passed to a remote function.
 
         Raises:
-            UnknownDim: There is no such dimension.
+            UnknownDim: The mesh has no such dimension.
         """
         from mesh_tensor._mesh.process_group import RemoteProcessGroup
 
         return RemoteProcessGroup(self, self._dims(dims))
 
     def _dims(self, dims: str | Sequence[str] | None) -> tuple[str, ...]:
-        """Gives the dimensions that are said, or all where none is.
+        """Normalize an argument to a tuple of dimensions; None means all.
 
         Raises:
-            UnknownDim: There is no such dimension.
+            UnknownDim: The mesh has no such dimension.
         """
         chosen = (dims,) if isinstance(dims, str) else tuple(dims or self.sizes)
         self.size(chosen)
@@ -98,7 +99,7 @@ class DeviceMesh(MeshTrait):
 
 
 def mixed_meshes(what: object, meshes: Collection[DeviceMesh]) -> WrongMesh | WrongStream:
-    """Gives the error of an operation on tensors of several meshes, or of several streams."""
+    """Return the error for an operation on tensors of several meshes or several streams."""
     if len({(mesh._engine, mesh._region) for mesh in meshes}) > 1:
         names = " and ".join(sorted(map(repr, meshes)))
         return WrongMesh(f"{what} got tensors of {names}: move one with to_mesh")

@@ -1,4 +1,4 @@
-"""Groups of processes as arguments of remote functions."""
+"""Process groups as arguments of remote functions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["RemoteProcessGroup"]
 
 @dataclass(frozen=True)
 class RemoteProcessGroup:
-    """Processes that differ along some dimensions of a mesh only.
+    """Groups of processes that differ only in some dimensions of a mesh.
 
-    A remote function that gets it finds a `torch.distributed.ProcessGroup` in its place.
+    A remote function receives a `torch.distributed.ProcessGroup` for this argument.
 
     Attributes:
-        mesh: Of which mesh.
-        dims: Along which dimensions.
+        mesh: The mesh of the processes.
+        dims: The dimensions along which the members of a group differ.
     """
 
     mesh: DeviceMesh
@@ -31,5 +31,5 @@ class RemoteProcessGroup:
         raise NeedsLayer("a group is made in its processes: pass it as an argument of its own")
 
     def size(self) -> int:
-        """Gives how many processes are in one group."""
+        """Return the number of processes in one group."""
         return self.mesh.size(self.dims)

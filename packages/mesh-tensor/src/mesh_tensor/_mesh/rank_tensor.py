@@ -1,4 +1,4 @@
-"""Where each process is, as a tensor."""
+"""The coordinates of processes as a tensor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["rank_tensor"]
 
 
 def rank_tensor(mesh: DeviceMesh, dims: str | Sequence[str] | None) -> Tensor:
-    """Gives the coordinate of each process along dimensions, row by row; a scalar of int64.
+    """Return each process's row-major index along some dimensions, as a scalar of dtype int64.
 
     Raises:
-        UnknownDim: There is no such dimension.
+        UnknownDim: The mesh has no such dimension.
     """
     return mesh._engine.rank(mesh, mesh._dims(dims))

@@ -1,9 +1,10 @@
-"""Tensors as arguments of actor methods; the operations issued after the call wait for it.
+"""Tensors as arguments of actor methods; operations issued after the call wait for it.
 
-The words say when a call of an actor has its turn; the call itself comes to the actor as any other
-message does. Both meet here: the actor waits until the words have come so far, and the words
-go on when the actor's method has ended. So what the program does before and after the call comes
-before and after it in each process, without a copy of the tensors.
+The instruction stream determines when a call of an actor may run, while the call itself arrives at
+the actor like any message. Both are synchronized here: the actor waits until the stream has reached
+the call, and the stream continues when the method has ended. In each process, the operations that
+the program issues before and after the call therefore run before and after it, without a copy of
+the tensors.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ActorCallCanceller", "ActorCallOrder", "ActorCallToken", "actor_call_step", "serve"]
 
-#: How often a process checks that an actor that has not begun can still do so.
+#: The interval at which a process checks whether an actor that has not begun the call still exists.
 _LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
 class ActorCallToken:
-    """What an actor is sent in place of its arguments.
+    """The argument that an actor receives instead of the real arguments.
 
     Attributes:
         token: Identifies the call.
-        is_kept: Whether what the method returns stays in its process.
+        is_kept: Whether the results of the method stay in its process.
     """
 
     token: str
@@ -56,12 +57,12 @@ class ActorCallToken:
 
 @dataclass(frozen=True)
 class ActorCallOrder:
-    """What the words bring beside the tensors.
+    """The data of a call that is sent with the instruction stream, in addition to the tensors.
 
     Attributes:
         token: Identifies the call.
-        port: Whom it is for.
-        blob: The arguments, with stand-ins for what travels by slot.
+        port: The port of the actors.
+        blob: The pickled arguments, with placeholders for slots.
     """
 
     token: str
@@ -76,29 +77,29 @@ class _ActorCall:
         self.offered = threading.Event()
         self.ended = threading.Event()
         self.arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        #: The tensors that the actor gets, by operand.
+        #: The tensors that the actor receives, by operand.
         self.tensors: list[torch.Tensor | None] = []
         self.error: BaseException | None = None
         self.result: Any = None
         self.is_begun = False
 
     def begin(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Gives the arguments.
+        """Return the arguments.
 
         Raises:
-            Exception: There are none, as something that they depend on has failed.
+            Exception: A value that the arguments depend on has failed.
         """
         if self.error is not None:
             raise self.error
         return self.arguments
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Lets the words go on."""
+        """Complete the call, so that the instruction stream continues."""
         self.result, self.error = result, error
         self.ended.set()
 
     def outgoing(self, result: Any) -> Any:
-        """Gives a result as it is sent: apart from what was lent."""
+        """Return a result for sending: tensors that share memory with the arguments are copied."""
         lent = {one.untyped_storage()._cdata for one in self.tensors if one is not None}
 
         def apart(one: torch.Tensor) -> torch.Tensor:
@@ -109,12 +110,12 @@ class _ActorCall:
 
 
 class _ActorCalls:
-    """The calls of this process that have not been settled from both sides."""
+    """The calls of this process that have not been completed by both sides."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: dict[str, _ActorCall] = {}
-        #: Those that nobody waits for any more, in case that their calls come all the same.
+        #: Cancelled calls whose messages may still arrive.
         self._given_up: deque[str] = deque(maxlen=1024)
 
     def of(self, token: str) -> _ActorCall:
@@ -122,7 +123,7 @@ class _ActorCalls:
             return self._calls.setdefault(token, _ActorCall())
 
     def take(self, token: str) -> _ActorCall:
-        """Returns a call to the actor that serves it, once."""
+        """Return a call to the actor that serves it, once."""
         with self._lock:
             if token in self._given_up:
                 actor_call = _ActorCall()
@@ -134,7 +135,7 @@ class _ActorCalls:
             return actor_call
 
     def give_up(self, token: str) -> None:
-        """Cancels a call that no actor has begun to serve."""
+        """Cancel a call that no actor has begun to serve."""
         with self._lock:
             actor_call = self._calls.setdefault(token, _ActorCall())
             if actor_call.is_begun:
@@ -156,12 +157,12 @@ class ActorCallCanceller(Actor):
 
     @endpoint
     def give_up(self, token: str) -> None:
-        """Cancels a call, so that the operations issued after it continue."""
+        """Cancel a call, so that the operations issued after it continue."""
         _actor_calls.give_up(token)
 
 
 def actor_call_step(plan: Plan, world: World) -> Step:
-    """Passes tensors to one call of an actor, and keeps what its method returns."""
+    """Pass tensors to one call of an actor, and store the results of its method."""
     values, operands, words = world.values, plan.operands, plan.words - 1
     call = plan.detail
 
@@ -202,14 +203,14 @@ def _lent(value: Any) -> torch.Tensor | None:
 
 
 def _wait(actor_call: _ActorCall, order: ActorCallOrder) -> None:
-    """Waits until the actor has completed the call, or can no longer begin it."""
+    """Wait until the actor has completed the call, or can no longer begin it."""
     actor = local_actor(order.port)
     while not actor_call.ended.wait(_LOOK_S):
         if actor_call.is_begun:
             continue
         if actor is None and is_actor_coming(order.port):
             continue
-        # The spawn may have ended since.
+        # The actor may have been spawned since the first lookup.
         now = local_actor(order.port)
         actor = actor or now
         if now is None or now is not actor:
@@ -217,7 +218,7 @@ def _wait(actor_call: _ActorCall, order: ActorCallOrder) -> None:
 
 
 def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
-    """Gives what an actor calls in place of a method that gets distributed tensors."""
+    """Return the wrapper that an actor calls instead of a method that takes distributed tensors."""
 
     def run(instance: Any, *given: Any) -> Any:
         *before, call_token = given
@@ -227,7 +228,8 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
             actor_call.offered.wait()
             args, kwargs = actor_call.begin()
             result = function(instance, *before, *args, **kwargs)
-            # Before the words go on, which may write to what was lent.
+            # Copy results before the stream continues, because later operations may write to the
+            # arguments.
             answer = None if call_token.is_kept else actor_call.outgoing(result)
         except BaseException as raised:
             error = raised
@@ -242,11 +244,12 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
         result, answer, error = None, None, None
         try:
             if not actor_call.offered.is_set():
-                # Other actors share the loop, and the words may wait for one of them.
+                # Other actors share the event loop, and the stream may be waiting for one of them.
                 await asyncio.to_thread(actor_call.offered.wait)
             args, kwargs = actor_call.begin()
             result = await function(instance, *before, *args, **kwargs)
-            # Before the words go on, which may write to what was lent.
+            # Copy results before the stream continues, because later operations may write to the
+            # arguments.
             answer = None if call_token.is_kept else actor_call.outgoing(result)
         except BaseException as raised:
             error = raised

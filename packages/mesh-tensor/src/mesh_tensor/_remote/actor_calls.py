@@ -1,4 +1,4 @@
-"""Calls of actors with the tensors of their processes, in the order of the program."""
+"""Calls of actors with the tensors of their processes, in program order."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _KNOWN_MAX = 4096
 def call_actors(
     engine: Engine, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Calls every actor with the tensors of its process.
+    """Call every actor with the tensors of its process.
 
     Raises:
         WrongMesh: A tensor is not on the processes of the actors.
-        NoGradient: Results are kept of a tensor that needs gradients, while they are recorded.
-        TensorError: It is not said of what shape the results are that are kept.
+        NoGradient: Results are kept, and a tensor requires gradients while gradients are enabled.
+        TensorError: Results are kept, but the endpoint does not define their shapes.
     """
     name, is_kept = call.name, call.verb == "rref"
     arguments = Arguments(name, args, kwargs, _mesh(engine, call), call.verb == "choose")
@@ -59,10 +59,11 @@ def call_actors(
         return answer
 
     def give_up() -> object:
-        # Some may not have served it; the others do not mind.
+        # Some actors may not have served the call. Actors that have served it ignore the
+        # cancellation.
         return canceller.give_up.broadcast(token)
 
-    # An actor that is started again does not serve the calls of the one before.
+    # A restarted actor does not serve the calls of its predecessor.
     answer.add_done_callback(lambda done: done.exception() and give_up())
     if is_kept:
         return result

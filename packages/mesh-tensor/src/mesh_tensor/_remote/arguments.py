@@ -1,4 +1,4 @@
-"""The arguments of a remote function: what travels by slot, and what as bytes."""
+"""The arguments of a remote function: those sent as slots, and those sent as bytes."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, type)
 
 
 class _Unkeyed(Exception):
-    """An argument that may change while it stays equal to itself."""
+    """An argument cannot be a cache key, because it may change while remaining equal to itself."""
 
 
 class Arguments:
     """The arguments of one call.
 
     Args:
-        name: What is called.
-        args: The arguments.
-        kwargs: Those with names.
-        mesh: Where it is called, if that does not follow from them.
-        is_part: Whether they may be on more processes than those.
+        name: The name of the callee.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        mesh: The mesh of the call, if it does not follow from the arguments.
+        is_part: Whether the arguments may be on more processes than `mesh`.
 
     Attributes:
-        mesh: Which processes the function is called in.
-        operands: What travels by slot: tensors and opaque objects.
-        key: What tells calls apart that may give something else; None where that cannot be said.
+        mesh: The mesh on which the function is called.
+        operands: The arguments that are sent as slots: tensors and opaque objects.
+        key: Identifies calls with the same kinds of results; None if the arguments have no such
+            key.
 
     Raises:
-        WrongMesh: They are on different meshes.
-        TensorError: There is nothing that says on which processes.
+        WrongMesh: The arguments are on different meshes.
+        TensorError: Neither the arguments nor an active mesh determine the processes.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Arguments:
             if type(one) is Tensor or (type(one) is OpaqueRef and one.is_remote)
         ]
         self.mesh = _mesh_of(name, self.operands, mesh, is_part)
-        #: The groups that are asked for there: by mesh, and dimensions of it.
+        #: The process groups that the call needs, each as a mesh and some of its dimensions.
         self.groups: list[tuple[DeviceMesh, tuple[str, ...]]] = []
         self._given: list[Any] = []
         index = 0
@@ -84,22 +85,22 @@ class Arguments:
                 self._given.append(self._stand_in(name, one))
             else:
                 self._given.append(one)
-        #: Whether values of this program travel with each call.
+        #: Whether the arguments include local tensors, which are sent with each call.
         self.has_local_tensors = any(isinstance(one, torch.Tensor) for one in self._given)
         self.key = self._key()
 
     @property
     def objects(self) -> tuple[int, ...]:
-        """Which opaque objects are among them."""
+        """The numbers of the opaque objects among the operands."""
         return tuple(one._number for one in self.operands if type(one) is OpaqueRef)
 
     @property
     def slots(self) -> list[int]:
-        """Where the operands are."""
+        """The slots of the operands."""
         return [one._ref.slot for one in self.operands]
 
     def blob(self) -> bytes:
-        """Gives all that does not travel by slot, as bytes."""
+        """Return all arguments that are not sent as slots, pickled."""
         plain = pytree.tree_unflatten(self._given, self._spec)
         with no_mesh.activate():
             if all(type(one) in ATOMS or type(one) in _STAND_INS for one in self._given):
@@ -110,10 +111,10 @@ class Arguments:
             return cloudpickle.dumps(plain)  # type: ignore[no-any-return]
 
     def stand_ins(self) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor | None]]:
-        """Gives the arguments with tensors without values, and those tensors, by operand.
+        """Return the arguments with tensors without values, and these tensors by operand.
 
-        Operands that share memory get stand-ins that do so as well. The mode that makes tensors
-        without values is active.
+        Operands that share memory are represented by tensors that share memory. The mode that
+        creates tensors without values must be active.
         """
         fakes = self._fakes()
         leaves = [
@@ -233,7 +234,7 @@ def _mesh_of(
 
 
 def _checked(name: str, meshes: set[DeviceMesh], where: DeviceMesh, is_part: bool) -> DeviceMesh:
-    """Looks whether operands are in the processes of a call, each in its own."""
+    """Check that the operands are on the processes of a call."""
     for mesh in meshes:
         here, there = where._region.ranks(), mesh._region.ranks()
         is_there = set(here) <= set(there) if is_part else here == there

@@ -1,4 +1,4 @@
-"""Gradients through what runs in the processes: recorded there, asked for by the program."""
+"""Gradients through code that runs in the processes: recorded there, requested by the program."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Tape", "bridge", "record", "remote_autograd_function"]
 
-#: What is known of a tensor that a gradient is wanted for.
+#: Shape, strides, dtype and device of a tensor whose gradient is requested.
 _Like = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
 
 
 class Tape:
-    """What a process keeps of a forward run until its backward one."""
+    """The state that a process keeps between a forward pass and its backward pass."""
 
     __slots__ = ("inputs", "outputs", "parameters")
 
@@ -43,14 +43,14 @@ def record(
     kwargs: dict[str, Any],
     parameters: Sequence[torch.Tensor] = (),
 ) -> tuple[Any, OpaqueRef]:
-    """Runs a function in its process with autograd on; gives its results, and the tape.
+    """Run a function in its process with autograd enabled; return its results and the tape.
 
     Args:
-        function: What is run.
-        needs: For each tensor among the arguments, whether its gradient will be wanted.
-        args: What it is called with.
-        kwargs: That with names.
-        parameters: What else gradients will be wanted for.
+        function: The function.
+        needs: For each tensor among the arguments, whether its gradient will be requested.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        parameters: Other tensors whose gradients will be requested.
     """
     left, inputs = list(needs), []
 
@@ -84,7 +84,7 @@ def _empty(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> 
 
 @remote(propagate=_empty)
 def _backward(tape: OpaqueRef, like: Sequence[_Like], gradients: Sequence[Any]) -> list[Any]:
-    """Runs backward in its process; gives the gradients of inputs, then those of parameters."""
+    """Run backward in the process; return the gradients of inputs, then of parameters."""
     kept: Tape = tape.value
     pairs = [
         (output, gradient)
@@ -111,16 +111,18 @@ def bridge(
     parameters: Sequence[torch.Tensor] = (),
     anchor: torch.Tensor | None = None,
 ) -> Any:
-    """Calls a remote function that gives its results and a tape, and connects both to autograd.
+    """Call a remote function that returns results and a tape, and connect both to autograd.
 
     Args:
-        forward: Called with the head, for each tensor whether its gradient is wanted, and the
-            arguments.
-        head: What it gets before them.
-        args: The arguments, with tensors anywhere.
-        kwargs: Those with names.
-        parameters: Tensors of the processes that it uses besides, in the order of the tape's.
-        anchor: What has backward run where nothing else needs a gradient; it gets none.
+        forward: The function. It is called with `head`, a flag for each tensor that tells whether
+            its gradient is needed, and the arguments.
+        head: The first arguments.
+        args: The positional arguments, which may contain tensors anywhere.
+        kwargs: The keyword arguments.
+        parameters: Other tensors of the processes that the function uses, in the order of the
+            tape's parameters.
+        anchor: A tensor that requires gradients, so that backward runs even if nothing else
+            requires them. It receives no gradient.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
@@ -146,7 +148,7 @@ def bridge(
 
 
 class _Bridge(torch.autograd.Function):
-    """Runs forward in the processes, and backward when gradients have come."""
+    """Runs forward in the processes, and backward when gradients arrive."""
 
     @staticmethod
     def forward(
@@ -181,13 +183,13 @@ class _Bridge(torch.autograd.Function):
 
 
 def remote_autograd_function(function: Any) -> Callable[..., Any]:
-    """Runs a `torch.autograd.Function`, or any function of tensors, with gradients.
+    """Wrap a `torch.autograd.Function`, or any function of tensors, as a differentiable function.
 
-    Forward and backward run in the processes, where what is saved between them stays; it is let go
-    of with the graph of the program. Backward runs once for each forward.
+    Forward and backward run in the processes. Values saved for backward stay there and are freed
+    with the program's autograd graph. Backward can run once for each forward.
 
     Args:
-        function: A subclass of `torch.autograd.Function`, or a function that torch can
+        function: A subclass of `torch.autograd.Function`, or a function that PyTorch can
             differentiate.
 
     Returns:

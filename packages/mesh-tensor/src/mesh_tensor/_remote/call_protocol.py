@@ -1,4 +1,4 @@
-"""What both sides of a remote function know: stand-ins among its arguments, and what it gives."""
+"""Data types that both sides of a remote call share: argument placeholders and result specs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "shape_of",
 ]
 
-#: Types of values that are compared by value, and of which two that are equal are alike.
+#: Types that are compared by value, and whose equal values are interchangeable.
 ATOMS = (
     int,
     bool,
@@ -48,11 +48,11 @@ ATOMS = (
 
 @dataclass(frozen=True)
 class FunctionCode:
-    """How a function travels.
+    """The serialized form of a function.
 
     Attributes:
-        name: What it is called: where it can be imported, the path to import it by.
-        pickled: The function itself, where it cannot be imported.
+        name: The name; if the function can be imported, its import path.
+        pickled: The pickled function, if it cannot be imported.
     """
 
     name: str
@@ -61,14 +61,14 @@ class FunctionCode:
 
 @dataclass(frozen=True)
 class ObjectArg:
-    """Stands among the arguments for an object that the words name."""
+    """A placeholder in the arguments for an object whose slot is in the words."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class MeshArg:
-    """Stands among the arguments for a mesh; the process gets torch's own of these ranks."""
+    """A placeholder for a mesh; the process substitutes PyTorch's device mesh of these ranks."""
 
     ranks: bytes
     device: str
@@ -76,7 +76,7 @@ class MeshArg:
 
 @dataclass(frozen=True)
 class GroupArg:
-    """Stands for the group of a process along dimensions of a mesh."""
+    """A placeholder for the process group along dimensions of a mesh."""
 
     ranks: bytes
     dims: tuple[str, ...]
@@ -87,13 +87,13 @@ class TensorPart:
     """A new tensor among the results.
 
     Attributes:
-        shape: Its shape.
-        strides: Its strides.
-        offset: Where in its storage it begins.
-        dtype: Its type.
-        device: Where it is.
-        aliased: The operand whose storage it has; below zero, the complement of the place of the
-            result whose storage it has.
+        shape: The shape.
+        strides: The strides, in elements.
+        offset: The offset in its storage, in elements.
+        dtype: The dtype.
+        device: The device.
+        aliased: The index of the operand whose storage it shares. A negative value is the bitwise
+            complement of the index of a result.
     """
 
     shape: tuple[int, ...]
@@ -111,7 +111,7 @@ class ObjectPart:
 
 @dataclass(frozen=True)
 class ConstantPart:
-    """A value that is the same on each process, and is known from the first call on."""
+    """A value that is the same on each process, and known from the first call on."""
 
     value: Any
 
@@ -121,14 +121,14 @@ Part = TensorPart | ObjectPart | ConstantPart | Operand
 
 @dataclass(frozen=True)
 class ResultSpec:
-    """What a function gives for arguments of one kind.
+    """A description of the results of a function for arguments of one kind.
 
     Attributes:
-        parts: Its results, flat.
-        spec: The tree that they are the leaves of.
-        mutated: Which operands it writes to.
-        is_checked: Whether each process compares what the function returns with the spec;
-            False where the results are dropped.
+        parts: The results, as a flat sequence.
+        spec: The tree of which `parts` are the leaves.
+        mutated: The indexes of the operands that the function writes to.
+        is_checked: Whether each process compares the results of the function with the spec. False
+            if the results are dropped.
     """
 
     parts: tuple[Part, ...]
@@ -138,7 +138,7 @@ class ResultSpec:
 
     @property
     def constants(self) -> tuple[tuple[int, Any], ...]:
-        """The values among the results that are not tensors, each with its place."""
+        """The results that are not tensors, each with its index."""
         return tuple(
             (place, part.value)
             for place, part in enumerate(self.parts)
@@ -151,22 +151,22 @@ class ResultSpec:
         return any(value is not None for _, value in self.constants)
 
 
-#: The result spec of a function of which the results are dropped, whatever they are.
+#: The result spec of a function whose results are dropped.
 DROPPED = ResultSpec((ConstantPart(None),), pytree.tree_flatten(None)[1], (), is_checked=False)
 
 
 @dataclass(frozen=True)
 class RemoteCall:
-    """What a plan of this kind calls, and what it keeps of the results.
+    """The details of a plan that calls a remote function.
 
     Attributes:
-        function: The number of the plan that brought the function.
-        kept: The places of the results that are kept, and what each was promised to be.
-        returned: The results that are operands themselves: the place of each, and the operand.
-        constants: The places of the other results, and the value that each was promised to be.
-        objects: The operands that are not tensors.
-        count: How many results there are.
-        is_checked: Whether the process compares the results with all of this.
+        function: The number of the plan that sent the function.
+        kept: The indexes of the results that are kept, and the description of each.
+        returned: The results that are operands: the index of each result, and of its operand.
+        constants: The indexes of the other results, and the expected value of each.
+        objects: The indexes of the operands that are not tensors.
+        count: The number of results.
+        is_checked: Whether the process compares the results with these attributes.
     """
 
     function: int
@@ -180,7 +180,7 @@ class RemoteCall:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a first call: a result spec, or why there is none."""
+    """The outcome of a first call: a result spec, or an error."""
 
     result_spec: ResultSpec | None = None
     error: BaseException | None = None
@@ -190,16 +190,17 @@ class Trial:
 def describe(
     result: Any, operands: Sequence[Any], versions: Sequence[int], *, is_rule: bool = False
 ) -> ResultSpec:
-    """Describes the results of a function, or those of its rule.
+    """Describe the results of a function, or of its rule.
 
-    A result is an operand itself only if the function also writes to that operand. The results of a
-    rule say nothing else about memory: each of them describes a tensor with memory of its own.
+    A result is described as an operand only if the function also writes to that operand. The
+    results of a rule have no other meaning for memory: each describes a tensor with separate
+    memory.
 
     Args:
-        result: What it returned.
-        operands: The tensors that it got, and None for whatever else it got.
-        versions: How often each had been written to before.
-        is_rule: Whether a rule returned it, and not the function.
+        result: The return value.
+        operands: The tensors among the operands, and None for other operands.
+        versions: The version counter of each operand before the call.
+        is_rule: Whether a rule returned the result, rather than the function.
     """
     mutated = tuple(
         place
@@ -234,7 +235,7 @@ def describe(
 
 
 def shape_of(tensor: torch.Tensor, aliased: int | None) -> TensorPart:
-    """Describes a tensor."""
+    """Describe a tensor."""
     return TensorPart(
         tuple(tensor.shape),
         tuple(tensor.stride()),

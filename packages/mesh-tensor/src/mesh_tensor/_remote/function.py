@@ -1,4 +1,4 @@
-"""Functions of the program that run on the processes, with the tensors that are there."""
+"""Functions of the program that run on the processes, on the local tensors."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = ["RemoteFunction", "call_on_shard_and_fetch", "remote"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: How many kinds of arguments are remembered; more are found out again.
+#: The maximum number of cached result specs. When it is reached, the cache is cleared.
 _KNOWN_MAX = 4096
 _RULES = ("cached", "inspect")
 
 
 class RemoteFunction(Generic[P, R]):
-    """A function that is called in every process of a mesh; `remote` makes it.
+    """A function that is called in every process of a mesh; created by `remote`.
 
-    The mesh is that of the tensors among the arguments, or else the active one. Where the program
-    passes a distributed tensor, the function gets the one of its process, without autograd's
-    history; in place of a mesh it gets a `torch.distributed.device_mesh.DeviceMesh`, in place of a
-    `RemoteProcessGroup` a `ProcessGroup`, and an `OpaqueRef` has its value there.
+    It runs on the mesh of the tensors among its arguments, or on the active mesh if there are none.
+    The arguments are converted for the process: a distributed tensor becomes the local tensor,
+    without autograd history; a mesh becomes a `torch.distributed.device_mesh.DeviceMesh`; a
+    `RemoteProcessGroup` becomes a `ProcessGroup`; and an `OpaqueRef` has its value there.
     """
 
     def __init__(self, target: Callable[P, R] | str, propagate: Rule) -> None:
@@ -58,41 +58,44 @@ class RemoteFunction(Generic[P, R]):
             functools.update_wrapper(self, target)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Calls it everywhere; gives distributed tensors in place of what it returns.
+        """Call the function on all processes; return distributed tensors for its results.
 
-        `propagate` says how the shapes of the results are found out. The call itself is not waited
-        for, but the first of its kind where that is `cached`.
+        `propagate` determines how the shapes of the results are obtained. The program does not wait
+        for the call, except for the first call of each kind if `propagate` is `"cached"`.
 
         Raises:
             WrongMesh: The arguments are on different meshes.
-            NoGradient: One of them needs gradients, while they are recorded.
+            NoGradient: An argument requires gradients while gradients are enabled.
             OpFailed: A first call has failed.
-            RanksDisagree: In a first call the processes gave different things.
+            RanksDisagree: In a first call, the processes returned different results.
         """
         return self._issue(args, kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """As calling it."""
+        """Call the function on all processes, like `__call__`."""
         return self._issue(args, kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        """Calls it everywhere; the future gives what it returns, by rank, tensors as local ones."""
+        """Call the function on all processes; the future returns its results by rank.
+
+        The tensors among the results are local tensors.
+        """
         return self._ask("call", args, kwargs)  # type: ignore[no-any-return]
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls it in the only process of the mesh.
+        """Call the function on the only process of the mesh.
 
         Raises:
-            ValueError: The mesh has not exactly one process.
+            ValueError: The mesh does not have exactly one process.
         """
         return self._ask("call_one", args, kwargs)  # type: ignore[no-any-return]
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls it in one process, picked at random."""
+        """Call the function on one process that is chosen at random."""
         return self._ask("choose", args, kwargs)  # type: ignore[no-any-return]
 
     def call_on(self, shard: dict[str, int] | None, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Calls it in one process: the first, or that in the given place of each dimension."""
+        """Call the function on one process: the first, or the one at the given coordinates."""
         arguments = self._arguments(args, kwargs)
         mesh = arguments.mesh
         place = shard or dict.fromkeys(mesh.sizes, 0)
@@ -101,7 +104,7 @@ class RemoteFunction(Generic[P, R]):
         return self._send("call_one", arguments, mesh.slice(**place))  # type: ignore[no-any-return]
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterable[Future[R]]:
-        """Calls it everywhere; gives futures in the order in which the answers come."""
+        """Call the function on all processes; return futures in the order of the replies."""
         arguments = self._arguments(args, kwargs)
         number, blob = self._sent(arguments), arguments.blob()
         table = arguments.mesh._engine.remote
@@ -110,14 +113,14 @@ class RemoteFunction(Generic[P, R]):
         return answers
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Calls it everywhere and waits for nothing; what it raises is printed there."""
+        """Call the function on all processes without waiting; its exceptions are printed there."""
         arguments = self._arguments(args, kwargs)
         number = self._sent(arguments)
         table = arguments.mesh._engine.remote
         table.issue(number, self._name, arguments, arguments.blob(), DROPPED)
 
     def spoiling(self) -> RemoteFunction[P, R]:
-        """Has a failure be one of the opaque objects among the arguments as well; gives itself."""
+        """Make a failure also mark the opaque objects among the arguments; return self."""
         self._is_spoiling = True
         return self
 
@@ -148,7 +151,7 @@ class RemoteFunction(Generic[P, R]):
         number = self._sent(arguments)
         table, key = arguments.mesh._engine.remote, arguments.key
         if key is not None and self._rule == "cached":
-            # What it gives may follow from what is inside of them.
+            # The results may depend on the state of the objects.
             key = key, arguments.objects
         known = None if key is None else self._result_specs.get(key)
         if known is not None:
@@ -202,7 +205,7 @@ class RemoteFunction(Generic[P, R]):
 def call_on_shard_and_fetch(
     function: RemoteFunction[..., R], *args: Any, shard: dict[str, int] | None = None, **kwargs: Any
 ) -> Future[R]:
-    """Calls a remote function in one process; see `RemoteFunction.call_on`."""
+    """Call a remote function in one process; see `RemoteFunction.call_on`."""
     return function.call_on(shard, *args, **kwargs)
 
 
@@ -213,22 +216,22 @@ def remote(function: str, /, *, propagate: Rule = None) -> RemoteFunction[..., A
 @overload
 def remote(*, propagate: Rule = None) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 def remote(function: Any = None, /, *, propagate: Rule = None) -> Any:
-    """Makes a function run in the processes of a mesh, on the tensors that are there.
+    """Make a function run on the processes of a mesh, on the local tensors.
 
     Args:
-        function: It, or the path to import it by there: `package.module.function`. It is sent
-            to each process once: by its path where it can be imported, or else itself.
-        propagate: How it is known what it gives. `"cached"`, the default: the first call with
-            arguments of a kind is waited for, and later ones return tensors of the same shapes;
-            while results include values that are not tensors, each call is waited for. A function,
-            the rule: it gets tensors without values and returns some of the right shape and dtype,
-            of which the values come from the remote function. The rule writes to the arguments
-            that the remote function writes to, and returns such an argument itself if the remote
-            function does; every other result has memory of its own. `"inspect"`: it gives
-            nothing, and writes to nothing.
+        function: The function, or its import path in the processes: `package.module.function`. It
+            is sent to each process once, by its path if it can be imported, and pickled otherwise.
+        propagate: How the shapes of the results are determined. `"cached"` (default): the program
+            waits for the first call with arguments of a given kind, and later calls return tensors
+            of the same shapes; while the results include values that are not tensors, the program
+            waits for each call. A function (the rule): it receives tensors without values and
+            returns tensors of the right shapes and dtypes; the values come from the remote
+            function. The rule must write to the arguments that the remote function writes to, and
+            must return such an argument itself if the remote function does. Every other result has
+            separate memory. `"inspect"`: the function returns nothing and writes to nothing.
 
     Returns:
-        What can be called as the function itself, and by the verbs of endpoints.
+        An object that can be called like the function, and that has the verbs of endpoints.
 
     Example:
         >>> @remote(propagate=lambda x: torch.empty_like(x))

@@ -1,4 +1,4 @@
-"""The remote functions of one engine: sent to the processes once, called by number."""
+"""The remote functions of one engine: sent to the processes once, and called by number."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ Target = Callable[..., Any] | str
 
 
 class RemoteTable:
-    """What the processes of an engine know of the program's functions.
+    """The functions that the processes of an engine have received.
 
     Args:
-        engine: Whose.
+        engine: The engine.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: By the function, the number of the plan that brought it.
+        #: For each function, the number of the plan that sent it.
         self.functions: dict[Any, int] = {}
         self._plans: dict[Any, Any] = {}
         self._tokens = itertools.count(1)
         self._canceller: Any = None
-        #: What the endpoints of actors give, by their rules and the kinds of arguments.
+        #: The result specs of actor endpoints, by rule and kind of arguments.
         self.actor_result_specs: dict[Any, ResultSpec] = {}
 
     def number_of(self, target: Target, code: FunctionCode) -> int:
-        """Gives the number of a function; it is sent before what calls it."""
+        """Return the number of a function; send the function first if it is new."""
         number = self.functions.get(target)
         if number is None:
             engine = self._engine
@@ -74,24 +74,24 @@ class RemoteTable:
     def issue(
         self, number: int, name: str, arguments: Arguments, blob: bytes, result_spec: ResultSpec
     ) -> Any:
-        """Calls a function of which it is known what it gives; returns at once."""
+        """Call a function whose result spec is known, without waiting."""
         plan = self._plan("remote", number, name, arguments, result_spec)
         return self._issue(plan, arguments, result_spec, blob)
 
     def attempt(
         self, number: int, name: str, arguments: Arguments, blob: bytes
     ) -> tuple[ResultSpec, Any]:
-        """Calls a function to see what it gives; waits for that.
+        """Call a function to observe its results, and wait for them.
 
         Raises:
-            OpFailed: It failed on some process, or what it depends on has.
-            RanksDisagree: The processes give different things.
+            OpFailed: The function, or something that it depends on, failed on some process.
+            RanksDisagree: The processes return different results.
         """
         engine = self._engine
         token = next(self._tokens) & 0x7FFFFFFF
         workers = engine._workers._with_region(arguments.mesh._region)
         with engine.stream.lock:
-            # What it will write to is not known.
+            # It is not known yet which operands the function writes to.
             engine.read(arguments.operands, is_once=True)
             attempt = engine.lanes.endpoint("attempt", arguments.mesh._lane, workers)
             answer = attempt.call(number, blob, arguments.slots, token)
@@ -104,7 +104,7 @@ class RemoteTable:
         return result_spec, self._issue(plan, arguments, result_spec, None, token)
 
     def canceller(self, procs: ProcMesh, actor: type[Any]) -> Any:
-        """Gives the actors that hear of calls which are not served."""
+        """Return the actors that cancel calls which are not served."""
         if self._canceller is None:
             self._canceller = procs.spawn("mesh_tensor_canceller", actor)
         return self._canceller
@@ -112,14 +112,14 @@ class RemoteTable:
     def issue_actor_call(
         self, name: str, arguments: Arguments, order: object, result_spec: ResultSpec, key: Any
     ) -> Any:
-        """Lends tensors to actors for one call; gives what that returns."""
+        """Pass tensors to actors for one call; return the call's results."""
         plan = self._plan("lend", key, name, arguments, result_spec)
         return self._issue(plan, arguments, result_spec, order)
 
     def invoke(
         self, number: int, arguments: Arguments, blob: bytes, verb: str, mesh: DeviceMesh
     ) -> Any:
-        """Calls a function for its value, by one of the verbs of endpoints."""
+        """Call a function for its value, by one of the verbs of endpoints."""
         engine = self._engine
         self._forget_shadows(arguments)
         workers = engine._workers._with_region(mesh._region)
@@ -162,7 +162,7 @@ class RemoteTable:
             for place, part in enumerate(result_spec.parts)
             if isinstance(part, Operand)
         )
-        # An attempt has been compared already, and its values may be of any type.
+        # The results of an attempt have already been compared, and may contain values of any type.
         constants = () if kind == "adopt" else result_spec.constants
         mesh, count = arguments.mesh, len(result_spec.parts)
         objects = tuple(
@@ -240,18 +240,18 @@ class RemoteTable:
         return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._lane))
 
     def _forget_shadows(self, arguments: Arguments) -> None:
-        """The function may write to scalars that the program knows."""
+        """Invalidate the scalars that the program knows, because the function may write to them."""
         for one in arguments.operands:
             if type(one) is Tensor and one._known_scalar is not None:
                 one._known_scalar.family[0] = False
 
 
 def code_of(target: Target) -> FunctionCode:
-    """Says how a function travels.
+    """Return the serialized form of a function.
 
     Raises:
-        ValueError: It is no path.
-        TypeError: It can be neither imported nor pickled.
+        ValueError: A string is not a path to a function.
+        TypeError: The function can be neither imported nor pickled.
     """
     if isinstance(target, str):
         if "." not in target:

@@ -1,4 +1,4 @@
-"""Modules in the processes: the program has their parameters, and calls them like its own."""
+"""Modules in the processes, whose parameters the program holds and which it calls like its own."""
 
 from __future__ import annotations
 
@@ -47,21 +47,22 @@ _make_optimizer = remote(_optimizer, propagate=lambda *_: OpaqueRef())
 class RemoteModule(torch.nn.Module):
     """A module in each process of a mesh.
 
-    Its parameters are distributed tensors that share memory with those of the module there, so that
-    any optimizer of the program trains it. Calling it runs forward in the processes; backward runs
-    there as well. What makes the module may get meshes, and do with the module what torch offers:
-    `fully_shard`, tensor parallelism, DTensors. The program's parameters are the local parts then.
+    Its parameters are distributed tensors that share memory with those of the module in the
+    processes, so any optimizer of the program can train it. Forward and backward run in the
+    processes. The function that constructs the module can receive meshes and use PyTorch's
+    distributed features: `fully_shard`, tensor parallelism, DTensors. The program's parameters are
+    then the local shards.
 
     Args:
-        what: What makes the module there: its class, a function, or the path to import it by.
-        args: What it is made with.
-        keep_parameters: The parameters stay in the processes, as does their training: see
-            `optimizer`. So it must be where the parts of processes have different shapes.
-        kwargs: What it is made with, by name.
+        what: The class or function that constructs the module in each process, or its import path.
+        args: The positional arguments of `what`.
+        keep_parameters: If True, the parameters stay in the processes and are trained there; see
+            `optimizer`. This is required if the shapes of the parameters differ between processes.
+        kwargs: The keyword arguments of `what`.
 
     Raises:
-        OpFailed: The module could not be made.
-        RanksDisagree: The parameters differ in shape: keep them in the processes.
+        OpFailed: The construction of the module failed.
+        RanksDisagree: The shapes of the parameters differ between processes; use `keep_parameters`.
     """
 
     def __init__(
@@ -72,13 +73,14 @@ class RemoteModule(torch.nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        # Not to be found by `named_modules` or be in the state.
+        # Bypass `Module.__setattr__`, so that the object is not found by `named_modules` or saved.
         self.__dict__["_object"] = construct(what, args, kwargs)
-        # Each has its own, as a module's state decides what it gives.
+        # Each module has a separate remote function, because the results depend on the module's
+        # state.
         self.__dict__["_forward_there"] = remote(_run_alone if keep_parameters else _run)
         self.__dict__["_trained"] = []
         if keep_parameters:
-            # With no tensor to ask for a gradient, nothing would be recorded.
+            # Autograd records a call only if some tensor requires a gradient.
             with no_mesh.activate():
                 self.__dict__["_anchor"] = torch.zeros((), requires_grad=True)
             return
@@ -98,16 +100,16 @@ class RemoteModule(torch.nn.Module):
 
     @property
     def ref(self) -> OpaqueRef:
-        """The module, as remote functions take it."""
+        """The module, as an argument for remote functions."""
         return self.__dict__["_object"]  # type: ignore[no-any-return]
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The processes that have it."""
+        """The processes that hold the module."""
         return self.ref.mesh
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs it in every process."""
+        """Run the module in every process."""
         parameters = [getattr(owner, name) for owner, name in self.__dict__["_trained"]]
         anchor = self.__dict__.get("_anchor")
         return bridge(
@@ -120,32 +122,33 @@ class RemoteModule(torch.nn.Module):
         )
 
     def optimizer(self, what: Callable[..., Any] | str, **kwargs: Any) -> RemoteOptimizer:
-        """Makes an optimizer in the processes, of the parameters there.
+        """Create an optimizer in the processes, for the parameters there.
 
         Args:
-            what: What makes it of the parameters: its class, or the path to import it by.
-            kwargs: What else that gets.
+            what: The class or function that constructs the optimizer from the parameters, or its
+                import path.
+            kwargs: The other arguments of `what`.
         """
         return RemoteOptimizer(_make_optimizer(self.ref, what, kwargs), self.ref)
 
     def train(self, mode: bool = True) -> RemoteModule:
-        """Sets it to training or evaluation."""
+        """Set the module to training or evaluation mode."""
         super().train(mode)
         if "_object" in self.__dict__:
             ask_method(self.ref, "train", (mode,), {})
         return self
 
     def ask(self, name: str, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
-        """Calls a method in every process; the future gives what it returns, by rank."""
+        """Call a method in every process; the future returns its results by rank."""
         return ask_method.call(self.ref, name, args, kwargs)
 
 
 class RemoteOptimizer:
-    """An optimizer in the processes; `RemoteModule.optimizer` makes it.
+    """An optimizer in the processes; created by `RemoteModule.optimizer`.
 
     Args:
-        ref: The optimizer there.
-        module: Whose parameters it has; where a step fails, neither is good for anything more.
+        ref: The optimizer in the processes.
+        module: The module whose parameters it trains. After a failed step, both are unusable.
     """
 
     def __init__(self, ref: OpaqueRef, module: OpaqueRef) -> None:
@@ -153,11 +156,11 @@ class RemoteOptimizer:
         self._module = module
 
     def step(self) -> None:
-        """Takes a step, with the gradients that are there."""
+        """Perform an optimization step with the current gradients in the processes."""
         _step(self.ref, self._module)
 
     def zero_grad(self) -> None:
-        """Lets go of the gradients that are there."""
+        """Reset the gradients in the processes."""
         _zero_grad(self.ref, self._module)
 
 

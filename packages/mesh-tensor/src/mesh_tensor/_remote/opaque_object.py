@@ -37,16 +37,16 @@ ask_method = remote(_call_method, propagate="inspect")
 
 
 class OpaqueObject:
-    """An object in each process of a mesh, of which the program knows the methods only.
+    """An object in each process of a mesh, whose methods are all that the program knows.
 
-    A subclass says in `opaque_method`s what the methods give; without those, `call_method` calls
-    any.
+    A subclass describes the results of methods with `opaque_method`. `call_method` can call any
+    other method.
 
     Args:
-        what: What makes the object there: a class or function, the path to import it by, or a
-            reference to an object that is there already.
-        args: What it is made with.
-        kwargs: That with names.
+        what: The class or function that constructs the object in each process, its import path, or
+            a reference to an existing object.
+        args: The positional arguments of `what`.
+        kwargs: The keyword arguments of `what`.
 
     Example:
         >>> class Queue(OpaqueObject):
@@ -67,24 +67,24 @@ class OpaqueObject:
 
     @property
     def ref(self) -> OpaqueRef:
-        """The object, as other remote functions take it."""
+        """The object, as an argument for other remote functions."""
         return self._object
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The processes that have it."""
+        """The processes that hold the object."""
         return self._object.mesh
 
     def call_method(
         self, name: str, rule: Callable[..., Any] | str | None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Calls a method in every process; gives distributed tensors.
+        """Call a method in every process; return distributed tensors.
 
         Args:
-            name: Which; of something inside of the object, with dots.
-            rule: What it gives, as `propagate` of `remote`.
-            args: What it is called with.
-            kwargs: That with names.
+            name: The name of the method; with dots for a method of an attribute.
+            rule: How the shapes of the results are determined, like `propagate` of `remote`.
+            args: The positional arguments.
+            kwargs: The keyword arguments.
         """
         call = self._rules.get((name, rule))
         if call is None:
@@ -96,14 +96,15 @@ class OpaqueObject:
         return call(self._object, name, args, kwargs)
 
     def ask(self, name: str, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
-        """Calls a method in every process; the future gives what it returns, by rank."""
+        """Call a method in every process; the future returns its results by rank."""
         return ask_method.call(self._object, name, args, kwargs)
 
 
 def opaque_method(rule: M) -> M:
-    """Marks a method of an `OpaqueObject`: its body says of what shape the results are.
+    """Mark a method of an `OpaqueObject`; its body is the rule for the shapes of the results.
 
-    It is called with tensors without values, and what it writes to, the true method writes to.
+    The body is called with tensors without values. It must write to the arguments that the real
+    method writes to.
     """
 
     @functools.wraps(rule)

@@ -1,4 +1,4 @@
-"""Objects that stay in their processes, and what the program holds of them."""
+"""Objects that stay in their processes, and the program's references to them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _numbers = itertools.count()
 
 
 class OpaqueRef:
-    """An object of a process that the program can pass around, but not look into.
+    """A reference to an object in a process, which the program can pass on but not inspect.
 
-    A remote function returns `OpaqueRef(thing)`; the program gets one as well, which has no value
-    there, and hands it to other remote functions, which find the thing in `value`. The thing
-    lives for as long as the program holds its reference.
+    A remote function returns `OpaqueRef(thing)`. The program gets a reference without a value and
+    can pass it to other remote functions, which find the object in `value`. The object lives as
+    long as the program holds its reference.
 
     Args:
         value: The object, in its process.
@@ -32,7 +32,7 @@ class OpaqueRef:
 
     _ref: Ref
     _mesh: DeviceMesh
-    #: Tells it from all others that the program ever held.
+    #: Identifies the reference among all references that the program has ever held.
     _number: int
 
     def __init__(self, value: Any = None) -> None:
@@ -43,7 +43,7 @@ class OpaqueRef:
         """The object.
 
         Raises:
-            AttributeError: This is the program, where it is not.
+            AttributeError: This is the program, which does not have the object.
         """
         if self.is_remote:
             raise AttributeError("the object is in its processes: use it in a remote function")
@@ -56,7 +56,7 @@ class OpaqueRef:
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The processes that have such an object."""
+        """The processes that hold such an object."""
         return self._mesh._on(None)
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class OpaqueRef:
 
 
 def opaque_handle(mesh: DeviceMesh, ref: Ref) -> OpaqueRef:
-    """Makes what the program holds."""
+    """Create the program's reference."""
     made = OpaqueRef()
     made._mesh = mesh
     made._ref = ref

@@ -1,4 +1,4 @@
-"""Pipes: functions that run beside the operations of a process, and exchange tensors with them."""
+"""Pipes: functions that run concurrently with operations and exchange tensors with them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ def _recv_here(ref: OpaqueRef) -> Any:
 
 
 _begin = remote(_begin_here, propagate=lambda *_: OpaqueRef())
-#: What never comes is not waited for: without its operand the pipe is lost.
+#: If the operand is lost, the pipe is lost, too, so that later operations do not wait forever.
 _send = remote(_send_here, propagate="inspect").spoiling()
 
 
 class Pipe:
-    """The program's end of a pipe; `create_pipe` makes it.
+    """The program's end of a pipe; created by `create_pipe`.
 
-    Dropping it ends the pipe: the function finds nothing more to receive, and cannot send.
+    Dropping it ends the pipe: the function can then receive the messages already sent, and can no
+    longer send.
     """
 
     def __init__(self, ref: OpaqueRef, name: str, propagate: Callable[[], Any] | None) -> None:
@@ -48,33 +49,33 @@ class Pipe:
         self._recv = remote(_recv_here, propagate=rule)
 
     def send(self, tree: Any) -> None:
-        """Sends tensors, in each process to the function there; returns at once.
+        """Send tensors to the function, in each process; do not wait.
 
         Args:
-            tree: A distributed tensor, or anything that torch's pytrees know with some in it.
+            tree: A distributed tensor, or any PyTorch pytree that contains some.
 
         Raises:
-            WrongMesh: They are on another mesh than the pipe.
-            WrongStream: They are on another stream.
+            WrongMesh: The tensors are on another mesh than the pipe.
+            WrongStream: The tensors are on another stream than the pipe.
             PipeEnded: The pipe was dropped.
         """
         _send(self._open(), tree)
 
     def recv(self) -> Any:
-        """Gives what the functions send next, as distributed tensors.
+        """Return the next message of the functions, as distributed tensors.
 
-        It is waited for in the processes, by the operations of the pipe's stream from here on, and
-        not here; without a rule the first is waited for here, as it says what those that follow are
-        like. What is never sent is waited for without end.
+        The program does not wait for the message. In the processes, later operations on the stream
+        of the pipe wait for it. Without a rule, the program waits for the first message, which
+        determines the shapes of all others. If the message is never sent, the wait does not end.
 
         Raises:
-            OpFailed: Without a rule, where the function has failed or ended before the first.
+            OpFailed: No rule is given, and the function failed or ended before the first message.
             PipeEnded: The pipe was dropped.
         """
         return self._recv(self._open())
 
     def drop(self) -> None:
-        """Ends the pipe."""
+        """End the pipe."""
         self._ref = None
 
     def __enter__(self) -> Pipe:
@@ -100,22 +101,25 @@ def create_pipe(
     mesh: DeviceMesh | None = None,
     **kwargs: Any,
 ) -> Pipe:
-    """Runs a function in each process of a mesh, beside the operations there.
+    """Run a function in each process of a mesh, concurrently with the operations there.
 
     Args:
-        function: It gets a `PipeEnd` to send and receive by, and the arguments. It runs on a
-            thread of its own until it returns, and should when the pipe has ended.
-        args: Its arguments; tensors as those of a remote function.
-        propagate: Gives tensors like those that it sends. Without it the first that are received
-            say what all are like.
-        depth: How many messages may wait on each way. Who sends more waits: the function, or the
-            operations of the process.
-        mesh: Where; on the active one where none is said. The pipe is of the active stream.
-        kwargs: Its arguments by name.
+        function: The function. It receives a `PipeEnd` for sending and receiving, and the
+            arguments. It runs on a separate thread until it returns, and should return when the
+            pipe has ended.
+        args: The positional arguments of the function. Tensors are passed like those of remote
+            functions.
+        propagate: Returns tensors with the shapes and dtypes of the messages. Without it, the first
+            message determines them.
+        depth: The maximum number of pending messages in each direction. When it is reached, the
+            sender blocks: the function, or the operations of the process.
+        mesh: The processes. Default: the active mesh. The pipe belongs to the active stream.
+        kwargs: The keyword arguments of the function.
 
     Raises:
-        TensorError: No mesh is said, and none is active.
-        TypeError: The function cannot be sent.
+        TensorError: No mesh is passed and none is active.
+        TypeError: The function cannot be pickled.
+        ValueError: `depth` is less than 1.
 
     Example:
         >>> def load(pipe, seed):

@@ -1,4 +1,4 @@
-"""Pipes as a process has them: a function on a thread of its own, and what goes to and from it."""
+"""Pipes in a process: a function on a separate thread, and the messages to and from it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["PipeEnd", "ServedPipe"]
 
 
 class _Channel:
-    """What is on its way, in both directions.
+    """The pending messages, in both directions.
 
     Args:
-        depth: How many messages may wait in each.
+        depth: The maximum number of pending messages in each direction.
     """
 
     def __init__(self, depth: int) -> None:
         self._turn = threading.Condition()
         self._depth = depth
         self._queues: tuple[deque[Any], deque[Any]] = (deque(), deque())
-        #: Whether the program, and the function, are done with it.
+        #: Whether the program (0) and the function (1) are done with the channel.
         self._are_over = [False, False]
         self._error: Exception | None = None
 
     def put(self, side: int, message: Any) -> bool:
-        """Adds what one side sends; waits for room. Says whether the other one may get it."""
+        """Send a message; wait for room. Return whether the other side can still receive it."""
         queue = self._queues[side]
         with self._turn:
             self._turn.wait_for(lambda: any(self._are_over) or len(queue) < self._depth)
@@ -46,10 +46,10 @@ class _Channel:
         return True
 
     def take(self, side: int) -> Any:
-        """Gives what the other side has sent; waits for it.
+        """Return the next message from the other side; wait for it.
 
         Raises:
-            PipeEnded: Nothing comes any more.
+            PipeEnded: No more messages can arrive.
         """
         queue = self._queues[1 - side]
         with self._turn:
@@ -61,7 +61,7 @@ class _Channel:
         return message
 
     def end(self, side: int, error: Exception | None = None) -> None:
-        """Says that one side is done."""
+        """Record that one side is done."""
         with self._turn:
             self._are_over[side] = True
             self._error = self._error or error
@@ -69,16 +69,16 @@ class _Channel:
 
 
 class PipeEnd:
-    """The end of a pipe that a function in a process has.
+    """The end of a pipe that a function in a process uses.
 
-    Iterating over it gives what the program sends, until it drops the pipe.
+    Iterating over it yields the messages of the program until the program drops the pipe.
     """
 
     def __init__(self, channel: _Channel) -> None:
         self._channel = channel
 
     def recv(self) -> Any:
-        """Gives what the program has sent, with the tensors of this process; waits for it.
+        """Return the next message of the program, as local tensors; wait for it.
 
         Raises:
             PipeEnded: The program has dropped the pipe.
@@ -86,12 +86,12 @@ class PipeEnd:
         return self._channel.take(1)
 
     def send(self, tree: Any) -> None:
-        """Sends tensors of this process to the program; waits while too many are not received.
+        """Send local tensors to the program; wait while too many messages are pending.
 
         Raises:
             PipeEnded: The program has dropped the pipe.
         """
-        # What the function writes to later is not for the program to see.
+        # Copy the tensors, so that later writes of the function are not visible to the program.
         message = pytree.tree_map_only(torch.Tensor, lambda one: one.detach().clone(), tree)
         if not self._channel.put(1, message):
             raise PipeEnded("the program has dropped the pipe")
@@ -105,9 +105,9 @@ class PipeEnd:
 
 
 class ServedPipe:
-    """A function that runs in a process, as the words of the program know it.
+    """A function that runs in a process, as an object for the program's operations.
 
-    Letting go of it ends the pipe.
+    Deleting it ends the pipe.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ServedPipe:
         self._name = getattr(function, "__qualname__", repr(function))
         self._channel = channel = _Channel(depth)
         context = copy_context()
-        # The thread does not hold this object.
+        # The thread must not hold a reference to this object.
         threading.Thread(
             target=lambda: context.run(_serve, channel, function, args, kwargs),
             name=f"mesh-tensor-pipe-{self._name}",
@@ -124,15 +124,15 @@ class ServedPipe:
         ).start()
 
     def send(self, tree: Any) -> None:
-        """Hands what the program sends to the function, if that still runs."""
+        """Pass a message of the program to the function, if the function is still running."""
         clone = pytree.tree_map_only(torch.Tensor, lambda one: one.detach().clone(), tree)
         self._channel.put(0, clone)
 
     def recv(self) -> Any:
-        """Gives what the function has sent; waits for it.
+        """Return the next message of the function; wait for it.
 
         Raises:
-            PipeEnded: It has ended, or failed: then with its line.
+            PipeEnded: The function has returned or failed. The message names the failed line.
         """
         try:
             return self._channel.take(0)

@@ -1,4 +1,4 @@
-"""What a remote function gives, found out without running it."""
+"""Determines the results of a remote function without running it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ __all__ = ["infer_results"]
 
 
 def infer_results(name: str, rule: Callable[..., Any], arguments: Arguments) -> ResultSpec:
-    """Runs a rule on tensors without values.
+    """Run a rule on tensors without values.
 
     Args:
-        name: The function that it is the rule of.
-        rule: Gives what the function would give; writes to what it would write to.
-        arguments: What the function is called with.
+        name: The name of the function.
+        rule: Returns the function's results, and writes to the arguments that the function writes
+            to.
+        arguments: The arguments of the function.
 
     Raises:
         UnsupportedOp: The rule changes the shape of an argument, or returns a value that it cannot
             know.
-        Exception: Whatever the rule raises.
+        Exception: The rule raised it.
     """
     with without_values(), torch.no_grad():
         args, kwargs, operands = arguments.stand_ins()
         versions = [0 if one is None else one._version for one in operands]
         shapes = [None if one is None else one.shape for one in operands]
         result = rule(*args, **kwargs)
-        # A handle that the rule got and gives is no new object.
+        # A handle that the rule received is not a new object, so it must not be returned.
         known = [one for one in arguments.operands if any(one is leaf for leaf in _handles(result))]
         if known:
             raise UnsupportedOp(f"the rule of {name} gives {known[0]!r} back: leave it out")
@@ -49,7 +50,7 @@ def infer_results(name: str, rule: Callable[..., Any], arguments: Arguments) -> 
 
 
 def _check_constants(name: str, result_spec: ResultSpec) -> None:
-    """Refuses values that the processes could not compare with those of the function."""
+    """Reject values that the processes could not compare with the results of the function."""
     is_reported = bool(result_spec.mutated) or any(
         isinstance(part, (TensorPart, ObjectPart)) for part in result_spec.parts
     )

@@ -1,4 +1,4 @@
-"""Functions of the program as a process runs them."""
+"""Execution of the program's functions in a process."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ __all__ = [
 
 
 class LostOperand(Exception):
-    """An argument is not there; what it depends on has said why."""
+    """An argument is lost; the original failure has already been reported."""
 
 
 class BrokenPromise(TypeError):
-    """A remote function gave something else than its propagation said."""
+    """The results of a remote function differ from its result spec."""
 
 
 def function_step(plan: Plan, world: World) -> Step:
-    """Gets a function; it is called by plans and calls that name this one."""
+    """Load a function, which other plans and calls then refer to by number."""
     code: FunctionCode = plan.detail
     try:
         world.functions[plan.number] = _load(code)
     except Exception as error:
-        # Who calls it is told.
+        # Each call of the function raises the error.
         world.functions[plan.number] = _raiser(code.name, error)
     return lambda _, at: at
 
@@ -71,7 +71,7 @@ def _load(code: FunctionCode) -> Callable[..., Any]:
         function: Callable[..., Any] = pickle.loads(code.pickled)
         return function
     found = pkgutil.resolve_name(code.name)
-    # Where a decorated function is imported, what is called is what was decorated.
+    # Importing a decorated function returns its wrapper; call the original function.
     return getattr(found, "__remote_target__", found)  # type: ignore[no-any-return]
 
 
@@ -83,7 +83,7 @@ def _raiser(name: str, error: Exception) -> Callable[..., Any]:
 
 
 def remote_step(plan: Plan, world: World) -> Step:
-    """Calls a function, and keeps what it was said to give."""
+    """Call a function, and store the results that its spec describes."""
     call: RemoteCall = plan.detail
     values, operands, words = world.values, plan.operands, plan.words - 1
     first = operands + 1
@@ -95,7 +95,8 @@ def remote_step(plan: Plan, world: World) -> Step:
             result, arguments = _called(world, call.function, world.given[w[at + operands]], given)
         except Exception as error:
             if not call.kept and not isinstance(error, LostOperand):
-                # Nobody may ever ask for anything that depends on it.
+                # Print the error, because the program may never fetch anything that depends on the
+                # call.
                 traceback.print_exception(error)
             raise
         if not call.is_checked:
@@ -110,7 +111,7 @@ def remote_step(plan: Plan, world: World) -> Step:
 
 
 def adopt_step(plan: Plan, world: World) -> Step:
-    """Takes what a first call has left."""
+    """Store the results of a first call."""
     values, kept = world.values, [place for place, _ in plan.detail.kept]
     operands, words = plan.operands, plan.words - 1
 
@@ -124,10 +125,10 @@ def adopt_step(plan: Plan, world: World) -> Step:
 
 
 def invoke(world: World, function: int, blob: bytes, slots: Sequence[int]) -> Any:
-    """Calls a function for its value, which is sent to the program.
+    """Call a function for its value, which is sent to the program.
 
     Raises:
-        Exception: Whatever it raises.
+        Exception: The function raised it.
     """
     given = [world.values[slot] for slot in slots]
     lost = next((one for one in given if isinstance(one, FailedValue)), None)
@@ -138,7 +139,7 @@ def invoke(world: World, function: int, blob: bytes, slots: Sequence[int]) -> An
 
 
 def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], token: int) -> Trial:
-    """Calls a function to see what it gives, and holds that until it is taken."""
+    """Call a function to observe its results, and hold them until they are adopted or dropped."""
     given = [world.values[slot] for slot in slots]
     if any(isinstance(one, FailedValue) for one in given):
         return Trial(is_poisoned=True)
@@ -160,7 +161,7 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
 def _called(
     world: World, function: int, blob: bytes, given: list[Any]
 ) -> tuple[Any, list[torch.Tensor | None]]:
-    """Calls; gives the result, and the tensors that the function got."""
+    """Call a function; return the result, and the tensors that the function received."""
     if any(isinstance(one, FailedValue) for one in given):
         raise LostOperand
     arguments = [one.detach() if isinstance(one, torch.Tensor) else None for one in given]
@@ -177,13 +178,13 @@ def _called(
 def put_in(
     world: World, blob: bytes, given: Sequence[Any], tensors: Sequence[torch.Tensor | None]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Gives the arguments of a call.
+    """Return the arguments of a call.
 
     Args:
-        world: Where.
-        blob: All that does not travel by slot, with stand-ins for what does.
+        world: The world of the process.
+        blob: The pickled arguments, with placeholders for slots.
         given: The values of the slots.
-        tensors: The tensors among them as they are passed on.
+        tensors: The tensors among these values, as they are passed to the function.
     """
 
     def part(leaf: Any) -> Any:
@@ -206,10 +207,10 @@ def put_in(
 def keep_results(
     name: str, call: RemoteCall, result: Any, arguments: list[torch.Tensor | None]
 ) -> list[Any]:
-    """Gives of what was returned what is kept, each as it was promised.
+    """Return the results to keep, each as the spec describes it.
 
     Raises:
-        BrokenPromise: It is something else, or so is a result that the program has already.
+        BrokenPromise: A result differs from the spec, or from a value that the program already has.
     """
     leaves = pytree.tree_leaves(result)
     if len(leaves) != call.count:
@@ -236,15 +237,15 @@ def keep_results(
 
 
 def versions_of(given: Sequence[Any]) -> list[int]:
-    """Returns how often each operand has been written to; 0 for what is no tensor."""
+    """Return the version counter of each operand; 0 for operands that are not tensors."""
     return [one._version if isinstance(one, torch.Tensor) else 0 for one in given]
 
 
 def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> None:
-    """Checks that a function has written to no other operands than the program knows of.
+    """Check that a function has not written to operands that the program does not know of.
 
     Raises:
-        BrokenPromise: It has. A gradient that is computed from such an operand would be wrong.
+        BrokenPromise: It has. Gradients computed from such an operand would be wrong.
     """
     known = [given[place] for place in plan.mutated]
     for place, (before, now) in enumerate(zip(versions, versions_of(given), strict=True)):
@@ -258,7 +259,7 @@ def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> N
 
 
 def _is_same(leaf: Any, argument: torch.Tensor | None) -> bool:
-    """Whether a result is an argument, or a tensor with just its memory."""
+    """Return whether a result is an argument, or a tensor with the same memory and layout."""
     if leaf is argument:
         return True
     return (
@@ -280,7 +281,7 @@ def _shown(leaf: Any) -> str:
 
 
 def _plain(leaf: Any, wrapped: bool = False) -> Any:
-    """Gives a result as it is kept: without autograd's history, objects themselves."""
+    """Return a result without autograd history, and the value of an opaque object."""
     if isinstance(leaf, torch.Tensor):
         if type(leaf) is not torch.Tensor:
             local = getattr(leaf, "to_local", None)
@@ -299,18 +300,18 @@ def _fit(
     arguments: list[torch.Tensor | None],
     before: Mapping[int, Any],
 ) -> Any:
-    """Gives a result as it was promised: same kind, same layout, no storage that was not said.
+    """Convert a result to its description: same kind, same layout, no undeclared shared storage.
 
     Args:
-        name: The function.
+        name: The name of the function.
         leaves: Its results.
-        place: Which of them.
-        part: The promise.
-        arguments: The tensors that the function got.
-        before: The results in front of this one, as they are kept.
+        place: The index of the result.
+        part: The description of the result.
+        arguments: The tensors that the function received.
+        before: The earlier results, as they are kept.
 
     Raises:
-        BrokenPromise: It is something else.
+        BrokenPromise: The result does not match the description.
     """
     leaf = _plain(leaves[place], wrapped=True)
     if not isinstance(part, TensorPart):
@@ -346,7 +347,7 @@ def _shares(one: Any, leaf: torch.Tensor) -> bool:
 
 
 def _laid_out(name: str, leaf: torch.Tensor, part: TensorPart) -> torch.Tensor:
-    """Copies a result into memory of its own, with the layout that the program believes it has.
+    """Copy a result into separate memory, with the layout that the program expects.
 
     Raises:
         BrokenPromise: Elements of that layout share memory, as after `expand`.

@@ -1,1 +1,1 @@
-"""Programs on simulated processes: time and memory without the hardware."""
+"""Simulated processes: the time and memory of programs without the hardware."""

@@ -1,4 +1,4 @@
-"""What simulated processes do where one stream borrows from another: memory kept, time waited."""
+"""Borrows between streams of simulated processes: memory that is kept, and time spent waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BORROWING"]
 
 
 def _give(plan: Plan, world: SimulatedWorld) -> Step:
-    """Gives a value to another stream; its memory is kept until it is back."""
+    """Give a value to another stream; its memory is kept until it is returned."""
 
     def step(w: list[int], at: int) -> int:
         token, held = w[at + 1], world.values[w[at]]
@@ -33,7 +33,7 @@ def _give(plan: Plan, world: SimulatedWorld) -> Step:
 
 
 def _take(plan: Plan, world: SimulatedWorld) -> Step:
-    """Takes what another stream gives."""
+    """Take a value that another stream gives."""
 
     def step(w: list[int], at: int) -> int:
         token = w[at + 1]
@@ -46,14 +46,14 @@ def _take(plan: Plan, world: SimulatedWorld) -> Step:
 
 
 def _return(plan: Plan, world: SimulatedWorld) -> Step:
-    """Gives back what was taken."""
+    """Return a value that was taken."""
 
     def step(w: list[int], at: int) -> int:
         kind, storage, is_mutable = world.loans[w[at]]
         device = _device(kind)
         world.lend(plan, w[at], device)
         if not is_mutable and device == HOST:
-            # Nobody asks for it any more.
+            # No stream will wait for it.
             del world.loans[w[at]]
             world.leave(storage)
         return at + 1
@@ -62,7 +62,7 @@ def _return(plan: Plan, world: SimulatedWorld) -> Step:
 
 
 def _wait(plan: Plan, world: SimulatedWorld) -> Step:
-    """Waits until what was given is back."""
+    """Wait until a value that was given is returned."""
 
     def step(w: list[int], at: int) -> int:
         found = world.loans.pop(w[at], None)
@@ -76,7 +76,7 @@ def _wait(plan: Plan, world: SimulatedWorld) -> Step:
 
 
 def _give_up(plan: Plan, world: SimulatedWorld) -> Step:
-    """Ends a loan that was never taken."""
+    """End a loan that was never taken."""
 
     def step(w: list[int], at: int) -> int:
         _, storage, _ = world.loans.pop(w[at])
@@ -87,7 +87,7 @@ def _give_up(plan: Plan, world: SimulatedWorld) -> Step:
 
 
 def _free(plan: Plan, world: SimulatedWorld) -> Step:
-    """Lets go of a value of a stream."""
+    """Free a value of a stream."""
 
     def step(w: list[int], at: int) -> int:
         world.free(w[at])

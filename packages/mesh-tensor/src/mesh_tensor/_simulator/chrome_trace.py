@@ -1,4 +1,4 @@
-"""What simulated processes have done, as a timeline that trace viewers show."""
+"""The events of simulated processes as a timeline for trace viewers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["write_trace"]
 def write_trace(
     path: str | PathLike[str], rank_groups: RankGroups, events: EventLog, ranks: Sequence[int]
 ) -> None:
-    """Writes what some processes have done, as chrome's trace viewer and Perfetto read it."""
+    """Write the events of some processes in the format of Chrome's trace viewer and Perfetto."""
     rows = [row for rank in ranks for row in _rows(rank_groups, events, rank)]
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"traceEvents": rows, "displayTimeUnit": "ms"}, file)

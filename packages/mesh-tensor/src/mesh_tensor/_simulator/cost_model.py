@@ -1,4 +1,4 @@
-"""What things cost on machines that are not there: operations, transfers, and saying so."""
+"""Cost models: the durations of operations, transfers and issuing on simulated machines."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["CostModel", "DeviceModel", "Link", "ProcessGroupShape", "Work"]
 
 @dataclass(frozen=True)
 class Work:
-    """One operation on one device, as a cost model sees it.
+    """One operation on one device, as the input of a cost model.
 
     Attributes:
-        name: Which one, as `aten.mm.default`.
-        device: The type of device, as `cuda`.
-        dtype: In which type it computes.
-        flops: How many operations on numbers it takes, where there is a formula for it.
-        nbytes: How many bytes it reads and writes.
-        operands: What it takes.
-        results: What it gives, or writes to.
+        name: The name of the operation, such as `aten.mm.default`.
+        device: The type of device, such as `cuda`.
+        dtype: The dtype of the computation.
+        flops: The number of floating-point operations; 0 if there is no formula for the operation.
+        nbytes: The number of bytes read and written.
+        operands: The operands.
+        results: The results, including operands that are written to.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Work:
 
 @dataclass(frozen=True)
 class ProcessGroupShape:
-    """How processes that exchange something lie on their hosts.
+    """The distribution of communicating processes over hosts.
 
     Attributes:
-        size: How many there are.
-        hosts: On how many hosts.
+        size: The number of processes.
+        hosts: The number of hosts.
     """
 
     size: int
@@ -56,17 +56,17 @@ class ProcessGroupShape:
 
     @property
     def per_host(self) -> int:
-        """How many there are on one host, at most."""
+        """The maximum number of processes on one host."""
         return -(-self.size // self.hosts)
 
 
 @dataclass(frozen=True)
 class Link:
-    """A way between devices.
+    """A connection between devices.
 
     Attributes:
-        bytes_per_s: What one device can send, while it receives as much.
-        latency_s: How long the first byte takes.
+        bytes_per_s: The bandwidth of one device in each direction, in bytes per second.
+        latency_s: The latency of the first byte, in seconds.
     """
 
     bytes_per_s: float
@@ -75,16 +75,17 @@ class Link:
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """A device as its data sheet has it, and how much of that programs get.
+    """A device with the figures of its data sheet, and the share of them that programs achieve.
 
     Attributes:
-        flops_per_s: By type of numbers; those that are not said take as long as `float32`.
-        bytes_per_s: Of its memory.
-        memory_bytes: How much that is.
-        launch_s: The shortest time that anything takes.
-        compute_share: How much of `flops_per_s` programs get.
-        bandwidth_share: How much of `bytes_per_s` they get.
-        granule_bytes: Memory is taken in multiples of this.
+        flops_per_s: Floating-point operations per second, by dtype. Dtypes that are not listed are
+            as fast as `float32`.
+        bytes_per_s: The bandwidth of the memory, in bytes per second.
+        memory_bytes: The size of the memory.
+        launch_s: The time that is added to each operation, in seconds.
+        compute_share: The share of `flops_per_s` that programs achieve.
+        bandwidth_share: The share of `bytes_per_s` that programs achieve.
+        granule_bytes: Memory is allocated in multiples of this size.
     """
 
     flops_per_s: Mapping[torch.dtype, float]
@@ -96,7 +97,10 @@ class DeviceModel:
     granule_bytes: int = 1
 
     def op_s(self, work: Work) -> float:
-        """Gives how long an operation takes: as long as its numbers, or as its bytes."""
+        """Return the duration of an operation: the larger of its compute and memory times.
+
+        The time of a launch is added.
+        """
         rate = self.flops_per_s.get(work.dtype) or self.flops_per_s[torch.float32]
         compute_s = work.flops / (rate * self.compute_share)
         return self.launch_s + max(
@@ -106,24 +110,24 @@ class DeviceModel:
 
 _GIB = 1 << 30
 
-#: A host's processors; a rough guess, as little is computed there.
+#: The CPUs of a host; a rough estimate, because little is computed there.
 _HOST = DeviceModel({torch.float32: 1e12}, 100e9, 512 * _GIB, 1e-6)
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """How long things take: subclass it, or change its parts with `dataclasses.replace`.
+    """The duration of everything: subclass it, or change fields with `dataclasses.replace`.
 
     Attributes:
-        devices: By type, as in `torch.device`; `cpu` is the host's own.
-        inside: The way between devices of one host.
-        between: The way between hosts, for each device.
-        host_link: The way between a host's memory and that of a device.
-        issue_s: How long the program is busy with one operation; where it is None, as long as it
-            is in the simulation itself, on this machine.
-        dispatch_s: How long a process is busy with one operation before its device can begin.
-        delivery_s: How long operations are under way from the program to the processes.
-        times: How long operations take that were measured; see `measured`.
+        devices: The device models by type, as in `torch.device`; `cpu` is the CPU of the host.
+        inside: The link between devices of one host.
+        between: The link between hosts, for each device.
+        host_link: The link between the memory of a host and the memory of a device.
+        issue_s: The time that the program needs to issue one operation, in seconds. If None, the
+            time that issuing really takes in the simulation, on this machine.
+        dispatch_s: The time that a process needs for one operation before its device can begin.
+        delivery_s: The latency of operations from the program to the processes.
+        times: Measured durations of operations; see `measured`.
     """
 
     devices: Mapping[str, DeviceModel]
@@ -137,11 +141,11 @@ class CostModel:
 
     @classmethod
     def h100(cls) -> CostModel:
-        """H100 SXM, eight to a host by NVLink, one 400 Gb/s port for each to other hosts.
+        """H100 SXM: eight per host with NVLink, and a 400 Gb/s port to other hosts for each.
 
-        The figures are those of NVIDIA's data sheet, without sparsity: 989 TFLOPS of bfloat16,
-        67 of float32, 3.35 TB/s, 80 GB, NVLink with 450 GB/s each way. How much of them programs
-        get (70 % and 80 %), the latencies and the time of a launch are assumptions.
+        The figures are those of NVIDIA's data sheet, without sparsity: 989 TFLOPS of bfloat16, 67
+        of float32, 3.35 TB/s, 80 GB, NVLink with 450 GB/s in each direction. The shares of them
+        that programs achieve (70 % and 80 %), the latencies and the launch time are assumptions.
         """
         device = DeviceModel(
             _tensor_cores(bfloat16=989e12, float32=67e12, float64=67e12, float8=1979e12),
@@ -156,17 +160,18 @@ class CostModel:
 
     @classmethod
     def h200(cls) -> CostModel:
-        """As `h100`, with 141 GB at 4.8 TB/s, as NVIDIA's data sheet of the H200 SXM says."""
+        """Like `h100`, with 141 GB at 4.8 TB/s, from NVIDIA's data sheet of the H200 SXM."""
         model = cls.h100()
         device = replace(model.devices["cuda"], bytes_per_s=4.8e12, memory_bytes=141_000_000_000)
         return replace(model, devices={**model.devices, "cuda": device})
 
     @classmethod
     def a100(cls) -> CostModel:
-        """A100 SXM with 80 GB, eight to a host by NVLink, one 200 Gb/s port for each.
+        """A100 SXM with 80 GB: eight per host with NVLink, and a 200 Gb/s port for each.
 
-        The figures are those of NVIDIA's data sheet, without sparsity: 312 TFLOPS of bfloat16,
-        19.5 of float32, 2.039 TB/s, NVLink with 300 GB/s each way. The rest is as in `h100`.
+        The figures are those of NVIDIA's data sheet, without sparsity: 312 TFLOPS of bfloat16, 19.5
+        of float32, 2.039 TB/s, NVLink with 300 GB/s in each direction. The other figures are those
+        of `h100`.
         """
         device = DeviceModel(
             _tensor_cores(bfloat16=312e12, float32=19.5e12, float64=19.5e12),
@@ -180,14 +185,14 @@ class CostModel:
         return cls({"cuda": device, "cpu": _HOST}, Link(300e9, 3e-6), Link(25e9, 10e-6))
 
     def measured(self, times: OpTimes) -> CostModel:
-        """Gives the same with times of operations that were taken; it is asked for others only."""
+        """Return the same model with measured times, which take precedence over the formulas."""
         return replace(self, times=times)
 
     def op_s(self, work: Work) -> float:
-        """Gives how long an operation takes on its device.
+        """Return the duration of an operation on its device, in seconds.
 
         Raises:
-            ValueError: The model knows no such device.
+            ValueError: The model has no such device.
         """
         if self.times is not None:
             shapes = ((kind.shape, kind.dtype) for kind in work.operands)
@@ -204,20 +209,21 @@ class CostModel:
         return device.op_s(work)
 
     def copy_s(self, nbytes: int) -> float:
-        """Gives how long it takes between a host's memory and that of a device."""
+        """Return the duration of a copy between host and device memory, in seconds."""
         return self.host_link.latency_s + nbytes / self.host_link.bytes_per_s
 
     def collective_s(self, kind: str, nbytes: int, group: ProcessGroupShape) -> float:
-        """Gives how long a collective takes once all have come to it.
+        """Return the duration of a collective after all processes have reached it, in seconds.
 
-        Within a host and between hosts each goes by a ring, or (`all_reduce`) by a tree where
-        that is faster; both are under way at once, so that the slower one counts, and the
-        latencies of both. Between hosts, all devices of a host carry their part.
+        The collective uses a ring within a host and between hosts, or, for `all_reduce`, trees if
+        they are faster. Both levels run concurrently, so the slower one counts, plus the latencies
+        of both. Between hosts, each device of a host transfers its part.
 
         Args:
             kind: `all_reduce`, `reduce_scatter`, `all_gather` or `all_to_all`.
-            nbytes: What each process has before (or, of `all_gather`, has afterwards).
-            group: Who takes part.
+            nbytes: The number of bytes that each process has before the collective, or after it for
+                `all_gather`.
+            group: The processes that take part.
         """
         if group.size == 1:
             return 0.0
@@ -227,12 +233,12 @@ class CostModel:
         return min(ring_s, self._tree_s(nbytes, group))
 
     def send_s(self, nbytes: int, goals: int, group: ProcessGroupShape) -> float:
-        """Gives how long it takes to send something from one process to others.
+        """Return the duration of sending from one process to others, in seconds.
 
         Args:
-            nbytes: What is sent to each.
-            goals: To how many.
-            group: Who takes part.
+            nbytes: The number of bytes sent to each destination.
+            goals: The number of destinations.
+            group: The processes that take part.
         """
         link = self.inside if group.hosts == 1 else self.between
         return link.latency_s + goals * nbytes / link.bytes_per_s
@@ -247,7 +253,7 @@ class CostModel:
             latency_s += rounds * (here - 1) * self.inside.latency_s
         if hosts > 1:
             share = (hosts - 1) / hosts
-            # What leaves a host of an all-to-all is of all its devices, over all their ports.
+            # In an all-to-all, each device of a host sends its own data over its own port.
             carried = nbytes if kind == "all_to_all" else nbytes / here
             between_s = rounds * share * carried / self.between.bytes_per_s
             latency_s += rounds * (hosts - 1) * self.between.latency_s
@@ -265,7 +271,7 @@ class CostModel:
         return latency_s + max(inside_s, between_s)
 
     def allocated_bytes(self, device: str, nbytes: int) -> int:
-        """Gives how much memory a tensor of so many bytes takes."""
+        """Return the number of bytes that the allocator reserves for a tensor of `nbytes` bytes."""
         model = self.devices.get(device)
         granule = 1 if model is None else model.granule_bytes
         return -(-nbytes // granule) * granule

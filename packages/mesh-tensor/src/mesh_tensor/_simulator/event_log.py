@@ -1,4 +1,4 @@
-"""What simulated processes have done, kept up to a bound: sums by line, and each one for traces."""
+"""The events of simulated processes: totals by line, and a limited number of single events."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Event", "EventLog", "Sum"]
 
 
 class Event(NamedTuple):
-    """Something that a rank group has done.
+    """An event of a rank group.
 
     Attributes:
-        rank_group: Which one.
-        lane: On which of its devices.
-        start_s: When it began.
-        cost_s: How long it took.
-        name: What it was.
-        place: Where the program asked for it.
-        is_exchange: Whether others took part.
-        live_bytes: What was in the memory of the device then.
+        rank_group: The number of the rank group.
+        lane: The device and stream.
+        start_s: The start time, in seconds.
+        cost_s: The duration, in seconds.
+        name: The name of the operation.
+        place: The place in the program that issued it.
+        is_exchange: Whether other processes took part.
+        live_bytes: The memory in use on the device at that time.
     """
 
     rank_group: int
@@ -39,13 +39,13 @@ class Event(NamedTuple):
 
 
 class Sum:
-    """What one line of the program has cost.
+    """The total cost of one operation on one line of the program.
 
     Attributes:
-        name: The operation.
-        place: The line.
-        count: How often, over all processes.
-        total_s: How long altogether, over all processes.
+        name: The name of the operation.
+        place: The place in the program.
+        count: The number of executions, over all processes.
+        total_s: The total duration over all processes, in seconds.
     """
 
     __slots__ = ("count", "name", "place", "total_s")
@@ -58,24 +58,24 @@ class Sum:
 
 
 class EventLog:
-    """What was done since the last `clear`.
+    """The events since the last `clear`.
 
     Args:
-        events_max: So many are kept one by one; the sums are of all.
+        events_max: The maximum number of events that are kept. The totals include all events.
     """
 
     def __init__(self, events_max: int) -> None:
         self.events: list[Event] = []
-        #: How many were not kept.
+        #: The number of events that were not kept.
         self.left_out = 0
         self.sums: dict[tuple[str, int, int], Sum] = {}
-        #: Says where the program asked for the operation that is done now.
+        #: Returns the place in the program that issued the current operation.
         self.place: Callable[[], Place] = tuple
         self._events_max = events_max
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of events."""
         return len(self.events) + self.left_out
 
     def note(
@@ -87,7 +87,7 @@ class EventLog:
         plan: Plan,
         is_exchange: bool,
     ) -> None:
-        """Takes down what was done."""
+        """Record an event."""
         place = self.place()
         code, instruction = place[:2] or (None, 0)
         key = (plan.name, id(code), instruction)
@@ -106,7 +106,7 @@ class EventLog:
             self.left_out += 1
 
     def clear(self) -> None:
-        """Forgets what was done."""
+        """Discard all events."""
         self.events = []
         self.sums = {}
         self.left_out = 0

@@ -1,9 +1,9 @@
-"""Devices that are names only, as programs use them: `device="cuda"` where there is none.
+"""Devices that are only labels, used like real ones: `device="cuda"` without a GPU.
 
-Tensors on such devices are made, moved and computed with as everywhere; for torch they are `meta`
-tensors, so that it needs neither a driver nor a build for them. Two modes do what torch
-would not do with that: one keeps it from looking for the driver, the other sees the few functions
-that decide by the device what they do.
+Programs use tensors on such devices as usual, but PyTorch sees them as `meta` tensors and therefore
+needs neither a driver nor a CUDA build. Two modes correct the resulting differences: one prevents
+PyTorch from looking for the driver, and the other intercepts the few functions that select their
+implementation by the device.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["labels"]
 
 _aten = torch.ops.aten
-#: Takes the arguments of `tensor.to` apart; not in the stubs of torch.
+#: Parses the arguments of `tensor.to`. It is missing from PyTorch's stubs.
 _parse_to: Callable[..., Any] = torch._C.__dict__["_nn"]._parse_to
 _attention = torch.nn.functional.scaled_dot_product_attention
 
 
 class _NoDriver(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Passes all on. While a mode of this key is there, torch begins no device."""
+    """Forwards all operations; PyTorch initializes no device while this mode key is active."""
 
     _mode_key = torch._C._TorchDispatchModeKey.FAKE
 
@@ -45,7 +45,7 @@ class _NoDriver(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _ByDevice(TorchFunctionMode):
-    """Does itself what torch does by the device of a tensor."""
+    """Replaces functions that select their implementation by the device of a tensor."""
 
     def __torch_function__(
         self,
@@ -70,7 +70,7 @@ def _to(func: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: An
     device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
     dtype = dtype or tensor.dtype
     if device is None or _is_same(device, tensor.device):
-        # What it is made of stays where it is.
+        # The device does not change: only convert the dtype.
         plain: dict[str, Any] = {"copy": copy}
         if memory_format is not None:
             plain["memory_format"] = memory_format
@@ -109,7 +109,7 @@ def _attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Attends as devices do that are worth simulating: without all scores in memory at once."""
+    """Compute attention with fused kernels, which do not store all scores in memory at once."""
     is_fused = type(query) is Tensor and query._meta.shell.type == "meta" and not enable_gqa
     is_half = query.dtype in (torch.float16, torch.bfloat16)
     if not is_fused or query.dim() != 4:
@@ -154,7 +154,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
 
 
 class _Entered(threading.local):
-    """How often this thread has entered."""
+    """The nesting depth of `labels` in this thread."""
 
     times = 0
 
@@ -164,7 +164,7 @@ _entered = _Entered()
 
 @contextmanager
 def labels() -> Iterator[None]:
-    """Has devices be names only, in this thread."""
+    """Treat devices as labels in this thread until the `with` block ends."""
     if _entered.times:
         yield
         return

@@ -1,4 +1,4 @@
-"""How long operations take on a device that is there, for simulations of many like it."""
+"""Measured durations of operations on a real device, for simulations of many such devices."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 __all__ = ["OpTimes", "op_key"]
 
-#: Names an operation, the device, and shape and type of each tensor that it takes.
+#: Identifies an operation, the device, and the shape and dtype of each operand.
 Key = tuple[str, str, tuple[tuple[tuple[int, ...], str], ...]]
 
 
 def op_key(name: str, device: str, operands: Iterable[tuple[Sequence[int], torch.dtype]]) -> Key:
-    """Says by what times of operations are told apart."""
+    """Return the key of an operation's duration."""
     return name, device, tuple((tuple(shape), str(dtype)) for shape, dtype in operands)
 
 
 class OpTimes:
-    """Takes the time of each operation within `with`, on tensors of this process.
+    """Measures the duration of each operation in a `with` block, on local tensors.
 
-    Run the program for a few steps on one device; the median of each kind of operation counts.
-    While it measures, each operation is waited for.
+    Run a few steps of the program on one device. The duration of a kind of operation is the median
+    of its measurements. While measuring, each operation is synchronized.
 
     Example:
         >>> with OpTimes() as times:
@@ -53,15 +53,15 @@ class OpTimes:
         self._modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def seconds(self, key: Key) -> float | None:
-        """Gives how long an operation takes, if it was measured."""
+        """Return the duration of an operation in seconds, or None if it was not measured."""
         found = self._times.get(key)
         return None if found is None else statistics.median(found)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes what was measured, as JSON.
+        """Write the measurements as JSON.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         rows = [[*key, statistics.median(times)] for key, times in self._times.items()]
         with open(path, "w", encoding="utf-8") as file:
@@ -69,11 +69,11 @@ class OpTimes:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Reads what `save` has written.
+        """Read measurements that `save` has written.
 
         Raises:
-            OSError: It cannot be read.
-            ValueError: It is something else.
+            OSError: The file cannot be read.
+            ValueError: The file has another format.
         """
         made = cls()
         with open(path, encoding="utf-8") as file:
@@ -84,7 +84,7 @@ class OpTimes:
 
 
 class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Takes the time of each operation of this thread."""
+    """Measures the duration of each operation in this thread."""
 
     def __init__(self, times: dict[Key, list[float]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What an operation has to do: numbers to work out, and bytes to read and write."""
+"""The amount of work of an operation: computation, and memory traffic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["device_of", "footprint", "nbytes_of", "work_of"]
 
-#: These read of their first operand no more than they give.
+#: Operations that read no more of their first operand than they return.
 _GATHERS = {
     "aten.embedding.default",
     "aten.index.Tensor",
@@ -28,7 +28,7 @@ _GATHERS = {
     "aten.gather.default",
     "aten.take.default",
 }
-#: These write to few places of their first operand.
+#: Operations that write only to few elements of their first operand.
 _SCATTERS = {
     "aten.index_put_.default",
     "aten._index_put_impl_.default",
@@ -38,14 +38,14 @@ _SCATTERS = {
     "aten.scatter_add_.default",
     "aten.index_fill_.int_Scalar",
 }
-#: These do not read what they write over.
+#: Operations that do not read what they overwrite.
 _FILLS = ("zero_", "fill_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_")
-#: These take memory and leave it as it is.
+#: Operations that allocate memory without writing to it.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
 
 
 def nbytes_of(kind: Kind) -> int:
-    """Gives how many bytes the storage of a tensor needs at least."""
+    """Return the minimum number of bytes of the storage of a tensor."""
     reach = kind.offset + 1
     for size, stride in zip(kind.shape, kind.strides, strict=True):
         if size == 0:
@@ -55,7 +55,7 @@ def nbytes_of(kind: Kind) -> int:
 
 
 def footprint(kind: Kind) -> int:
-    """Gives how many bytes of memory a tensor is on; what is repeated counts once."""
+    """Return the number of bytes that a tensor occupies; repeated elements count once."""
     count = 1
     for size, stride in zip(kind.shape, kind.strides, strict=True):
         count *= size if stride else min(size, 1)
@@ -63,7 +63,7 @@ def footprint(kind: Kind) -> int:
 
 
 def device_of(kinds: Sequence[Kind]) -> str:
-    """Gives the type of device that does it: the host's own only where all is there."""
+    """Return the type of the executing device: the CPU only if all tensors are there."""
     types = [kind.device.type for kind in kinds]
     return next((one for one in types if one != "cpu"), "cpu")
 
@@ -71,12 +71,12 @@ def device_of(kinds: Sequence[Kind]) -> str:
 def work_of(
     plan: Plan, operands: Sequence[Kind], results: Sequence[tuple[Kind, int | None]]
 ) -> Work | None:
-    """Says what an operation of torch has to do; None where nothing moves.
+    """Return the work of a PyTorch operation; None if it transfers nothing.
 
     Args:
         plan: The operation.
-        operands: What it takes.
-        results: What it gives that is new, and the operand whose storage each has.
+        operands: The operands.
+        results: The new results, each with the index of the operand whose storage it shares.
     """
     name = plan.name.split(".")
     made = [kind for kind, aliased in results if aliased is None]
@@ -102,7 +102,8 @@ def _read_bytes(name: str, short: str, operands: Sequence[Kind], made: Sequence[
     if name in _GATHERS:
         return sum(map(footprint, [*operands[1:], *made]))
     if name in _SCATTERS:
-        # The rest of what it writes to stays as it is: what was counted as written is taken back.
+        # Only few elements of the first operand are written, but all of it was counted: subtract
+        # it.
         return 2 * sum(map(footprint, operands[1:])) - footprint(operands[0])
     return sum(map(footprint, operands[1:] if short in _FILLS else operands))
 

@@ -1,8 +1,8 @@
-"""Simulated processes, in rank groups: those that have had the same to do are kept as one.
+"""Simulated processes, in rank groups: processes that have done the same are simulated once.
 
-A rank group is split when some of its processes are asked for something that the others are not, or
-meet others in a collective. So a step of a thousand processes costs no more than that of one, as
-long as they do the same.
+A rank group is split when an operation applies to some of its processes only, or when its processes
+meet different processes in a collective. A step of a thousand processes therefore costs no more
+than a step of one, as long as they do the same.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 __all__ = ["HOST", "Lane", "RankGroup", "RankGroups"]
 
-#: The device that every process has: operations on it keep the process itself busy.
+#: The device that every process has. Operations on it occupy the process itself.
 HOST = "cpu"
 
 
 class Lane:
-    """A device of a process, or one of its streams: one thing after the other.
+    """A device of a process, or one of its streams. It executes one operation at a time.
 
     Attributes:
-        is_host: Whether the process itself does it, and nothing else meanwhile.
-        stream: Which of its streams; 0 is that of programs without any.
-        clock_s: Until when it has something to do.
-        compute_s: How long it has computed.
-        communication_s: How long it has sent and received.
-        waiting_s: How long it has waited for other processes, or for other streams.
-        starved_s: How long there was nothing for it to do yet.
+        is_host: Whether the process itself executes the operations and is blocked by them.
+        stream: The number of the stream; 0 is the default stream.
+        clock_s: The time until which it is busy, in seconds.
+        compute_s: The time it has computed.
+        communication_s: The time it has sent and received.
+        waiting_s: The time it has waited for other processes or other streams.
+        starved_s: The time it has had no work yet.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Lane:
         self.starved_s = 0.0
 
     def copy(self) -> Lane:
-        """Gives one that has done the same."""
+        """Return a copy with the same history."""
         made = Lane(self.is_host, self.stream, self.clock_s)
         made.compute_s = self.compute_s
         made.communication_s = self.communication_s
@@ -66,15 +66,15 @@ class RankGroup:
     """Processes that have done the same so far.
 
     Attributes:
-        number: Which one it is.
-        ranks: Which processes.
-        hosts: Until when each of them is busy with saying what is to be done, by stream.
-        lanes: Its devices, by type and stream.
-        loans: When tensors were given to another stream, or given back: by their tokens, until
-            when the giving stream and its device were busy.
-        live: How many bytes there are on each type of device.
-        peak: How many there were at most.
-        lineage: The rank groups that it was split from, and after which of all events each time.
+        number: The number of the group.
+        ranks: The processes.
+        hosts: For each stream, the time until which each process is busy with dispatching.
+        lanes: The devices, by type and stream.
+        loans: For each token of a tensor that was lent to another stream or returned, the times
+            until which the lending stream and its device were busy.
+        live: The memory in use on each type of device, in bytes.
+        peak: The maximum of `live`.
+        lineage: The rank groups from which it was split, and the number of events at each split.
     """
 
     __slots__ = ("hosts", "lanes", "lineage", "live", "loans", "number", "peak", "ranks")
@@ -90,14 +90,14 @@ class RankGroup:
         self.lineage: tuple[tuple[int, int], ...] = ()
 
     def lane(self, key: tuple[str, int]) -> Lane:
-        """Gives a device by its type, and the stream on it."""
+        """Return the lane of a device type and a stream; create it if necessary."""
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key[0] == HOST, key[1])
         return lane
 
     def take_up(self, stream: int, arrived_s: float, dispatch_s: float) -> float:
-        """Has the processes be busy with an operation; gives until when."""
+        """Let the processes dispatch an operation; return the time when they have finished."""
         host_s = self.hosts.get(stream, 0.0)
         if arrived_s > host_s:
             host_s = arrived_s
@@ -105,17 +105,17 @@ class RankGroup:
         return host_s
 
     def wait_until(self, stream: int, host_s: float) -> None:
-        """Has the processes wait for something, before they go on with a stream."""
+        """Let the processes wait until a time before they continue with a stream."""
         if host_s > self.hosts.get(stream, 0.0):
             self.hosts[stream] = host_s
 
     def ready_s(self, lane: Lane, arrived_s: float, dispatch_s: float) -> float:
-        """Takes an operation up; gives when the lane could begin with it.
+        """Dispatch an operation; return the time when the lane can begin with it.
 
         Args:
-            lane: Where it is done.
-            arrived_s: When the process heard of it.
-            dispatch_s: How long the process is busy with having it done.
+            lane: The lane that executes it.
+            arrived_s: The time when the operation has arrived at the process.
+            dispatch_s: The time that the process needs to dispatch it.
         """
         host_s = self.take_up(lane.stream, arrived_s, dispatch_s)
         clock_s = lane.clock_s
@@ -126,20 +126,20 @@ class RankGroup:
         return clock_s
 
     def done(self, lane: Lane, end_s: float) -> None:
-        """Notes until when a lane is busy."""
+        """Record the time until which a lane is busy."""
         lane.clock_s = end_s
         if lane.is_host:
             self.hosts[lane.stream] = end_s
 
     def allocate(self, device: str, nbytes: int) -> None:
-        """Takes memory, or gives it back where that is below zero."""
+        """Allocate memory, or free it if `nbytes` is negative."""
         live = self.live.get(device, 0) + nbytes
         self.live[device] = live
         if live > self.peak.get(device, 0):
             self.peak[device] = live
 
     def reset(self) -> None:
-        """Begins to count anew, with what is in memory now."""
+        """Reset the clocks and totals, and keep the memory in use."""
         self.hosts, self.lanes = {}, {}
         self.loans = dict.fromkeys(self.loans, (0.0, 0.0))
         self.live = {device: nbytes for device, nbytes in self.live.items() if nbytes}
@@ -147,7 +147,7 @@ class RankGroup:
         self.lineage = ()
 
     def end_s(self) -> float:
-        """Gives when all is done."""
+        """Return the time when all lanes have finished."""
         clocks = (lane.clock_s for lane in self.lanes.values())
         return max([0.0, *self.hosts.values(), *clocks])
 
@@ -156,8 +156,8 @@ class RankGroups:
     """All simulated processes.
 
     Args:
-        size: How many there are.
-        count: Counts the events so far; see `RankGroup.lineage`.
+        size: The number of processes.
+        count: Returns the number of events so far; see `RankGroup.lineage`.
     """
 
     def __init__(self, size: int, count: Callable[[], int]) -> None:
@@ -165,16 +165,17 @@ class RankGroups:
         self.all = [RankGroup(0, range(size))]
         #: By rank.
         self._of = [self.all[0]] * size
-        #: How often rank groups were split; what is known of rank groups holds until the next time.
+        #: Increases whenever the rank groups change. Cached facts about them are valid for one
+        #: version.
         self.version = 0
         self._regions: dict[bytes, tuple[int, list[RankGroup]]] = {}
 
     def of(self, rank: int) -> RankGroup:
-        """Gives that of a process."""
+        """Return the rank group of a process."""
         return self._of[rank]
 
     def of_region(self, encoded: bytes) -> list[RankGroup]:
-        """Gives those of a part of the processes, which are split from the others for it."""
+        """Return the rank groups of a region; groups that are only partly inside it are split."""
         version, found = self._regions.get(encoded, (-1, []))
         if version == self.version:
             return found
@@ -185,14 +186,14 @@ class RankGroups:
         return found
 
     def among(self, ranks: Iterable[int]) -> list[RankGroup]:
-        """Gives those that some processes are of."""
+        """Return the rank groups of some processes."""
         return list({id(self._of[rank]): self._of[rank] for rank in ranks}.values())
 
     def split(self, marks: Mapping[int, Hashable]) -> None:
-        """Splits rank groups so that the ranks of each have the same mark, or none.
+        """Split rank groups so that all ranks of a group have the same mark, or none.
 
         Args:
-            marks: By rank.
+            marks: The marks, by rank.
         """
         parts: dict[int, dict[Hashable, list[int]]] = {}
         for rank in marks:
@@ -207,7 +208,7 @@ class RankGroups:
                 self._split(self.all[number], list(found.values()))
 
     def reset(self) -> None:
-        """Begins to count anew: processes that have the same in memory are one rank group again."""
+        """Reset the clocks, and merge rank groups whose processes have the same memory in use."""
         found: dict[Hashable, list[RankGroup]] = {}
         for rank_group in self.all:
             rank_group.reset()

@@ -1,4 +1,4 @@
-"""What remote functions cost in a simulation, where they do not run."""
+"""The cost of remote functions in a simulation, which does not run them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteCosts"]
 
-#: For so many kinds of arguments a rule is not asked again.
+#: The maximum number of cached durations.
 _KNOWN_MAX = 4096
 
 
 class RemoteCosts:
-    """The rules of a program for its remote functions.
+    """The rules of a program for the durations of its remote functions.
 
     Args:
-        costs: By function; each rule is called as the function, with tensors without values, and
-            gives seconds.
-        model: What others cost: as long as it takes to read and write what goes in and out.
+        costs: The rule of each function. It is called with the function's arguments, with tensors
+            without values, and returns seconds.
+        model: The cost model for functions without a rule: they take the time to read and write
+            their operands and results.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class RemoteCosts:
     def seconds(
         self, plan: Plan, blob: bytes, operands: Sequence[Held | None], made: Sequence[Kind]
     ) -> float:
-        """Gives how long a call takes."""
+        """Return the duration of a call."""
         kinds = tuple(None if one is None else one.kind for one in operands)
         key = plan.detail.function, blob, kinds
         found = self._known.get(key)

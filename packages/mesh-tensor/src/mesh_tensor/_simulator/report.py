@@ -1,4 +1,4 @@
-"""What came of a simulation: how long it takes, what the devices do meanwhile, and their memory."""
+"""The results of a simulation: total time, activity of the devices, and their memory."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceUse", "LineCost", "SimulationReport", "report_of"]
 
-#: So many rows are printed of each table.
+#: The maximum number of rows of each table that are printed.
 _ROWS_MAX = 10
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """What one device of some processes does: of each of them the same.
+    """The activity of one device of several processes that do the same.
 
-    Compute, communication, waiting, starved and idle add up to the time of all.
+    Compute, communication, waiting, starved and idle times add up to the total time.
 
     Attributes:
         device: The type of device.
-        stream: Which of its streams, by number; 0 is that of programs without any.
-        ranks: Which processes.
-        compute_s: How long it computes.
-        communication_s: How long it sends and receives.
-        waiting_s: How long it waits for other processes, once it has come to a collective, or for
-            another stream.
-        starved_s: How long it has nothing to do, as nothing has been issued to it yet.
-        idle_s: How long it is done before all are.
-        live_bytes: What is in its memory in the end.
-        peak_bytes: What was there at most.
-        memory_bytes: How much memory it has.
+        stream: The number of the stream; 0 is the default stream.
+        ranks: The processes.
+        compute_s: The time it computes.
+        communication_s: The time it sends and receives.
+        waiting_s: The time it waits in a collective for other processes, or waits for another
+            stream.
+        starved_s: The time it has no work, because nothing has been issued to it yet.
+        idle_s: The time between its end and the end of the simulation.
+        live_bytes: The memory in use at the end.
+        peak_bytes: The maximum memory in use.
+        memory_bytes: The size of its memory.
     """
 
     device: str
@@ -54,20 +54,20 @@ class DeviceUse:
 
     @property
     def fits(self) -> bool:
-        """Whether there is memory enough."""
+        """Whether the memory is sufficient."""
         return self.peak_bytes <= self.memory_bytes
 
 
 @dataclass(frozen=True)
 class LineCost:
-    """What one operation on one line of the program costs.
+    """The cost of one operation on one line of the program.
 
     Attributes:
-        name: The operation.
-        file: Where it is asked for.
-        line: The line there; 0 where that is not known.
-        count: How often it is done, over all processes.
-        total_s: How long that takes, over all processes.
+        name: The name of the operation.
+        file: The file that issues it.
+        line: The line in the file; 0 if it is not known.
+        count: The number of executions, over all processes.
+        total_s: The total duration over all processes, in seconds.
     """
 
     name: str
@@ -79,14 +79,14 @@ class LineCost:
 
 @dataclass(frozen=True)
 class SimulationReport:
-    """What a simulated program, or a part of it, takes.
+    """The time and memory of a simulated program, or of a part of it.
 
     Attributes:
-        total_s: How long it takes, until the last device is done.
-        program_s: How long the program is busy with issuing it.
-        processes: How many processes there are.
-        devices: What they do, one for all processes that do the same.
-        lines: What the lines of the program cost, the dearest first.
+        total_s: The time until the last device has finished, in seconds.
+        program_s: The time that the program needs to issue the operations, in seconds.
+        processes: The number of processes.
+        devices: The activity of the devices, with one entry for all processes that do the same.
+        lines: The cost of the lines of the program, most expensive first.
     """
 
     total_s: float
@@ -96,16 +96,16 @@ class SimulationReport:
     lines: tuple[LineCost, ...]
 
     def of(self, device: str) -> tuple[DeviceUse, ...]:
-        """Gives those of a type of device."""
+        """Return the entries of a type of device."""
         return tuple(one for one in self.devices if one.device == device)
 
     def peak_bytes(self, device: str = "cuda") -> int:
-        """Gives how much of the memory of any such device is needed."""
+        """Return the maximum memory in use on any device of a type, in bytes."""
         return max((one.peak_bytes for one in self.of(device)), default=0)
 
     @property
     def fits(self) -> bool:
-        """Whether all devices have memory enough."""
+        """Whether the memory of all devices is sufficient."""
         return all(one.fits for one in self.devices)
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class SimulationReport:
 
 
 def report_of(world: SimulatedWorld, program_s: float, events: EventLog) -> SimulationReport:
-    """Sums up what was done since the last reset."""
+    """Summarize the events since the last reset."""
     rank_groups = world.rank_groups.all
     total_s = max([program_s, *(rank_group.end_s() for rank_group in rank_groups)])
     devices = [use for rank_group in rank_groups for use in _uses(rank_group, total_s, world.model)]

@@ -1,4 +1,4 @@
-"""What an engine without processes does otherwise: devices that are labels, results told of."""
+"""The parts of an engine that differ in a simulation: device labels, and known results."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 __all__ = ["Simulated"]
 
 _HOST = torch.device("cpu")
-#: Where torch believes tensors to be of devices that are not there: nothing is ever computed
-#: there, and it needs no driver. So where torch itself says `meta`, the device is meant.
+#: The device that PyTorch sees instead of a simulated one: it needs no driver, and nothing is ever
+#: computed on it. If PyTorch itself names `meta`, it means the simulated device.
 _NOWHERE = torch.device("meta")
 
 
 class Simulated:
-    """What an engine is told where its processes are simulated.
+    """The simulation, as the engine sees it.
 
     Args:
-        device: The device that each process has beside its host's processors.
-        types: All types of devices that there are.
+        device: The device of each process besides the CPU of its host.
+        types: All available types of devices.
     """
 
     def __init__(self, device: torch.device, types: Collection[str]) -> None:
         self.device = device
         self._types = types
-        #: Plans that nothing was done with yet, and what the program knows of their results.
+        #: Plans that have not been executed yet, and the description of their results.
         self.news: dict[int, tuple[Plan, Issue]] = {}
 
     def note(self, plan: Plan, issue: Issue) -> None:
-        """Hears of a plan."""
+        """Record a new plan."""
         self.news[plan.number] = plan, issue
 
     def shell_of(self, device: torch.device) -> torch.device:
-        """Says where torch is to believe the tensors of a device.
+        """Return the device that PyTorch sees for the tensors of a device.
 
         Raises:
-            ValueError: There is no such device.
+            ValueError: The device does not exist.
         """
         if device.type not in self._types:
             known = ", ".join(self._types)
@@ -56,7 +56,7 @@ class Simulated:
     def labelled(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Gives arguments with the device where torch itself has named its stand-in."""
+        """Replace the device that PyTorch sees by the label in the arguments of an operation."""
 
         def meant(one: Any) -> Any:
             return self.device if isinstance(one, torch.device) and one == _NOWHERE else one

@@ -1,4 +1,4 @@
-"""Programs on processes that are not there: how long a step takes, and how much memory."""
+"""Programs on simulated processes: the time and memory that a step needs."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = ["SimulatedPart", "Simulator"]
 
 
 class SimulatedPart:
-    """A part of a program that was simulated by itself; see `Simulator.step`."""
+    """A part of a program that is measured separately; see `Simulator.step`."""
 
     def __init__(self) -> None:
         self._report: SimulationReport | None = None
 
     @property
     def report(self) -> SimulationReport:
-        """What it takes.
+        """The report of this part.
 
         Raises:
-            TensorError: It has not ended yet.
+            TensorError: The part has not ended yet.
         """
         if self._report is None:
             raise TensorError("the report is there when the step is over: ask behind the `with`")
@@ -50,23 +50,24 @@ class SimulatedPart:
 
 
 class Simulator:
-    """Processes that are not there, for programs whose time and memory are to be known.
+    """A mesh of simulated processes, for predicting the time and memory of a program.
 
-    Within `activate` plain PyTorch is issued as to real processes: by the same code, with the same
-    plans, the same frees. What would be sent goes to a stand-in that keeps shapes, memory and
-    clocks, and no values; it takes no devices, and no build of torch for them. Tensors may be on
-    any device that the cost model knows, by its name: `torch.ones(3, device="cuda")`.
+    Within `activate`, plain PyTorch operations are issued by the same code as to real processes,
+    with the same plans and frees. Instead of processes, a simulated backend receives them; it
+    tracks shapes, memory and clocks, but no values. It needs neither devices nor a PyTorch build
+    for them. Tensors may be on any device that the cost model contains, by its name: `torch.ones(3,
+    device="cuda")`.
 
     Args:
         sizes: The dimensions of the mesh, as for `spawn_procs`.
-        model: What things cost; an H100 for each process if nothing is said.
-        per_host: How many processes are on one host, in the order of their ranks.
-        device: The type of device that each process has.
-        costs: How long remote functions take, which do not run: for each a rule that is called as
-            the function is, with tensors without values, and gives seconds. Others take as long
-            as it takes to read and write what goes in and out.
-        fake_values: Whether the program gets zeros where it asks for values, and not `NoValues`.
-        events_max: So many events are kept for `trace`.
+        model: The cost model. Default: `CostModel.h100()`.
+        per_host: The number of processes per host, in the order of their ranks.
+        device: The type of device of each process.
+        costs: The durations of remote functions, which do not run. Each rule is called like its
+            function, with tensors without values, and returns seconds. Functions without a rule
+            take the time to read and write their operands and results.
+        fake_values: Whether the program gets zeros when it reads values, instead of `NoValues`.
+        events_max: The maximum number of events that are kept for `trace`.
 
     Example:
         >>> simulator = Simulator({"dp": 125, "gpu": 8})
@@ -101,20 +102,21 @@ class Simulator:
 
     @property
     def mesh(self) -> DeviceMesh:
-        """All processes."""
+        """The mesh of all processes."""
         return self._mesh
 
     @contextmanager
     def activate(self) -> Iterator[DeviceMesh]:
-        """Has tensors that are made within `with` made on the simulated processes."""
+        """Create new tensors on the simulated processes until the `with` block ends."""
         with labels(), self._mesh.activate():
             yield self._mesh
 
     @contextmanager
     def step(self) -> Iterator[SimulatedPart]:
-        """Takes the time and memory of what is done within `with`, apart from what was before.
+        """Measure the time and memory of a `with` block separately.
 
-        What is in memory already counts. The part that is given has the report, once it is over.
+        Memory that is already in use counts. The report of the yielded part is available after the
+        block.
         """
         self.reset()
         part = SimulatedPart()
@@ -122,14 +124,14 @@ class Simulator:
         part._report = self.report()
 
     def reset(self) -> None:
-        """Has time begin anew, and peaks with what is in memory now."""
+        """Reset the time to zero, and the peaks to the memory in use now."""
         self._engine.stream.flush()
         self._world.rank_groups.reset()
         self._workers.reset()
         self._events.clear()
 
     def report(self) -> SimulationReport:
-        """Says what all that was issued since the last reset takes."""
+        """Return the report of everything issued since the last reset."""
         self._engine.stream.flush()
         return report_of(self._world, self._workers.program_s, self._events)
 
@@ -139,15 +141,15 @@ class Simulator:
         ranks: Sequence[int] | None = None,
         ranks_max: int = 16,
     ) -> None:
-        """Writes what was done since the last reset, for chrome's trace viewer or Perfetto.
+        """Write the events since the last reset for Chrome's trace viewer or Perfetto.
 
         Args:
-            path: Where to.
-            ranks: Of which processes; if nothing is said, one of each sort that does the same.
-            ranks_max: Of how many sorts at most.
+            path: The output file.
+            ranks: The processes to include. Default: one process of each group that does the same.
+            ranks_max: The maximum number of such groups.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         self._engine.stream.flush()
         rank_groups = self._world.rank_groups

@@ -1,4 +1,4 @@
-"""What simulated processes do with plans: memory taken, and time spent."""
+"""The execution of plans by simulated processes: memory allocated, and time spent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._trace.op_sequence import OpSequence
 
-    #: Gets the words and where its own begin, and gives where the next ones do.
+    #: Receives the words and the position of its operation, and returns the position of the next
+    #: operation.
     SimulatedStep = Callable[[list[int], int], int]
 
 __all__ = ["step_of"]
@@ -36,13 +37,13 @@ __all__ = ["step_of"]
 def step_of(
     plan: Plan, issue: Issue, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
 ) -> SimulatedStep:
-    """Gives what is done with a plan.
+    """Return the step that executes a plan.
 
     Args:
-        plan: What is to be done.
-        issue: What the program knows of its results.
-        world: To what.
-        steps: Gives what is done with other plans.
+        plan: The plan.
+        issue: The description of its results.
+        world: The simulated processes.
+        steps: Returns the step of another plan.
     """
     if plan.kind in ("function", "groups"):
         return lambda _, at: at
@@ -71,7 +72,7 @@ def _news(parts: Any) -> Iterator[New]:
 
 
 class _Step:
-    """One plan: its results are what was told, its time is what the cost model says."""
+    """One plan: its results are as described, and its duration comes from the cost model."""
 
     def __init__(
         self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
@@ -85,7 +86,7 @@ class _Step:
         ]
 
     def keep(self, w: list[int], at: int) -> None:
-        """Takes the memory of the results."""
+        """Allocate the memory of the results."""
         world, first = self.world, at + self.first
         for place, (kind, aliased, nbytes) in enumerate(self.news):
             base = None if aliased is None else world.storage_at(w[at + aliased])
@@ -93,7 +94,7 @@ class _Step:
 
 
 class _OpStep(_Step):
-    """An operation of torch."""
+    """A PyTorch operation."""
 
     def __init__(
         self,
@@ -147,11 +148,11 @@ class _PutStep(_Step):
 
 
 class _Meeting(NamedTuple):
-    """Rank groups that meet in a collective, and how long that takes them.
+    """Rank groups that meet in a collective, and its duration.
 
     Attributes:
-        rank_groups: Which.
-        cost_s: Once all are there.
+        rank_groups: The rank groups.
+        cost_s: The duration after all of them have reached it, in seconds.
     """
 
     rank_groups: list[RankGroup]
@@ -159,12 +160,12 @@ class _Meeting(NamedTuple):
 
 
 class _GroupStep(_Step):
-    """Something that processes do together, each in its group."""
+    """An operation that processes execute together, each in its group."""
 
     device: torch.device
 
     def groups(self) -> Iterator[tuple[Sequence[int], float]]:
-        """Gives who meets, and how long it takes them."""
+        """Yield the ranks of each group, and the duration of its operation."""
         raise NotImplementedError
 
     def __init__(
@@ -176,7 +177,7 @@ class _GroupStep(_Step):
         self._groups: list[tuple[Sequence[int], float]] | None = None
 
     def meet(self) -> None:
-        """Spends the time."""
+        """Spend the time of the operation."""
         world = self.world
         if self._version != world.rank_groups.version:
             self._meetings = self._arranged()
@@ -193,7 +194,7 @@ class _GroupStep(_Step):
             mark = frozenset(rank_groups.of(rank).number for rank in ranks), cost_s
             marks.update(dict.fromkeys(ranks, mark))
         rank_groups.split(marks)
-        # Groups of the same rank groups do the same at the same time.
+        # Groups that consist of the same rank groups do the same at the same time.
         found = {
             (frozenset(rank_groups.of(rank).number for rank in ranks), cost_s): ranks
             for ranks, cost_s in self._groups
@@ -202,7 +203,7 @@ class _GroupStep(_Step):
 
 
 class _ReduceStep(_GroupStep):
-    """Values are combined."""
+    """A reduction."""
 
     def __init__(
         self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
@@ -232,7 +233,7 @@ class _ReduceStep(_GroupStep):
 
 
 class _MoveStep(_GroupStep):
-    """Values go from process to process."""
+    """A move of values between processes."""
 
     def __init__(
         self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
@@ -242,7 +243,7 @@ class _MoveStep(_GroupStep):
         self.device = self._how.device
         goals = sorted({rank for _, to in self._how.routes for rank in to})
         whole = Region.row_major(["procs"], [world.size])
-        #: Only these have it then.
+        #: The processes that hold the value afterwards.
         self._goals = whole.select(procs=goals).encode()
 
     def __call__(self, w: list[int], at: int) -> int:
@@ -264,7 +265,7 @@ class _MoveStep(_GroupStep):
 
 
 class _RemoteStep(_Step):
-    """A function of the program."""
+    """A remote function of the program."""
 
     def __init__(self, plan: Plan, world: SimulatedWorld) -> None:
         super().__init__(plan, [], world)
@@ -293,7 +294,7 @@ class _RemoteStep(_Step):
 
 
 class _ReplayStep(_Step):
-    """A trace: its operations one by one, with values that nobody else sees."""
+    """A trace: its operations one by one, with separate values."""
 
     def __init__(
         self, plan: Plan, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]

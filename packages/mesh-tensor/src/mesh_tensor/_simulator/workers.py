@@ -1,4 +1,4 @@
-"""What stands in for the processes of an engine: it does the same words, without any values."""
+"""The simulated backend of an engine: executes the same words, without values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GROWTH = 1024
 
 
 class _Verb:
-    """An endpoint, as the engine calls it."""
+    """An endpoint, with the interface that the engine uses."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.call: Callable[..., Future[Any]] = lambda *args: done_future(function(*args))
@@ -44,20 +44,20 @@ class _Verb:
 
 
 class _Told(NamedTuple):
-    """An answer as processes with several streams give it: with what has failed there."""
+    """A reply in the form in which processes with several streams send it: with their failures."""
 
     value: Any
     failures: tuple[()] = ()
 
 
 class SimulatedWorkers:
-    """The interpreters that an engine talks to, all in one.
+    """All interpreters of an engine in one object.
 
     Args:
-        world: What they do it to.
-        simulated: Knows what plans give.
-        events: Gets what was done.
-        fake_values: Whether zeros are given where values are asked for.
+        world: The simulated processes.
+        simulated: Describes the results of plans.
+        events: Records the events.
+        fake_values: Whether requests for values return zeros.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SimulatedWorkers:
         fake_values: bool,
     ) -> None:
         self.world = world
-        #: Until when the program has been busy.
+        #: The time until which the program has been busy, in seconds.
         self.program_s = 0.0
         self._all = Region.row_major(["procs"], [world.size])
         self._simulated = simulated
@@ -78,7 +78,7 @@ class SimulatedWorkers:
         self._since_s = 0.0
         events.place = self._place
         self.run = _Verb(self._run)
-        # With streams the engine says as well how much it has heard of.
+        # With streams, the engine also passes the number of acknowledged operations.
         self.run_on_streams = _Verb(lambda *args: self._run(*args[:-1]))
         self.stop = _Verb(lambda: None)
         self.drop_held = _Verb(lambda _: None)
@@ -87,19 +87,19 @@ class SimulatedWorkers:
         self.describe = _Verb(_refusal(_DESCRIBE))
         self.attempt = _Verb(_refusal(_ATTEMPT))
         self.invoke = _Verb(_refusal(_INVOKE))
-        #: As these, of the values of a stream.
+        #: The same requests, for the values of a stream.
         self.ask = _Verb(self._ask)
 
     def _with_region(self, region: Region) -> SimulatedWorkers:
         return self
 
     def begin(self, engine: Engine) -> None:
-        """Learns whose it is."""
+        """Set the engine."""
         self._engine = engine
         self._since_s = time.thread_time()
 
     def reset(self) -> None:
-        """Begins to count time anew."""
+        """Reset the time of the program to zero."""
         self.program_s = 0.0
         self._since_s = time.thread_time()
 
@@ -130,7 +130,7 @@ class SimulatedWorkers:
                     self._steps.pop(number, None)
                     self._simulated.news.pop(number, None)
             elif plan.kind == "replay":
-                # While the plans that it is made of are still known.
+                # Create the step now, while the plans of its operations are still known.
                 self._step(plan.number)
         self.world.given = given
         code = array("I")
@@ -144,7 +144,7 @@ class SimulatedWorkers:
         kind = self.world.kind_at(slot)
         self._wait(self._all.select(procs=rank).encode())
         with _disable_current_modes():
-            # As large as it looks it need not be.
+            # `expand` avoids allocating memory for the full size.
             zeros = torch.zeros((), dtype=kind.dtype).expand(kind.shape)
         return ValueMesh(self._all, [zeros] * self.world.size)
 
@@ -159,7 +159,7 @@ class SimulatedWorkers:
         return ValueMesh(self._all, map(_Told, answer.values()))
 
     def _wait(self, ranks: bytes) -> None:
-        """Has the program wait for processes."""
+        """Let the program wait for processes."""
         answered_s = self.world.wait_s(ranks) + self.world.model.delivery_s
         self.program_s = max(self.program_s, answered_s)
 
@@ -185,7 +185,7 @@ class SimulatedWorkers:
         return self._steps.get(number) or self._begun(number)
 
     def _advance(self, operations: int) -> None:
-        """Counts the time that the program has needed for a batch."""
+        """Add the time that the program has needed to issue a batch."""
         issue_s = self.world.model.issue_s
         if issue_s is None:
             self.program_s += time.thread_time() - self._since_s

@@ -1,4 +1,4 @@
-"""Simulated processes: what is in their memory, and how far each of their devices is."""
+"""Simulated processes: the contents of their memory, and the clocks of their devices."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["Held", "SimulatedWorld", "Storage"]
 
 
 class Storage:
-    """Memory that tensors are in: the same in each process of a part of them.
+    """Memory that tensors share, at the same size in each process of a region.
 
     Attributes:
-        nbytes: How much it is, as the device gives it out.
-        device: On which type of device.
-        ranks: In which processes.
-        users: How many tensors are in it.
+        nbytes: The size that the device allocates, in bytes.
+        device: The type of device.
+        ranks: The processes.
+        users: The number of tensors that use it.
     """
 
     __slots__ = ("device", "nbytes", "ranks", "users")
@@ -42,11 +42,11 @@ class Storage:
 
 
 class Held:
-    """What is in a slot.
+    """The content of a slot.
 
     Attributes:
-        kind: The tensor's shape and the like; None for what is not a tensor.
-        storage: Its memory.
+        kind: The kind of the tensor; None for other objects.
+        storage: The memory.
     """
 
     __slots__ = ("kind", "storage")
@@ -57,14 +57,14 @@ class Held:
 
 
 class SimulatedWorld:
-    """The processes as the words change them.
+    """The state of the processes, which words modify.
 
     Args:
-        size: How many there are.
-        per_host: How many of them are on one host.
-        model: What things cost.
-        events: Gets what was done.
-        remote: What remote functions cost.
+        size: The number of processes.
+        per_host: The number of processes per host.
+        model: The cost model.
+        events: Records the events.
+        remote: The cost of remote functions.
     """
 
     def __init__(
@@ -74,47 +74,48 @@ class SimulatedWorld:
         self.model = model
         self.rank_groups = RankGroups(size, lambda: events.count)
         self.values: list[Held | None] = []
-        #: What streams have given to others, and whether those may write to it; by token.
+        #: The tensors that streams have lent to others, and whether those may write to them; by
+        #: token.
         self.loans: dict[int, tuple[Kind | None, Storage, bool]] = {}
-        #: What the present batch brings.
+        #: The values that the current batch carries.
         self.given: list[Any] = []
-        #: When the present batch has come to the processes.
+        #: The time when the current batch has arrived at the processes, in seconds.
         self.arrived_s = 0.0
-        #: Which operation of a trace is done now, if it is one of a trace.
+        #: The index of the current operation within a trace, if it belongs to one.
         self.within: int | None = None
         self._per_host = per_host
         self._events = events
         self.remote = remote
 
     def storage_at(self, slot: int) -> Storage:
-        """Gives the memory of what is in a slot."""
+        """Return the memory of the value in a slot."""
         held = self.values[slot]
         assert held is not None
         return held.storage
 
     def kind_at(self, slot: int) -> Kind:
-        """Says what tensor is in a slot."""
+        """Return the kind of the tensor in a slot."""
         held = self.values[slot]
         assert held is not None
         assert held.kind is not None
         return held.kind
 
     def shape_of(self, ranks: Sequence[int]) -> ProcessGroupShape:
-        """Says how processes lie on their hosts."""
+        """Return the distribution of processes over hosts."""
         hosts = {rank // self._per_host for rank in ranks}
         return ProcessGroupShape(len(ranks), len(hosts))
 
     def hold(
         self, slot: int, kind: Kind | None, base: Storage | None, nbytes: int, ranks: bytes
     ) -> None:
-        """Puts something into a slot.
+        """Store a value in a slot.
 
         Args:
-            slot: Where.
-            kind: What it is.
-            base: The memory that it is in, if that is there already.
-            nbytes: How much it needs, if not.
-            ranks: Which processes have it.
+            slot: The slot.
+            kind: The kind of the value.
+            base: The existing memory of the value, if any.
+            nbytes: The size of the memory to allocate otherwise, in bytes.
+            ranks: The processes that have the value.
         """
         if base is None:
             device = HOST if kind is None else kind.device.type
@@ -124,13 +125,13 @@ class SimulatedWorld:
         self.values[slot] = Held(kind, base)
 
     def free(self, slot: int) -> None:
-        """Lets go of what is in a slot."""
+        """Free the value in a slot."""
         held, self.values[slot] = self.values[slot], None
         if held is not None:
             self.leave(held.storage)
 
     def reshape(self, slot: int, kind: Kind, base: Storage | None) -> None:
-        """Gives a tensor another shape, or other memory."""
+        """Change the shape of a tensor, or its memory."""
         held = self.values[slot]
         assert held is not None
         held.kind = kind
@@ -146,7 +147,7 @@ class SimulatedWorld:
             storage.nbytes = needed
 
     def compute(self, plan: Plan, device: str, cost_s: float | None) -> None:
-        """Spends the time of an operation; None where it is nothing for a device."""
+        """Spend the time of an operation; None if it does not occupy a device."""
         arrived_s, dispatch_s = self.arrived_s, self.model.dispatch_s
         key = device, plan.lane
         for rank_group in self.rank_groups.of_region(plan.ranks):
@@ -162,7 +163,7 @@ class SimulatedWorld:
     def meet(
         self, plan: Plan, device: str, rank_groups: Sequence[RankGroup], cost_s: float
     ) -> None:
-        """Has processes wait for each other, and spend the time of a collective."""
+        """Let processes wait for each other, and spend the time of a collective."""
         key = device, plan.lane
         pairs = [(rank_group, rank_group.lane(key)) for rank_group in rank_groups]
         ready = [one.ready_s(lane, self.arrived_s, self.model.dispatch_s) for one, lane in pairs]
@@ -174,7 +175,7 @@ class SimulatedWorld:
             self._events.note(rank_group, key, start_s, cost_s, plan, True)
 
     def lend(self, plan: Plan, token: int, device: str) -> None:
-        """Notes when a stream gives something to another one, or gives it back."""
+        """Record the time when a stream lends a tensor to another stream, or returns it."""
         for rank_group in self.rank_groups.of_region(plan.ranks):
             host_s = rank_group.take_up(plan.lane, self.arrived_s, 0.0)
             rank_group.loans[token] = (
@@ -183,7 +184,7 @@ class SimulatedWorld:
             )
 
     def borrow(self, plan: Plan, token: int, device: str, is_last: bool) -> None:
-        """Has a stream wait until it is given something, or is given it back."""
+        """Let a stream wait until a tensor is lent to it, or returned to it."""
         for rank_group in self.rank_groups.of_region(plan.ranks):
             rank_group.take_up(plan.lane, self.arrived_s, 0.0)
             found = rank_group.loans.pop(token, None) if is_last else rank_group.loans.get(token)
@@ -197,11 +198,11 @@ class SimulatedWorld:
                 rank_group.done(lane, device_s)
 
     def wait_s(self, ranks: bytes) -> float:
-        """Gives when some processes have done all that was issued."""
+        """Return the time when some processes have executed everything that was issued."""
         return max(rank_group.end_s() for rank_group in self.rank_groups.of_region(ranks))
 
     def receive(self, plan: Plan, nbytes: int) -> None:
-        """Has processes get something from the program."""
+        """Let processes receive a value from the program."""
         link = self.model.between
         arrived_s = self.arrived_s + nbytes / link.bytes_per_s
         for rank_group in self.rank_groups.of_region(plan.ranks):
@@ -212,7 +213,7 @@ class SimulatedWorld:
             rank_group.allocate(storage.device, nbytes)
 
     def leave(self, storage: Storage) -> None:
-        """Counts one user of some memory less."""
+        """Decrease the number of users of a storage; free it when there are none."""
         storage.users -= 1
         if not storage.users:
             self._take(storage, -storage.nbytes)

@@ -1,8 +1,8 @@
-"""Borrows: a tensor of one stream in another one, and what both may do meanwhile.
+"""Borrows: a tensor of one stream on another stream, and the access rules for both.
 
-What shares memory is a family, known by the one value whose memory it was first. What is borrowed
-is a family of its own on the other stream. Whether an operation is allowed is looked up by the
-families of its operands, and only while there are borrows at all.
+Tensors that share memory form a family, which is identified by the value that owns the memory. A
+borrowed tensor is a separate family on the other stream. Whether an operation is allowed depends on
+the families of its operands, which are checked only while borrows exist.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = ["Borrow", "Borrows", "Share", "borrow"]
 
 
 class Share:
-    """What borrows have to do with a family.
+    """The borrows of a family.
 
     Attributes:
-        loan: By which it is on its stream, if it is borrowed.
-        lent: The loans of it to other streams that its own is to mind.
+        loan: The loan that put it on its stream, if it is borrowed.
+        lent: Its loans to other streams that its own stream must take into account.
     """
 
     __slots__ = ("lent", "loan")
@@ -53,16 +53,16 @@ class Share:
 
 
 class Loan:
-    """A family of one stream on another one.
+    """A family of one stream that is lent to another stream.
 
     Attributes:
-        token: What the processes call it.
-        origin: The mesh that the tensor is on, on its own stream.
-        goal: The same on the stream that has borrowed it.
-        is_mutable: Whether that may write to it.
-        place: Where it was borrowed.
-        family: The family on its own stream, for as long as it lasts.
-        own: That on the other stream.
+        token: The identifier of the loan in the processes.
+        origin: The mesh of the tensor, on its own stream.
+        goal: The same mesh on the borrowing stream.
+        is_mutable: Whether the borrowing stream may write to it.
+        place: The place where it was borrowed.
+        family: The family on its own stream, while the loan lasts.
+        own: The share of the family on the borrowing stream.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Loan:
         self.place: Place = place_here()
         self.family: Ref | None = family
         self.own: Share = Share(self)
-        #: Whether what was issued is done when the processes say that it is.
+        #: Whether acknowledged operations are complete, which is not the case on other devices.
         self.is_on_cpu = True
-        #: Whether the other stream has used it.
+        #: Whether the borrowing stream has used it.
         self.is_taken = False
-        #: How much had been issued when it was dropped.
+        #: The number of operations issued when it was dropped.
         self.dropped_at: int | None = None
-        #: Whether its own stream need not wait any more.
+        #: Whether the tensor's own stream no longer needs to wait.
         self.is_settled = False
 
     @property
@@ -96,21 +96,21 @@ class Loan:
         return self.dropped_at is None
 
     def words(self) -> str:
-        """Says what it is, for messages."""
+        """Return a description for error messages."""
         how = "to be written to" if self.is_mutable else "to be read"
         return f"by stream {self.goal._lane.stream.name}, {how}, here:\n{words_of(self.place)}"
 
     def __del__(self) -> None:
         if self.dropped_at is not None and not self.is_settled:
-            # Nothing is left that would wait for it: the processes are told to forget it.
+            # Nothing can wait for it any more: the processes can forget it.
             self._borrows.unminded.append((self.origin, self.token))
 
 
 class Borrow:
-    """The right of a stream to use a tensor of another one, until it is dropped.
+    """The right of a stream to use a tensor of another stream, until it is dropped.
 
-    Also a context manager, which drops it at its end. One that is never dropped is so when nothing
-    refers to it any more, with a warning.
+    It is also a context manager that drops the borrow on exit. A borrow that is garbage-collected
+    without `drop` is dropped with a `ResourceWarning`.
     """
 
     __slots__ = ("__weakref__", "_borrows", "_loan")
@@ -120,15 +120,15 @@ class Borrow:
         self._loan: Loan = loan
 
     def drop(self) -> None:
-        """Ends it, and borrows of what was borrowed; what it gave is not to be used any more.
+        """End the borrow, and all borrows of the borrowed tensor, which must not be used any more.
 
-        Nobody waits for that here: the stream of the tensor waits when it next uses it.
+        The call does not wait: the stream of the tensor waits when it uses the tensor next.
         """
         self._borrows.drop(self._loan)
 
     @property
     def is_dropped(self) -> bool:
-        """Whether it has ended."""
+        """Whether the borrow has ended."""
         return not self._loan.lasts
 
     def __enter__(self) -> Borrow:
@@ -146,7 +146,7 @@ class Borrow:
         loan = getattr(self, "_loan", None)
         if loan is None or not loan.lasts:
             return
-        # Finalizers never take the lock: whoever next issues something drops it.
+        # A finalizer must not acquire the lock: the next issued operation drops the borrow.
         self._borrows.forgotten.append(loan)
         warnings.warn(
             "a borrow was forgotten: drop it, or use it in a with statement; it was borrowed "
@@ -158,7 +158,7 @@ class Borrow:
 
 
 class _BorrowedRef(Ref):
-    """The slot of what was borrowed."""
+    """The slot of a borrowed tensor."""
 
     __slots__ = ("_gone",)
 
@@ -173,25 +173,26 @@ class Borrows:
     """The borrows of one engine.
 
     Args:
-        engine: Whose.
+        engine: The engine.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._tokens = itertools.count(1)
         self._plans: dict[tuple[str, DeviceMesh, Any], Issue] = {}
-        #: How many borrows and borrowed tensors there are that operations may have to do with.
+        #: The number of borrows and borrowed tensors that operations must be checked against.
         self.count = 0
-        #: Borrows that finalizers have found.
+        #: Borrows that were garbage-collected without `drop`.
         self.forgotten: list[Loan] = []
-        #: What was dropped, and nobody is left to wait for.
+        #: Dropped loans for which no stream will wait.
         self.unminded: list[tuple[DeviceMesh, int]] = []
         self._gone: list[None] = []
-        #: Dropped ones that were to be read, oldest first: done when all that was issued is.
+        #: Dropped read-only loans, oldest first. Each is settled when all operations issued before
+        #: are done.
         self._ending: deque[Loan] = deque()
 
     def make(self, tensor: Tensor, goal: DeviceMesh, is_mutable: bool) -> tuple[Tensor, Loan]:
-        """Lends a tensor to the stream of a mesh.
+        """Lend a tensor to the stream of a mesh.
 
         Raises:
             BorrowError: Another borrow does not allow it.
@@ -223,10 +224,10 @@ class Borrows:
         return wrap(engine.metas.of_kind(goal, tensor._meta.kind), ref), loan
 
     def drop(self, loan: Loan) -> None:
-        """Ends a loan, and those of what it gave.
+        """End a loan, and the loans of the tensor that it lent.
 
         Raises:
-            MeshError: The processes are gone.
+            MeshError: The processes have exited.
         """
         engine = self._engine
         with engine.stream.lock:
@@ -239,14 +240,14 @@ class Borrows:
             engine.is_watchful = True
 
     def check(self, operands: Sequence[Any], written: Collection[int]) -> None:
-        """Looks whether operands may be used, and issues what is to be waited for before.
+        """Check that operands may be used, and issue the waits that must precede the operation.
 
         Args:
             operands: Tensors and opaque objects.
-            written: Which of them are written to, by their places.
+            written: The indexes of the operands that the operation writes to.
 
         Raises:
-            BorrowError: They may not.
+            BorrowError: A borrow does not allow the operation.
         """
         self._tidy()
         shares = [_share_of(one._ref.base or one._ref) for one in operands]
@@ -283,7 +284,7 @@ class Borrows:
                 )
 
     def _await(self, share: Share, is_written: bool) -> None:
-        """Has a stream wait for others that are done with what it uses now."""
+        """Make a stream wait for the other streams that used the same memory."""
         for lent in list(share.lent):
             if not lent.lasts and (lent.is_mutable or is_written):
                 self._settle(lent)
@@ -300,7 +301,7 @@ class Borrows:
         for lent in loan.own.lent:
             if lent.lasts:
                 self._end(lent)
-        # It is back when all who had it from there are done as well.
+        # The loan is returned only after all streams that borrowed from it are done.
         self._await(loan.own, is_written=True)
         loan.dropped_at, loan.family = stream.issued, None
         if not loan.is_taken:
@@ -322,7 +323,7 @@ class Borrows:
         self.count -= 1
 
     def _tidy(self) -> None:
-        """Ends what is done, or was let go of; the lock is held."""
+        """End loans that are done or were garbage-collected. The caller holds the lock."""
         while self.forgotten:
             loan = self.forgotten.pop()
             if loan.lasts:
@@ -356,7 +357,7 @@ def _share_of(family: Ref) -> Share | None:
 
 
 def borrow(stream: Stream, tensor: Tensor, is_mutable: bool) -> tuple[Tensor, Borrow]:
-    """Gives a stream a tensor of another one; see `Stream.borrow`."""
+    """Lend a tensor to another stream; see `Stream.borrow`."""
     if type(tensor) is not Tensor:
         raise LocalTensorError("only distributed tensors are borrowed: put it on a mesh first")
     needs_grad = tensor.requires_grad and torch.is_grad_enabled()
@@ -380,7 +381,7 @@ def borrow(stream: Stream, tensor: Tensor, is_mutable: bool) -> tuple[Tensor, Bo
 
 
 class _Lend(torch.autograd.Function):
-    """Lends, and brings gradients back to the stream of the tensor."""
+    """A differentiable loan: gradients flow back to the stream of the tensor."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, stream: Stream, loans: list[Loan]) -> Tensor:

@@ -1,8 +1,8 @@
-"""Tensors that streams of one process lend to each other.
+"""Synchronizes tensors that streams of one process lend to each other.
 
-A tensor is given where the order of its own stream has come to the borrow, and taken where the
-other stream first needs it. It is back when that stream is done with it; its own waits for that no
-sooner than it must.
+A tensor is given when its own stream reaches the borrow, and taken when the other stream first
+needs it. It is returned when that stream is done with it. Its own stream waits for that as late as
+possible.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ __all__ += ["wait_step"]
 
 
 class StreamEnded(Exception):
-    """The streams of the process have ended while one waited for another one."""
+    """The streams of the process have ended while one was waiting for another."""
 
 
 class _Loan:
-    """A tensor that is given, until it is back and its own stream knows."""
+    """A tensor that is lent, until it is returned and its own stream has been notified."""
 
     def __init__(self, value: Any, is_mutable: bool) -> None:
         self.value = value
         self.is_mutable = is_mutable
         self.is_back = False
-        #: What the value was lost by, while the other stream had it.
+        #: The failure by which the value was lost while the other stream had it.
         self.failed_value: FailedValue | None = None
         self.event = _event(value)
 
     @property
     def storage(self) -> int | None:
-        """Which memory it is in."""
+        """The storage of the value."""
         value = self.value
         return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 class BorrowExchange:
-    """What is lent between the streams of one process."""
+    """The loans between the streams of one process."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -59,24 +59,24 @@ class BorrowExchange:
         return len(self._loans)
 
     def close(self) -> None:
-        """Ends all waiting."""
+        """End all waits."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()
 
     def give(self, token: int, value: Any, is_mutable: bool) -> None:
-        """Says that a value can be had from now on."""
-        # What is done to its shape on one side is not for the other one to see.
+        """Make a value available to another stream."""
+        # A change of the shape on one side must not be visible on the other.
         own = value.detach() if isinstance(value, torch.Tensor) else value
         with self._turn:
             self._loans[token] = _Loan(own, is_mutable)
             self._turn.notify_all()
 
     def take(self, token: int) -> Any:
-        """Gives a value; waits until it can be had.
+        """Return a value; wait until it is available.
 
         Raises:
-            StreamEnded: It never will.
+            StreamEnded: It will never be available.
         """
         with self._turn:
             self._wait_for(lambda: token in self._loans)
@@ -84,26 +84,26 @@ class BorrowExchange:
         if loan.event is not None:
             stream = torch.cuda.current_stream(loan.value.device)
             stream.wait_event(loan.event)
-            # Its memory is not for others until this stream is done with it.
+            # The allocator must not reuse the memory until this stream is done with it.
             loan.value.record_stream(stream)
         return loan.value
 
     def give_back(self, token: int) -> None:
-        """Says that the stream which took a value is done with it."""
+        """Give a value back; the stream that took it is done with it."""
         with self._turn:
             loan = self._loans[token]
             loan.event = _event(loan.value)
             loan.is_back = True
             if not loan.is_mutable and loan.event is None:
-                # Nothing is left to be known of it.
+                # Nobody needs to wait for a read-only loan without an event.
                 del self._loans[token]
             self._turn.notify_all()
 
     def wait(self, token: int) -> tuple[Any, FailedValue | None]:
-        """Waits until a value is back; gives it, and what it was lost by.
+        """Wait until a value is returned; return it, and the failure by which it was lost, if any.
 
         Raises:
-            StreamEnded: It never will be.
+            StreamEnded: It will never be returned.
         """
         with self._turn:
             self._wait_for(lambda: token not in self._loans or self._loans[token].is_back)
@@ -115,12 +115,12 @@ class BorrowExchange:
         return loan.value, loan.failed_value
 
     def forget(self, token: int) -> None:
-        """Ends a loan of what was never taken."""
+        """End a loan that was never taken."""
         with self._turn:
             self._loans.pop(token, None)
 
     def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
-        """Notes that what is in some memory was lost."""
+        """Record that the values in some storages are lost."""
         with self._turn:
             for loan in self._loans.values():
                 if loan.is_mutable and not loan.is_back and loan.storage in storages:
@@ -133,7 +133,7 @@ class BorrowExchange:
 
 
 def _event(value: Any) -> torch.cuda.Event | None:
-    """Marks how far the device is, where the value is on one that runs behind."""
+    """Record an event if the value is on a device that executes asynchronously."""
     if not isinstance(value, torch.Tensor) or not value.is_cuda:
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -142,7 +142,7 @@ def _event(value: Any) -> torch.cuda.Event | None:
 
 
 def give_step(plan: Plan, world: World) -> Step:
-    """Gives a value to another stream; its third word is the slot there."""
+    """Give a value to another stream; the third word is its slot there."""
     values, exchange, is_mutable = world.values, world.exchange, plan.detail
 
     def step(w: list[int], at: int) -> int:
@@ -153,7 +153,7 @@ def give_step(plan: Plan, world: World) -> Step:
 
 
 def take_step(plan: Plan, world: World) -> Step:
-    """Takes what another stream gives."""
+    """Take a value that another stream gives."""
     values, exchange = world.values, world.exchange
 
     def step(w: list[int], at: int) -> int:
@@ -164,7 +164,7 @@ def take_step(plan: Plan, world: World) -> Step:
 
 
 def return_step(plan: Plan, world: World) -> Step:
-    """Gives back what was taken."""
+    """Return a value that was taken."""
     exchange = world.exchange
 
     def step(w: list[int], at: int) -> int:
@@ -175,7 +175,7 @@ def return_step(plan: Plan, world: World) -> Step:
 
 
 def wait_step(plan: Plan, world: World) -> Step:
-    """Waits until what was given is back."""
+    """Wait until a value that was given is returned."""
     exchange = world.exchange
 
     def step(w: list[int], at: int) -> int:
@@ -188,7 +188,7 @@ def wait_step(plan: Plan, world: World) -> Step:
 
 
 def give_up_step(plan: Plan, world: World) -> Step:
-    """Ends a loan that was never taken."""
+    """End a loan that was never taken."""
     exchange = world.exchange
 
     def step(w: list[int], at: int) -> int:
@@ -199,7 +199,7 @@ def give_up_step(plan: Plan, world: World) -> Step:
 
 
 def free_step(plan: Plan, world: World) -> Step:
-    """Lets go of a value, in the order of its stream."""
+    """Free a value, in the order of its stream."""
     values = world.values
 
     def step(w: list[int], at: int) -> int:

@@ -1,4 +1,4 @@
-"""What the streams of the program are to one engine: slots, words and questions of their own."""
+"""The streams of the program in one engine: separate slots, frees and requests for each."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class Lane:
     """One stream of one engine.
 
     Attributes:
-        number: What it is called there; 0 is the default one.
+        number: The number of the stream in the engine; 0 is the default stream.
         stream: The stream.
-        vacant: Slots that its next values may have. What another stream is not yet done with is
-            not among them, as each has its own.
-        borrowed: The slots of what it has borrowed, and the slots of whose storage that is.
-        leaving: Those of them that are free, and how much had been issued by then. They are used
-            again when all that is done, as until then it is asked whose storage it was.
-        free: The plan by which it lets go of a value; the default one has a word for that.
+        vacant: Slots that its next values can use. Each stream has its own free slots, so it never
+            gets a slot that another stream still uses.
+        borrowed: The slots of borrowed tensors, each with the slot that owns the storage.
+        leaving: Freed slots of borrowed tensors, each with the number of operations issued by then.
+            A slot is reused when all of these operations are done, because the owner of its storage
+            may be queried until then.
+        free: The plan that frees a value; the default stream has a special word instead.
     """
 
     __slots__ = ("_words", "borrowed", "free", "leaving", "number", "stream", "vacant")
@@ -47,20 +48,20 @@ class Lane:
         self.leaving: deque[tuple[int, int]] = deque()
 
     def take_slot(self) -> int:
-        """Gives a slot for a result; the lock is held."""
+        """Return a slot for a result. The caller holds the lock."""
         if self.vacant:
             return self.vacant.pop()
         return self._words.new_slot(self)
 
     def put_back(self, slot: int) -> None:
-        """Takes a slot that is free; the lock is held."""
+        """Add a slot that was freed. The caller holds the lock."""
         if slot in self.borrowed:
             self.leaving.append((self._words.issued, slot))
         else:
             self.vacant.append(slot)
 
     def borrow_slot(self, storage: int) -> int:
-        """Gives a slot for what has the storage of one of another stream; the lock is held."""
+        """Return a slot for a tensor that shares storage with another stream. Requires the lock."""
         while self.leaving and self.leaving[0][0] <= self._words.done:
             _, slot = self.leaving.popleft()
             del self.borrowed[slot]
@@ -75,8 +76,8 @@ class Lanes:
     """The streams of one engine.
 
     Args:
-        engine: Whose.
-        default: The stream of programs without any.
+        engine: The engine.
+        default: The default stream.
     """
 
     def __init__(self, engine: Engine, default: Stream) -> None:
@@ -88,14 +89,14 @@ class Lanes:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are more than the default one."""
+        """Whether the program uses more than the default stream."""
         return len(self._lanes) > 1
 
     def of(self, stream: Stream | None) -> Lane:
-        """Gives that of a stream; the default one where none is said.
+        """Return the lane of a stream; for None, the default lane.
 
         Raises:
-            MeshError: The processes are gone.
+            MeshError: The processes have exited.
         """
         if stream is None:
             return self.default
@@ -103,10 +104,10 @@ class Lanes:
         return found or self._made(stream)
 
     def announce(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
-        """Has processes make groups now, all of them in one order, and not as streams come to it.
+        """Have all processes create groups now, in the same order, independently of the streams.
 
         Raises:
-            MeshError: The processes are gone.
+            MeshError: The processes have exited.
         """
         if not self.are_many:
             return
@@ -116,7 +117,7 @@ class Lanes:
                 self._engine._define(None, mesh, None, kind="groups", name="groups", detail=dims)
 
     def storages(self, bases: list[int]) -> list[int]:
-        """Gives by slot the slot whose storage it has, through borrows as well."""
+        """Return for each slot the slot that owns its storage, also across borrows."""
         found = bases
         for lane in self._lanes.values():
             if lane.borrowed:
@@ -124,7 +125,7 @@ class Lanes:
         return found
 
     def endpoint(self, name: str, lane: Lane, workers: Any = None) -> Any:
-        """Gives what answers a question about values of a stream, in the stream's order."""
+        """Return an endpoint for requests about a stream's values, executed in its order."""
         workers = workers or self._engine._workers
         if self.are_many:
             return _Asking(self._engine, workers.ask, lane.number, name)
@@ -136,7 +137,8 @@ class Lanes:
         with words.lock:
             if stream in self._lanes:
                 return self._lanes[stream]
-            # What went before is done by who has done it so far.
+            # The actor itself executes everything that was issued before the first additional
+            # stream.
             words.flush()
             lane = Lane(len(self._lanes), stream, words, [])
             whole = engine.mesh(engine._all, lane)
@@ -146,7 +148,7 @@ class Lanes:
 
 
 class _Asking:
-    """An endpoint for values of one stream, with the verbs that are used of endpoints."""
+    """An endpoint for values of one stream, with the verbs of endpoints that Mesh uses."""
 
     def __init__(self, engine: Engine, ask: Any, lane: int, name: str) -> None:
         self._engine = engine
@@ -170,14 +172,14 @@ class _Asking:
 
 
 class _Heard(DependentCompletion):
-    """An answer, once the failures that come with it are noted."""
+    """A reply that first records the failures that it carries."""
 
     def __init__(self, engine: Engine, answer: Future[Any]) -> None:
         super().__init__(answer)
         self._engine = engine
 
     def outcome(self) -> Any:
-        """Gives it, or raises what was raised there."""
+        """Return the value, or raise the error of the process."""
         told = self._answer.get()
         if not hasattr(told, "items"):
             self._engine.hear(told.failures)

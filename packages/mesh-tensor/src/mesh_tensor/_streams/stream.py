@@ -1,4 +1,4 @@
-"""Streams: what a program does on one keeps its order, and runs beside what it does on others."""
+"""Streams: operations on one stream keep their order and run concurrently with other streams."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ __all__ = ["Stream", "get_active_stream"]
 
 
 class Stream:
-    """An order of operations, in each process, which runs beside those of other streams.
+    """An order of operations in each process, concurrent with those of other streams.
 
-    A stream has a thread in each process, and a stream of the device where there is one. A tensor
-    belongs to the stream that made it, and operations are issued on the stream of their tensors;
-    those of two streams do not meet. Another stream gets at a tensor by borrowing it.
+    A stream has a thread in each process, and a stream of the device if there is one. A tensor
+    belongs to the stream on which it was created, and an operation runs on the stream of its
+    operands. Operands of one operation must not belong to different streams. To use a tensor on
+    another stream, borrow it.
 
     Args:
-        name: For messages.
+        name: The name in error messages.
 
     Example:
         >>> comm = Stream("comm")
         >>> total, loan = comm.borrow(gradient, mutable=True)
-        >>> total.reduce_("dp")  # while other operations go on
-        >>> loan.drop()  # what comes now on `gradient` waits for it
+        >>> total.reduce_("dp")  # while other operations continue
+        >>> loan.drop()  # later operations on `gradient` wait for it
     """
 
     __slots__ = ("__weakref__", "name")
@@ -40,10 +41,10 @@ class Stream:
 
     @contextmanager
     def activate(self) -> Iterator[Stream]:
-        """Has operations issued on this stream until the `with` ends, in this thread or task.
+        """Issue operations on this stream until the `with` block ends, in this thread or task.
 
-        Tensors of other streams are refused within it, but by the backward of autograd, which
-        runs on the streams of its tensors.
+        Within the block, tensors of other streams are refused, except in the backward pass of
+        autograd, which runs on the streams of its tensors.
         """
         token = active_stream.set(self)
         mesh = active_mesh.get()
@@ -56,26 +57,26 @@ class Stream:
             active_stream.reset(token)
 
     def borrow(self, tensor: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
-        """Gives this stream a tensor of another one, for as long as the borrow lasts.
+        """Lend a tensor of another stream to this stream, until the borrow is dropped.
 
-        Both share their memory. While it lasts, both streams may read the tensor and none may write
-        to it; of a mutable borrow this stream may do both, and that of the tensor none.
-        All that shares memory with the tensor is borrowed with it. The first operation on what was
-        borrowed waits for what was done to the tensor before; what is done to the tensor after the
-        borrow was dropped waits for what this stream has done, if one of both writes.
+        Both tensors share their memory, and all views of the tensor are borrowed with it. While the
+        borrow lasts, both streams may read the tensor, and neither may write to it. While a mutable
+        borrow lasts, this stream may read and write, and the tensor's own stream may do neither.
+        The first operation on the borrowed tensor waits for earlier operations on the original.
+        Operations on the original after `drop` wait for this stream if either of the two writes.
 
         Args:
-            tensor: What is borrowed.
+            tensor: The tensor to borrow.
             mutable: Whether this stream may write to it.
 
         Returns:
-            The tensor as this stream has it, and the borrow.
+            The tensor on this stream, and the borrow.
 
         Raises:
-            BorrowedMutably: Another borrow of it lasts that may write to it.
-            MutatingBorrow: This one may write to it, and another one lasts.
-            BorrowEnded: It was borrowed itself, and that was dropped.
-            NoGradient: The tensor needs gradients, and would be written to.
+            BorrowedMutably: The tensor is already borrowed mutably.
+            MutatingBorrow: This borrow is mutable, and the tensor is already borrowed.
+            BorrowEnded: The tensor is itself borrowed, and that borrow was dropped.
+            NoGradient: The tensor requires gradients, and the borrow is mutable.
         """
         return borrow(self, tensor, mutable)
 
@@ -83,10 +84,10 @@ class Stream:
         return f"<Stream {self.name}>"
 
 
-#: That of programs without any.
+#: The stream of programs that do not use streams.
 default_stream = Stream("default")
 
 
 def get_active_stream() -> Stream:
-    """Gives the stream that new tensors are made on; the default one where none is active."""
+    """Return the stream on which new tensors are created: the active or the default stream."""
     return active_stream.get() or default_stream

@@ -1,8 +1,8 @@
-"""The streams of one process: a thread for each, and who hands them their parts of a batch.
+"""The streams of one process: a thread for each, and the distribution of batches to them.
 
-The actor that hands out never waits for a stream, so that one which is slow holds up no other. It
-also makes what plans need, groups of processes among that: all processes come to a plan in the
-same order, while their streams do not.
+The actor that distributes batches never waits for a stream, so that a slow stream does not delay
+others. It also creates what plans need, including process groups, because all processes see plans
+in the same order, while their streams execute them in different orders.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["StreamThreads", "Told"]
 
 
 class Told(NamedTuple):
-    """The answer to a question about values.
+    """The reply to a request about values.
 
     Attributes:
-        value: It.
-        failures: What has failed in this process that the program may not have heard of yet. The
-            batches that it was in may be answered later than the question.
+        value: The value.
+        failures: Failures in this process that the program may not know yet, because the
+            acknowledgement of their batch can arrive after this reply.
     """
 
     value: Any
@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 
 class _Part:
-    """What one stream has of a batch."""
+    """The part of a batch that belongs to one stream."""
 
     def __init__(self) -> None:
         self.words: list[int] = []
@@ -51,12 +51,12 @@ class _Part:
 
 
 class _Answer:
-    """Answers for a batch once all streams have done their part.
+    """Acknowledges a batch once all streams have executed their part.
 
     Args:
-        port: Where to.
-        parts: How many there are.
-        outcome: Gives the answer.
+        port: The port to reply to.
+        parts: The number of parts.
+        outcome: Returns the reply.
     """
 
     def __init__(self, port: Port[Any], parts: int, outcome: Callable[[], Any]) -> None:
@@ -78,12 +78,12 @@ class _Answer:
 
 
 class _Thread:
-    """One stream: does what it is given, in order.
+    """One stream: runs its jobs in order.
 
     Args:
-        number: Which of the engine's streams.
-        runner: Its values and plans.
-        torch_threads: With how many threads torch works in it.
+        number: The number of the stream in the engine.
+        runner: The values and plans of the stream.
+        torch_threads: The number of threads that PyTorch uses in it.
     """
 
     def __init__(self, number: int, runner: Runner, torch_threads: int) -> None:
@@ -91,14 +91,14 @@ class _Thread:
         self._number = number
         self._torch_threads = torch_threads
         self._is_on_device = False
-        #: The device that whoever hands out works on.
+        #: The device of the thread that distributes batches.
         self._device = torch.cuda.current_device() if _device_is_used() else None
         self._jobs: SimpleQueue[tuple[Context, Callable[[], object]] | None] = SimpleQueue()
         name = f"mesh-tensor-stream-{number}"
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def put(self, job: Callable[[], object]) -> None:
-        """Adds something to do; it must not raise."""
+        """Add a job, which must not raise."""
         self._jobs.put((copy_context(), job))
 
     def close(self) -> None:
@@ -116,11 +116,11 @@ class _Thread:
                 self._move_to_device()
             context, function = job
             context.run(function)
-            # What it holds is not to stay until the next one comes.
+            # Do not keep the objects of a job alive until the next job arrives.
             del job, context, function
 
     def _move_to_device(self) -> None:
-        """Has what follows run beside the other streams on the device as well."""
+        """Run the jobs that follow concurrently with the other streams on the device, too."""
         self._is_on_device = True
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
@@ -136,8 +136,9 @@ class StreamThreads:
     """All streams of one process.
 
     Args:
-        default: What has run the words so far: the stream of programs without any.
-        asked: What can be asked of values, by name: functions of the world of their stream.
+        default: The runner of the default stream, which has executed all words so far.
+        asked: The functions that serve requests about values, by name. Their first argument is the
+            world of the stream.
     """
 
     def __init__(self, default: Runner, asked: Mapping[str, Callable[..., Any]]) -> None:
@@ -145,13 +146,13 @@ class StreamThreads:
         self._torch_threads = torch.get_num_threads()
         self._world = default.world
         self._lock = threading.Lock()
-        #: Failures that the program has not yet said to have heard of; and those not yet sent.
+        #: Failures that the program has not acknowledged, and failures that have not been sent.
         self._unheard: list[Failure] = []
         self._unsent: list[Failure] = []
         default.on_failure = self._note
         self._threads = {0: _Thread(0, default, self._torch_threads)}
         self._plans: dict[int, Plan] = dict(default.plans)
-        #: The plans of other streams than the default one.
+        #: The plans of streams other than the default stream.
         self._others = {one.number for one in self._plans.values() if one.lane}
 
     def run(
@@ -165,7 +166,7 @@ class StreamThreads:
         slots: int,
         heard: int,
     ) -> None:
-        """Hands out a batch; see `Interpreter.run_on_streams`."""
+        """Distribute a batch; see `Interpreter.run_on_streams`."""
         with self._lock:
             self._unheard = [one for one in self._unheard if one.number >= heard]
         for plan in plans:
@@ -193,7 +194,7 @@ class StreamThreads:
             thread.put(job)
 
     def ask(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
-        """Answers a question about values, in the order of their stream."""
+        """Reply to a request about values, in the order of their stream."""
         thread = self._thread(lane)
         function = self._asked[name]
 
@@ -210,7 +211,7 @@ class StreamThreads:
         thread.put(job)
 
     def count(self, port: Port[dict[str, int]]) -> None:
-        """Counts what all streams keep, when they have done what they were given so far."""
+        """Count what all streams keep, after they have executed all of their jobs so far."""
         threads = list(self._threads.values())
 
         def outcome() -> dict[str, int]:
@@ -223,7 +224,7 @@ class StreamThreads:
             one.put(answer.part_is_done)
 
     def close(self) -> None:
-        """Ends the threads."""
+        """End the threads."""
         self._world.exchange.close()
         for one in self._threads.values():
             one.close()
@@ -247,11 +248,11 @@ class StreamThreads:
         self._others.difference_update(numbers)
         for one in self._threads.values():
             runner = one.runner
-            # Behind the words that still name them.
+            # Queue it behind the words that still use the plans.
             one.put(lambda runner=runner: runner.forget(numbers))  # type: ignore[misc]
 
     def _split(self, first: int, words: list[int]) -> dict[int, _Part]:
-        """Gives each stream its part; nothing is said of numbers where one has all."""
+        """Return the part of each stream. A part that contains all words has no list of numbers."""
         if not words:
             return {}
         if self._others.isdisjoint(words):

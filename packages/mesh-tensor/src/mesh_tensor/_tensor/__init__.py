@@ -1,1 +1,1 @@
-"""Distributed tensors as the program sees them, and moving their values in and out."""
+"""Distributed tensors of the program, and sending and fetching their values."""

@@ -1,4 +1,4 @@
-"""Bringing values from the processes to the program."""
+"""Fetching values from the processes to the program."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ T = TypeVar("T")
 
 
 def fetch_shard(tree: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> Future[T]:
-    """Brings the values of one process here.
+    """Fetch the values of one process.
 
     Args:
-        tree: A tensor, or anything that torch's pytrees know with tensors in it.
-        shard: Which process, by its place in each dimension of the tensor's mesh; that may be
-            said by `coordinates` as well. Where nothing is said, the first one.
+        tree: A tensor, or any PyTorch pytree that contains tensors.
+        shard: The process, by its coordinate in each dimension of the tensor's mesh. Default: the
+            first process.
+        **coordinates: The same as keyword arguments.
 
     Returns:
-        The same with the values as tensors of this process. It fails with `OpFailed` if what they
-        depend on failed, on whichever process.
+        A future of the same tree, with the values as local tensors. It fails with `OpFailed` if
+        anything that they depend on has failed on any process.
 
     Raises:
-        MeshIndexError: There is no such process.
-        UnknownDim: There is no such dimension.
-        ValueError: Some dimensions were left out, and not all.
+        MeshIndexError: The mesh has no such process.
+        UnknownDim: The mesh has no such dimension.
+        ValueError: Some but not all dimensions are given.
     """
     leaves, spec = pytree.tree_flatten(tree)
     chosen = {**(shard or {}), **coordinates}
@@ -46,17 +47,17 @@ def fetch_shard(tree: T, shard: Mapping[str, int] | None = None, **coordinates: 
 
 
 def inspect(tree: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> T:
-    """Brings the values of one process here, and waits for them; see `fetch_shard`."""
+    """Fetch the values of one process and wait for them; see `fetch_shard`."""
     return fetch_shard(tree, shard, **coordinates).get()
 
 
 def show(tree: Any, shard: Mapping[str, int] | None = None, **coordinates: int) -> None:
-    """Prints the values of one process; see `fetch_shard`."""
+    """Print the values of one process; see `fetch_shard`."""
     print(inspect(tree, shard, **coordinates))
 
 
 class _Fetch:
-    """Values on their way, and the tree that they belong in: a `mesh_core.spi.Completion`."""
+    """The pending values of a tree; a `mesh_core.spi.Completion`."""
 
     def __init__(
         self, leaves: Sequence[Any], spec: Any, places: Sequence[int], pending: Sequence[Fetched]
@@ -67,7 +68,7 @@ class _Fetch:
         self._pending = pending
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits; says whether all have come."""
+        """Wait for all values; return whether all have arrived."""
         until = None if timeout is None else time.monotonic() + timeout
         for one in self._pending:
             left = None if until is None else max(0.0, until - time.monotonic())
@@ -78,21 +79,21 @@ class _Fetch:
         return True
 
     def is_done(self) -> bool:
-        """Says whether all have come."""
+        """Return whether all values have arrived."""
         return all(one.answer.done() for one in self._pending)
 
     def outcome(self) -> Any:
-        """Gives the tree, or raises what a value depends on that has failed."""
+        """Return the tree, or raise the failure that one of its values depends on."""
         for place, one in zip(self._places, self._pending, strict=True):
             self._leaves[place] = one.value()
         return pytree.tree_unflatten(self._leaves, self._spec)
 
     def cancel(self) -> bool:
-        """Gives up waiting; what was asked for is made all the same."""
+        """Stop waiting. The requests themselves are executed nevertheless."""
         return [one.answer.cancel() for one in self._pending].count(True) > 0
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Calls back once all have come."""
+        """Call `callback` once all values have arrived."""
         left = list(self._pending)
 
         def next_one(_: object = None) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a distributed tensor without asking anybody: interned, compared by identity."""
+"""Metadata of distributed tensors that is known locally: interned, and compared by identity."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Kind", "Meta", "MetaTable", "kind_of", "set_lazy"]
 
 
 class Kind(NamedTuple):
-    """What operations can tell tensors apart by.
+    """All properties by which operations can distinguish tensors.
 
     Attributes:
-        shape: Its sizes.
-        strides: How far its elements are from each other.
-        offset: Where in its storage it begins.
-        dtype: Of what type they are.
-        device: Where.
+        shape: The size of each dimension.
+        strides: The stride of each dimension, in elements.
+        offset: The offset of the first element in the storage, in elements.
+        dtype: The type of the elements.
+        device: The device in each process.
         layout: Always `torch.strided`.
-        lazy: Whether its elements are yet to be conjugated, and negated: 1 and 2, added.
+        lazy: The sum of 1 if the elements are lazily conjugated and 2 if they are lazily negated.
     """
 
     shape: torch.Size
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(tensor: torch.Tensor) -> Kind:
-    """Says of which kind a tensor is."""
+    """Return the kind of a tensor."""
     return Kind(
         tensor.shape,
         tensor.stride(),
@@ -52,9 +52,9 @@ def kind_of(tensor: torch.Tensor) -> Kind:
 
 
 class Meta:
-    """Shape, strides and all else that operations can tell tensors apart by, on one mesh.
+    """Shape, strides and all other metadata of a tensor on one mesh.
 
-    There is one object for each combination: equal means the same object.
+    Instances are interned: equal metadata is always the same object.
     """
 
     __slots__ = (
@@ -79,7 +79,8 @@ class Meta:
         self.offset = kind.offset
         self.dtype = kind.dtype
         self.device = kind.device
-        #: Where torch believes it to be: another device where it cannot work with that one here.
+        #: The device that PyTorch sees. It is another device if PyTorch cannot use `device` in this
+        #: process.
         self.shell = shell
         self.layout = kind.layout
         self.lazy = kind.lazy
@@ -88,14 +89,14 @@ class Meta:
         return f"<{self.dtype} {tuple(self.shape)} on {self.mesh}>"
 
     def storage_len(self) -> int:
-        """Gives how many elements the storage needs at least."""
+        """Return the minimum number of elements of the storage."""
         reach = sum(
             (size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)
         )
         return self.offset + (reach + 1 if 0 not in self.shape else 0)
 
     def stand_in(self) -> torch.Tensor:
-        """Makes a tensor of the same kind in this process, by the mode that is active."""
+        """Create a tensor of the same kind in this process, under the active dispatch mode."""
         dtype, device = self.dtype, self.device
         if self.offset:
             storage = torch.empty(self.storage_len(), dtype=dtype, device=device)
@@ -107,7 +108,7 @@ class Meta:
 
 
 def set_lazy(tensor: torch.Tensor, lazy: int) -> None:
-    """Notes in a tensor that its elements are yet to be conjugated, or negated."""
+    """Set the lazy conjugation and negation bits of a tensor."""
     if lazy & 1:
         torch._C._set_conj(tensor, True)
     if lazy & 2:
@@ -115,10 +116,10 @@ def set_lazy(tensor: torch.Tensor, lazy: int) -> None:
 
 
 class MetaTable:
-    """All that are in use: what no tensor and no plan has any more is forgotten.
+    """The metadata objects in use. Entries that no tensor and no compiled op refers to are dropped.
 
     Args:
-        simulated: Says where tensors are for torch, if that is not where they are.
+        simulated: The simulation, if any. It determines the devices that PyTorch sees.
     """
 
     def __init__(self, simulated: Simulated | None = None) -> None:
@@ -129,13 +130,13 @@ class MetaTable:
         return len(self._metas)
 
     def of(self, mesh: DeviceMesh, tensor: torch.Tensor) -> Meta:
-        """Gives that of a tensor which stands for one of the mesh."""
+        """Return the metadata of a distributed tensor on `mesh` that is like a local tensor."""
         return self.of_kind(mesh, kind_of(tensor))
 
     def dense(
         self, mesh: DeviceMesh, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Meta:
-        """Gives that of a tensor whose elements lie one behind the other."""
+        """Return the metadata of a contiguous tensor."""
         strides: list[int] = []
         step = 1
         for size in reversed(shape):
@@ -145,11 +146,11 @@ class MetaTable:
         return self.of_kind(mesh, Kind(*placed, dtype, device, torch.strided, lazy=0))
 
     def moved(self, meta: Meta, mesh: DeviceMesh) -> Meta:
-        """Gives the same on another mesh."""
+        """Return the same metadata on another mesh."""
         return self.of_kind(mesh, meta.kind)
 
     def of_kind(self, mesh: DeviceMesh, kind: Kind) -> Meta:
-        """Gives that of a kind."""
+        """Return the metadata of a kind."""
         key = (mesh, kind)
         meta = self._metas.get(key)
         if meta is None:

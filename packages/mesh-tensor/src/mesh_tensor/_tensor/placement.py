@@ -1,4 +1,4 @@
-"""Sending what the program has to processes: whole, or each process its part."""
+"""Sending tensors of the program to processes, whole or in parts."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 def put(tree: T, mesh: DeviceMesh | None = None) -> T:
-    """Sends tensors of this process to all processes of a mesh; each gets the same.
+    """Send local tensors to all processes of a mesh; each process gets the same values.
 
     Args:
-        tree: A tensor, anything that torch's pytrees know with tensors in it, or a module, whose
-            parameters and buffers are replaced by distributed ones. Distributed tensors stay.
-        mesh: Where to; the active one where none is said.
+        tree: A tensor, a PyTorch pytree that contains tensors, or a module, whose parameters and
+            buffers are replaced by distributed ones. Tensors that are already distributed are kept.
+        mesh: The destination. Default: the active mesh.
 
     Returns:
-        The same with distributed tensors; of a module the module itself.
+        The same tree with distributed tensors; for a module, the module itself.
 
     Raises:
-        TensorError: No mesh is said, and none is active.
+        TensorError: No mesh is passed and none is active.
     """
     goal = mesh_or_active(mesh)
     if isinstance(tree, torch.nn.Module):
@@ -52,19 +52,19 @@ def shard(
     axis: int = 0,
     mesh: DeviceMesh | None = None,
 ) -> Tensor:
-    """Sends each process of a mesh its part of a tensor of this process.
+    """Send each process of a mesh its part of a local tensor.
 
     Args:
-        tensor: What is cut into equal parts.
-        dims: Along which dimensions of the mesh processes get different parts, row by row; all of
-            them where none is said. Processes that differ in others only get the same.
-        axis: Which dimension of the tensor is cut.
-        mesh: Where to; the active one where none is said.
+        tensor: The tensor to split into equal parts.
+        dims: The dimensions of the mesh along which processes get different parts, in row-major
+            order. Default: all. Processes that differ only in other dimensions get the same part.
+        axis: The dimension of the tensor to split.
+        mesh: The destination. Default: the active mesh.
 
     Raises:
-        TensorError: No mesh is said, and none is active.
+        TensorError: No mesh is passed and none is active.
         UnknownDim: The mesh has no such dimension.
-        ValueError: The size of that dimension cannot be divided so.
+        ValueError: The size of `axis` is not divisible by the number of parts.
     """
     goal = mesh_or_active(mesh)
     chosen = goal._dims(dims)
@@ -83,7 +83,7 @@ def _sent(tensor: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
 
 
 def _put_module(module: torch.nn.Module, mesh: DeviceMesh) -> None:
-    # What two modules share, they share there too.
+    # Parameters and buffers that two modules share remain shared.
     done: dict[int, Any] = {}
     with no_mesh.activate():
         for one in module.modules():

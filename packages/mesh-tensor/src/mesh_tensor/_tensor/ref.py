@@ -1,4 +1,4 @@
-"""Values in the processes, as this program holds them."""
+"""References of this program to values in the processes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ __all__ = ["Ref"]
 
 
 class Ref:
-    """A slot that holds a value in each process for as long as this lives."""
+    """A slot with a value in each process; deleting the object frees the slot."""
 
     __slots__ = ("_freed", "base", "share", "slot")
 
-    #: Of a value that was ever borrowed, or is: set then, and missing until.
+    #: The borrows of the value. The attribute is not set until the value is borrowed for the first
+    #: time, or is itself a borrowed one.
     share: Share
 
     def __init__(self, slot: int, freed: list[int], base: Ref | None = None) -> None:
         self.slot = slot
         self._freed = freed
-        #: The value whose storage it has, if that is another one.
+        #: The value whose storage this value shares, or None if it owns its storage.
         self.base = base
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""The tensors that programs see: one value in each process of a mesh, all of one kind."""
+"""The tensors that programs use: one value of the same kind in each process of a mesh."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Tensor", "become", "wrap"]
 
-#: What `tensor.data` is for other tensors.
+#: The descriptor of `tensor.data` for other tensors.
 _data: Any = torch._C.TensorBase.data
 
 
 class Tensor(torch.Tensor):
-    """One tensor in each process of a mesh; all have the same shape, strides, dtype and device.
+    """A tensor in each process of a mesh; all have the same shape, strides, dtype and device.
 
-    Operations on it are issued to the processes and return at once. There is no global shape: how
-    the parts belong together is the program's matter, as it is that of `reduce` and its like.
+    Operations are issued to the processes and return immediately. The tensor has no global shape:
+    the program defines how the local tensors belong together, for example with `reduce`.
     """
 
     _meta: Meta
     _ref: Ref
-    #: What it is, if it is a scalar that the program knows.
+    #: The value, if the tensor is a scalar that the program knows.
     _known_scalar: KnownScalar | None = None
 
     __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
@@ -48,39 +48,39 @@ class Tensor(torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Issues an operation; called by torch, below autograd."""
+        """Issue an operation. PyTorch calls this below autograd."""
         from mesh_tensor._dispatch.dispatcher import dispatch
 
         return dispatch(func, args, kwargs or {})
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The processes that have a part of it."""
+        """The mesh of processes that hold the tensor."""
         return self._meta.mesh._on(None)
 
     @property
     def stream(self) -> Stream:
-        """The stream that it belongs to."""
+        """The stream that the tensor belongs to."""
         return self._meta.mesh._lane.stream
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The device in each process; that need not be one of the program's."""
+        """The device in each process; the program itself need not have such a device."""
         return self._meta.device
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
-        """Whether that is a CUDA device."""
+        """Whether the device is a CUDA device."""
         return self._meta.device.type == "cuda"
 
     @property
     def is_meta(self) -> bool:  # type: ignore[override]
-        """Whether there are no values anywhere."""
+        """Whether the tensor has no values in the processes."""
         return self._meta.device.type == "meta"
 
     @property
     def data(self) -> Tensor:
-        """The same values without gradients; what is assigned takes the place of the values."""
+        """The same values without gradients; assigning to it replaces the values."""
         return self.detach()  # type: ignore[return-value]
 
     @data.setter
@@ -101,19 +101,19 @@ class Tensor(torch.Tensor):
         out: Tensor | None = None,
         grad: str = "sum",
     ) -> Tensor:
-        """Combines the values of all processes along dimensions of the mesh; see `reduce`."""
+        """Combine the values of all processes along dimensions of the mesh; see `reduce`."""
         from mesh_tensor._collectives.collectives import reduce
 
         return reduce(self, dims, reduction=reduction, scatter=scatter, out=out, grad=grad)
 
     def reduce_(self, dims: str | Sequence[str] | None = None, reduction: str = "sum") -> Tensor:
-        """As `reduce`, with the result in the tensor itself."""
+        """Like `reduce`, but write the result into this tensor."""
         from mesh_tensor._collectives.collectives import reduce_
 
         return reduce_(self, dims, reduction=reduction)
 
     def fetch(self, **coordinates: int) -> Future[torch.Tensor]:
-        """Brings the value of one process here; see `fetch_shard`."""
+        """Fetch the value of one process; see `fetch_shard`."""
         from mesh_tensor._tensor.fetch import fetch_shard
 
         return fetch_shard(self, coordinates)
@@ -128,7 +128,7 @@ class Tensor(torch.Tensor):
         return f"mesh_tensor.Tensor({', '.join(parts)})"
 
     def __format__(self, how: str) -> str:
-        # As for other scalars: their number, if the processes agree on it.
+        # A scalar is formatted as its number, like other scalars, if the processes agree on it.
         return format(self.item() if how and not self.dim() else repr(self), how)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -149,7 +149,7 @@ class Tensor(torch.Tensor):
 
 
 def wrap(meta: Meta, ref: Ref) -> Tensor:
-    """Makes the tensor of a value."""
+    """Create the tensor for a value."""
     made: Tensor = torch.Tensor._make_wrapper_subclass(
         Tensor,
         meta.shape,
@@ -168,7 +168,7 @@ def wrap(meta: Meta, ref: Ref) -> Tensor:
 
 
 def become(tensor: Tensor, meta: Meta) -> None:
-    """Gives a tensor another shape, or whatever else operations tell tensors apart by."""
+    """Change the shape or other metadata of a tensor."""
     if tensor._meta is meta:
         return
     with torch._C._DisableTorchDispatch():

@@ -1,7 +1,8 @@
-"""Gradients that come together in parameters while a trace is recorded, and when it is replayed.
+"""Gradients that accumulate in parameters while a trace is recorded or replayed.
 
-Where a gradient is put belongs to the parameter, an object of the program; a trace has values
-alone. So it is noted what became of each parameter's gradient, and done again at each replay.
+The gradient of a parameter is an attribute of an object in the program, while a trace contains only
+values. The changes of each parameter's gradient are therefore recorded, and repeated at each
+replay.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ __all__ = ["Gradient", "Gradients"]
 
 
 class Gradient:
-    """What a function does to the gradient of one parameter.
+    """The effect of a function on the gradient of one parameter.
 
     Attributes:
-        parameter: Of which.
-        was_there: Whether it had one before.
-        meta: What that is like, where the function uses it.
-        is_replaced: Whether it has another one after it, or none.
-        number: Which value of the trace that is; none where there is none.
+        parameter: The parameter.
+        was_there: Whether the parameter had a gradient before the call.
+        meta: The metadata of that gradient, if the function uses it.
+        is_replaced: Whether the parameter has another gradient, or none, after the call.
+        number: The number of the new gradient in the trace; None if there is none.
     """
 
     def __init__(self, parameter: Tensor, before: Any, recorder: Recorder) -> None:
@@ -33,7 +34,7 @@ class Gradient:
         self.parameter = parameter
         self.was_there = before is not None
         self.meta: Any = None
-        #: What was used, so that it is known among what the function takes.
+        #: The gradient that was used, so that it can be identified among the inputs.
         self.before = None
         if before is not None and recorder.number_of(before) is not None:
             self.meta, self.before = before._meta, before
@@ -44,7 +45,7 @@ class Gradient:
 
     @property
     def holds(self) -> bool:
-        """Whether the parameter has a gradient as it had one when it was recorded."""
+        """Whether the gradient's presence and kind are the same as when it was recorded."""
         now: Any = self.parameter.grad
         if (now is not None) is not self.was_there:
             return False
@@ -52,15 +53,15 @@ class Gradient:
 
 
 class Gradients:
-    """The gradients of what a function may reach, as they are before it is called."""
+    """The gradients of all parameters that a function may reach, as they are before the call."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         each = {id(one): one for one in parameters}
         self._before = [(one, one.grad) for one in each.values()]
 
     def changes(self, recorder: Recorder) -> Sequence[Gradient]:
-        """Gives what has become of those that the function has used or replaced."""
+        """Return the changes of all gradients that the function has used or replaced."""
         made = [Gradient(parameter, before, recorder) for parameter, before in self._before]
-        # What held the gradients from before would keep them for as long as the trace.
+        # Otherwise, the old gradients would be kept alive as long as the trace.
         self._before = []
         return [one for one in made if one.is_replaced or one.meta is not None]

@@ -1,8 +1,8 @@
-"""What a traced function depends on besides its arguments, and whether that has changed.
+"""Detects changes of the state that a traced function depends on, other than its arguments.
 
-Whatever the function can reach by name is looked at: what it closes over, globals that it names,
-the object that it is a method of, and the functions of its module that it calls. Numbers and other
-plain values are compared; of modules and optimizers the settings, and which tensors they have.
+The guards cover everything that the function can reach by name: closures, globals, the object of a
+method, and functions of the same module that it calls. Numbers and other plain values are compared
+by value. For modules and optimizers, the settings and the identities of their tensors are compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Guards"]
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)
-#: How far into objects and containers is looked.
+#: How deep the guards look into objects and containers.
 _DEPTH_MAX = 3
 _ITEMS_MAX = 256
 _SEQUENCES = (list, tuple, set, frozenset)
@@ -33,11 +33,11 @@ _NOT_OF_PROGRAM = {"torch", "mesh_core", "mesh_tensor", "numpy", *sys.stdlib_mod
 
 
 class Guards:
-    """What a function can reach.
+    """Everything that a function can reach.
 
     Args:
-        function: Which.
-        arguments: What it is called with, but for tensors.
+        function: The function.
+        arguments: The arguments of the call that are not tensors.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: Iterable[Any]) -> None:
@@ -48,18 +48,18 @@ class Guards:
             self._readers.append((f"argument {index}", partial(_same, one)))
 
     def state(self) -> tuple[Any, ...]:
-        """Gives what is compared, for each name; equal where nothing has changed."""
+        """Return the current state of each name, for comparison with an earlier state."""
         return tuple(_state_of(read(), 0) for _, read in self._readers)
 
     def changed(self, before: tuple[Any, ...]) -> str:
-        """Says the name behind which something has changed."""
+        """Return the first name whose state has changed."""
         for (name, _), was, now in zip(self._readers, before, self.state(), strict=True):
             if was != now:
                 return name
         return "something"
 
     def parameters(self) -> Iterator[Tensor]:
-        """Gives the tensors that gradients may come together in."""
+        """Yield the tensors that may accumulate gradients."""
         for _, read in self._readers:
             yield from _leaves(read(), 0)
 
@@ -68,7 +68,7 @@ class Guards:
             owner = function.__self__
             self._readers.append(("self", lambda: owner))
             function = function.__func__
-        # Wrapped ones are called by what wraps them, by a name of its own.
+        # A wrapped function is reached through a name in its wrapper.
         if not isinstance(function, FunctionType) or function in self._functions:
             return
         self._functions.add(function)
@@ -172,6 +172,6 @@ def _distributed(parameters: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _is_of_program(value: Any) -> bool:
-    """Whether an object is looked into: those of torch and of Python itself are not."""
+    """Return whether the guards look into an object: not into objects of PyTorch and Python."""
     module = getattr(type(value), "__module__", "").partition(".")[0]
     return module not in _NOT_OF_PROGRAM and hasattr(value, "__dict__")

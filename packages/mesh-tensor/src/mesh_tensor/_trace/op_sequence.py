@@ -1,4 +1,4 @@
-"""What a trace is: operations in a fixed order, as they are sent to the processes once."""
+"""The content of a trace: a fixed sequence of operations, sent to the processes once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class TracedOp:
     """One operation of a trace.
 
     Attributes:
-        plan: Which of the trace's plans.
-        operands: The numbers of the values that it takes. Each value of a trace has a number of
-            its own, and is made but once.
+        plan: The index of its plan among the plans of the trace.
+        operands: The numbers of its operands. Each value of a trace has a unique number and is
+            computed once.
         numbers: The floats among its arguments.
-        given: What it brings besides, as a constant that was sent or a pickled argument.
-        results: The numbers of the values that it gives.
+        given: Additional data: a constant that was sent, or a pickled argument.
+        results: The numbers of its results.
     """
 
     plan: int
@@ -33,15 +33,15 @@ class TracedOp:
 
 @dataclass(frozen=True)
 class OpSequence:
-    """A trace without what it is called with.
+    """A trace without its arguments.
 
     Attributes:
-        plans: What its operations are.
+        plans: The plans of its operations.
         ops: The operations, in order.
-        inputs: The numbers of the values that are there before: arguments, and what the function
-            uses besides.
+        inputs: The numbers of the values that exist before: arguments, and other values that the
+            function uses.
         results: The numbers of the values that are kept.
-        values: How many values there are in all.
+        values: The total number of values.
     """
 
     plans: tuple[Plan, ...]

@@ -1,7 +1,7 @@
-"""What a function issues while a trace of it is recorded.
+"""Records the operations of a function for a trace.
 
-The function runs as it always does. Beside that each operation is noted with numbers for its
-values in place of slots, which are used again and again.
+The function runs normally. In addition, each operation is recorded with unique numbers for its
+values instead of slots, because slots are reused.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Input", "Recorder"]
 
-#: Kinds of plans whose one float stands for something that the batch brings.
+#: Kinds of plans whose single float is the position of an object in the batch.
 _BRINGING = ("remote", "adopt", "lend")
-#: Kinds by which streams borrow from each other.
+#: Kinds of plans by which streams borrow from each other.
 _BORROWING = ("give", "take", "return", "wait", "give_up")
 
 
 class Input:
-    """A value that was there before the function began.
+    """A value that existed before the function was called.
 
     Attributes:
         number: Its number in the trace.
-        tensor: The tensor, or what else is held by slot.
-        meta: What the tensor was like.
-        base: The slot whose storage it had.
+        tensor: The tensor, or another object that owns a slot.
+        meta: The metadata of the tensor at that time.
+        base: The slot that owned its storage.
     """
 
     def __init__(self, number: int, tensor: Any, base: int) -> None:
@@ -46,37 +46,37 @@ class Input:
 
 
 class Recorder:
-    """Notes the operations of one thread.
+    """Records the operations of one thread.
 
     Args:
-        engine: Of which engine.
-        arguments: The tensors that the function is called with.
+        engine: The engine of the operations.
+        arguments: The tensors among the arguments of the function.
     """
 
     def __init__(self, engine: Engine, arguments: Iterable[Tensor]) -> None:
         self._engine = engine
         self._thread = threading.get_ident()
-        #: By slot, the number of the value that is in it now.
+        #: For each slot, the number of the value that it contains now.
         self._numbers: dict[int, int] = {}
         self._count = 0
         self.inputs: dict[int, Input] = {}
         self._plans: dict[int, int] = {}
         self._ops: list[TracedOp] = []
-        #: Where each operation was issued.
+        #: The place where each operation was issued.
         self.places: list[Place] = []
-        #: The slots whose storage was written to.
+        #: The slots that own storage that the function has written to.
         self._written: set[int] = set()
-        #: Whether the function did something that it does but once.
+        #: Whether the function did something that only a first call does.
         self.is_first_of_its_kind = False
         for one in arguments:
             if one._ref.slot not in self._numbers:
                 self._input(one._ref.slot, one)
 
     def note(self, words: tuple[int, ...], operands: Sequence[Any]) -> None:
-        """Notes an operation that is about to be issued.
+        """Record an operation that is about to be issued.
 
         Raises:
-            TraceError: It cannot be in a trace.
+            TraceError: A trace cannot contain the operation.
         """
         if threading.get_ident() != self._thread:
             return
@@ -109,17 +109,17 @@ class Recorder:
         self.places.append(place_here())
 
     def freed(self, slots: Sequence[int]) -> None:
-        """Hears of slots that will hold something else."""
+        """Record that slots were freed and can be reused."""
         for slot in slots:
             number = self._numbers.get(slot)
             if number is not None and number not in self.inputs:
                 del self._numbers[slot]
 
     def asked(self, is_once: bool = False) -> None:
-        """The function waits for something that the processes say.
+        """Record that the function waits for a reply of the processes.
 
         Raises:
-            TraceError: It will do so each time.
+            TraceError: It would wait at each call.
         """
         if threading.get_ident() != self._thread:
             return
@@ -132,7 +132,7 @@ class Recorder:
         self.is_first_of_its_kind = True
 
     def sent(self) -> None:
-        """The function sends a tensor of this process.
+        """Record that the function sends a tensor of the program.
 
         Raises:
             TraceError: Always.
@@ -145,28 +145,28 @@ class Recorder:
             )
 
     def number_of(self, tensor: Any) -> int | None:
-        """Gives the number of a value that the function has made or used; none of others."""
+        """Return the number of a value that the function created or used; otherwise None."""
         return self.number_of_slot(tensor._ref.slot)
 
     def number_of_slot(self, slot: int) -> int | None:
-        """Gives the number of the value in a slot."""
+        """Return the number of the value in a slot, or None."""
         return self._numbers.get(slot)
 
     def is_written(self, one: Input) -> bool:
-        """Whether the function has written to a value that was there before."""
+        """Return whether the function has written to an input."""
         return one.base in self._written
 
     def left(self) -> list[int]:
-        """Gives the values that the function has made and that are still held."""
+        """Return the values that the function has created and that are still alive."""
         return [number for number in self._numbers.values() if number not in self.inputs]
 
     def maker_of(self, number: int) -> str:
-        """Says where a value was made."""
+        """Return the formatted place where a value was created."""
         index = next(i for i, op in enumerate(self._ops) if number in op.results)
         return words_of(self.places[index])
 
     def body(self, results: Sequence[int]) -> OpSequence:
-        """Gives the trace, of which some values are kept."""
+        """Return the trace; `results` are the values that it keeps."""
         plans = tuple(self._engine.plans[number] for number in self._plans)
         return OpSequence(plans, tuple(self._ops), tuple(self.inputs), tuple(results), self._count)
 
@@ -177,7 +177,7 @@ class Recorder:
                 "of the traced function, or have it be a remote function"
             )
         if plan.kind == "adopt":
-            # The first call of its kind: those that follow are of another one.
+            # This is the first call of its kind; later calls use another plan.
             self.is_first_of_its_kind = True
             return None
         return self._engine.stream.value_at(place)

@@ -1,4 +1,4 @@
-"""What a function has done once, and doing it again with other arguments."""
+"""Recordings of a function: creating them, and replaying them with other arguments."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorded", "Recording", "record"]
 
-#: Where an input comes from: an argument, the gradient of a parameter, or always the same tensor.
+#: The source of an input: an argument, the gradient of a parameter, or a captured tensor.
 _LEAF, _GRADIENT, _CAPTURED = range(3)
-#: What is returned: a result of the trace, one of its inputs, or a constant.
+#: The source of a return value: a result of the trace, one of its inputs, or a constant.
 _RESULT, _INPUT, _CONSTANT = range(3)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What came of recording a function.
+    """The outcome of recording a function.
 
     Attributes:
-        result: What it returned.
-        recording: What can be replayed, if it can.
-        why_none: Why it cannot.
+        result: The return value of the function.
+        recording: The recording, if it can be replayed.
+        why_none: The reason why it cannot be replayed.
     """
 
     result: Any
@@ -51,10 +51,10 @@ class Recorded:
 def record(
     engine: Engine, function: Callable[..., Any], leaves: Sequence[Any], spec: Any
 ) -> Recorded:
-    """Calls a function, and notes what it does.
+    """Call a function and record its operations.
 
     Raises:
-        TraceError: It does what a trace cannot have.
+        TraceError: It does something that a trace cannot contain.
     """
     tensors = [one for one in leaves if type(one) is Tensor]
     guards = Guards(function, (one for one in leaves if type(one) is not Tensor))
@@ -84,15 +84,15 @@ def record(
 
 
 class Recording:
-    """Operations that are replayed, with what goes in and what comes out.
+    """Operations to replay, with their inputs and outputs.
 
     Args:
-        engine: On which engine.
-        recorder: What was noted.
-        gradients: What became of gradients.
-        kept: What outlives the call, by number.
-        leaves: What it was called with.
-        result: What it returned.
+        engine: The engine of the operations.
+        recorder: The recorder with the operations.
+        gradients: The changes of gradients.
+        kept: The values that outlive the call, by number.
+        leaves: The leaves of the arguments.
+        result: The return value.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Recording:
             if kind == _CAPTURED and one.meta is not None
         ]
         self._mutated = tuple(at for at, one in enumerate(inputs) if recorder.is_written(one))
-        #: Of each result its number, what it is like, and whose storage it has.
+        #: For each result: number, metadata, and the value whose storage it shares.
         self._results = _results(kept, inputs)
         places = {number: at for at, (number, _, _) in enumerate(self._results)}
         self._replaced = [
@@ -129,11 +129,11 @@ class Recording:
         self._issue = _defined(engine, self.body, self._mutated)
 
     def watch(self, guards: Guards, state: tuple[Any, ...]) -> None:
-        """Has it hold only as long as what surrounds the function is as it was."""
+        """Make the recording valid only as long as the state of the guards does not change."""
         self._guards, self._state = guards, state
 
     def holds(self) -> bool:
-        """Whether the function would do the same now."""
+        """Return whether the function would do the same now."""
         return (
             all(tensor._meta is meta for tensor, meta in self._captured)
             and all(one.holds for one in self._gradients)
@@ -141,14 +141,14 @@ class Recording:
         )
 
     def changed(self) -> str:
-        """Says what is not as it was."""
+        """Return the name of what has changed."""
         return self._guards.changed(self._state)
 
     def replay(self, leaves: Sequence[Any]) -> Any:
-        """Does it again; gives what the function would return.
+        """Replay the operations; return what the function would return.
 
         Raises:
-            MeshError: The processes are gone.
+            MeshError: The processes have exited.
         """
         engine, issue = self._engine, self._issue
         operands: list[Any] = [
@@ -161,7 +161,7 @@ class Recording:
         ]
         for parameter, _, gradient in self._replaced:
             if gradient.meta is None:
-                # Its memory is free for what comes.
+                # Release the memory before the replay, so that the replay can use it.
                 parameter.grad = None
         made: list[Tensor] = []
         with engine.stream.lock:
@@ -185,7 +185,7 @@ class Recording:
         return pytree.tree_unflatten(out, self._spec)
 
     def difference(self, other: Recording) -> str:
-        """Says in what it differs from another one; nothing where it does the same."""
+        """Describe the first difference from another recording; empty if there is none."""
         both = zip(self._said(), other._said(), strict=False)
         at = next((at for at, (one, two) in enumerate(both) if one != two), None)
         if at is None and len(self.body.ops) == len(other.body.ops):
@@ -203,10 +203,10 @@ class Recording:
 
 
 def _kept(recorder: Recorder, gradients: Sequence[Gradient], result: Any) -> dict[int, Tensor]:
-    """Gives what the function has made for others, by number.
+    """Return the values that the function has created for its caller, by number.
 
     Raises:
-        TraceError: Gradients would be asked for through the trace.
+        TraceError: A returned tensor requires gradients through the trace.
     """
     kept: dict[int, Tensor] = {}
     grads = [one.parameter.grad for one in gradients if one.is_replaced]
@@ -227,13 +227,13 @@ def _kept(recorder: Recorder, gradients: Sequence[Gradient], result: Any) -> dic
 
 
 def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) -> str:
-    """Says what else is still there of what the function has made; a replay would not renew it."""
-    # Those whose storage others have are held by these.
+    """Describe another value that outlives the call, which a replay would not create again."""
+    # A kept value keeps alive the value whose storage it shares.
     bases = {recorder.number_of_slot(one._ref.base.slot) for one in kept.values() if one._ref.base}
     for collect in (False, True):
         if collect:
             gc.collect()
-        # So that it is known what is held no more.
+        # The flush processes pending frees, so that the recorder knows which values are alive.
         engine.stream.flush()
         left = [number for number in recorder.left() if number not in kept and number not in bases]
         if not left:
@@ -245,10 +245,10 @@ def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) 
 
 
 def _check_shapes(recorder: Recorder) -> None:
-    """Looks whether all that was there before still has the shape that it had.
+    """Check that all inputs still have their original shape.
 
     Raises:
-        TraceError: It has not.
+        TraceError: The shape of an input has changed.
     """
     for one in recorder.inputs.values():
         if one.meta is not None and one.tensor._meta is not one.meta:
@@ -271,7 +271,7 @@ def _source_of(one: Input, leaves: Sequence[Any], gradients: Sequence[Gradient])
 def _results(
     kept: dict[int, Tensor], inputs: Sequence[Input]
 ) -> list[tuple[int, Meta, tuple[bool, int] | None]]:
-    """Gives the results, those that others have the storage of before these."""
+    """Return the results, ordered so that the owner of a storage precedes values that share it."""
     by_base = {one.base: (True, at) for at, one in reversed(list(enumerate(inputs)))}
     found: list[tuple[int, Meta, tuple[bool, int] | None]] = []
     for at, number in enumerate(sorted(kept)):
@@ -303,7 +303,7 @@ def _returned(
 
 
 def _defined(engine: Engine, body: Any, mutated: tuple[int, ...]) -> Any:
-    """Sends it to the processes, which keep it under a number."""
+    """Define the plan that replays the trace in the processes."""
     regions = {plan.ranks for plan in body.plans}
     one = Region.decode(regions.pop()) if len(regions) == 1 else engine._all
     return engine._define(

@@ -1,7 +1,7 @@
-"""Traces in a process: a function of straight code for each, written once.
+"""Traces in a process: each is one function of generated straight-line code.
 
-Where an operation of it fails, the rest goes on one by one, as it does without a trace: what can
-still be made is made, and in a collective nobody is left to wait.
+If an operation fails, the remaining operations run one by one, as without a trace: everything that
+does not depend on the failure is computed, and no process is left waiting in a collective.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE = "<a trace of mesh_tensor>"
 
 
 def replay_step(plan: Plan, world: World) -> Step:
-    """Does the operations of a trace, and keeps its results."""
+    """Execute the operations of a trace and store its results."""
     replay = _Replay(plan.detail, world)
     values, operands, words = world.values, plan.operands, plan.words - 1
 
@@ -42,15 +42,15 @@ def replay_step(plan: Plan, world: World) -> Step:
 
 
 class _Replay:
-    """A trace as one process runs it: without the operations of others.
+    """A trace as one process runs it: without operations of other processes.
 
     Args:
         body: The trace.
-        world: Where.
+        world: The world of the process.
     """
 
     def __init__(self, body: OpSequence, world: World) -> None:
-        # Not at the top: a trace is a kind of plan as well.
+        # Imported here because a trace is itself a kind of plan.
         from mesh_tensor._worker.runner import Runner
 
         self._body = body
@@ -63,21 +63,22 @@ class _Replay:
         for plan in body.plans:
             self._runner.define(plan)
         self._ops = [op for op in body.ops if world.takes_part(body.plans[op.plan].ranks)]
-        #: Where the words of each operation begin.
+        #: The position of the first word of each operation.
         self._starts: list[int] = []
         self._words: list[int] = []
         for op in self._ops:
             self._starts.append(len(self._words))
             self._words += op_words(body.plans[op.plan], op, given, numbers)
-        #: The operation of each line.
+        #: The operation of each line of the generated function.
         self._line_ops: list[int] = []
         self._function = self._compiled()
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Does it; gives the results.
+        """Run the trace; return the results.
 
         Raises:
-            TraceFailed: Something in it has failed. All that it can be done without was done.
+            TraceFailed: An operation has failed. All operations that do not depend on it were
+                executed.
         """
         if not any(isinstance(one, FailedValue) for one in inputs):
             try:
@@ -98,7 +99,7 @@ class _Replay:
         raise TraceFailed(failures)
 
     def _go_on(self, failed: tuple[int, Exception] | None) -> None:
-        """Does what comes behind the operation that failed, or all."""
+        """Execute the operations after the failed one, or all operations if `failed` is None."""
         if failed is None:
             self._runner.run(0, self._words)
             return
@@ -108,7 +109,7 @@ class _Replay:
         self._runner.run(index + 1, self._words[at:])
 
     def _stopped(self, error: Exception) -> tuple[int, Exception]:
-        """Takes over what the function had when it was broken off; gives at which operation."""
+        """Save the values of the interrupted function; return the index of the failed operation."""
         trace: TracebackType | None = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != _FILE:
             trace = trace.tb_next
@@ -122,12 +123,12 @@ class _Replay:
         return self._line_ops[line - 1], error
 
     def _compiled(self) -> Any:
-        """Writes the function; each line belongs to one operation."""
+        """Generate the function. Each of its lines belongs to one operation."""
         body = self._body
         names: dict[str, Any] = {"V": self._values, "W": self._words}
         lines = [f"def run({', '.join(f'v{one}' for one in body.inputs)}):"]
         self._line_ops = [0]
-        #: Values of other processes, which are named as well.
+        #: Results of other processes' operations, which the code also refers to.
         elsewhere = {one for op in body.ops for one in op.results}
         elsewhere -= {one for op in self._ops for one in op.results}
         if elsewhere:
@@ -151,7 +152,7 @@ class _Replay:
 
 
 def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) -> list[int]:
-    """Gives the words of an operation, and puts where they point to what it brings."""
+    """Return the words of an operation, and append its data to `given` and `numbers`."""
     words = [plan.number]
     if plan.kind == "put":
         words.append(len(given))
@@ -168,13 +169,13 @@ def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) 
 
 
 def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
-    """Writes an operation of torch."""
+    """Generate code for a PyTorch operation."""
     function = f"f{op.plan}"
     if function not in names:
         names[function] = operator_of(plan.name, plan.detail)
 
     def number(index: int) -> str:
-        # By name: not every float can be written down.
+        # Floats are passed by name, because not every float has a literal.
         name = f"c{len(names)}"
         names[name] = op.numbers[index]
         return name
@@ -191,7 +192,7 @@ def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
 
 
 def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
-    """Writes whatever else: its step finds its values in the list, and leaves them there."""
+    """Generate code for any other operation: its step reads and writes the list of values."""
     there = [*dict.fromkeys(op.operands)] if plan.kind != "put" else []
     lines = [f"V[{one}] = v{one}" for one in there]
     lines.append(f"s{op.plan}(W, {start + 1})")
@@ -203,7 +204,7 @@ def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
 
 
 def last_uses(ops: Sequence[TracedOp], body: OpSequence) -> list[list[int]]:
-    """Gives for each operation the values that nothing behind it needs."""
+    """Return for each operation the values that no later operation needs."""
     needed = {*body.results, *body.inputs}
     dying: list[list[int]] = []
     for op in reversed(ops):

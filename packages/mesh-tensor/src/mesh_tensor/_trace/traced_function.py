@@ -1,4 +1,4 @@
-"""Functions of tensors that are recorded once and then replayed: one message for all they do."""
+"""Functions of tensors that are recorded once and then replayed with one message."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ __all__ = ["Traced", "trace"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: So many recordings of one function in vain, or for one kind of arguments, are told of.
+#: A warning is issued after this many consecutive unusable recordings of one function, or this many
+#: recordings for one kind of arguments.
 _TOO_MANY = 8
 
 
 class Traced(Generic[P, R]):
-    """A function whose operations are recorded at the first call, and replayed after that.
+    """A function whose operations are recorded at the first call and replayed afterwards.
 
     Attributes:
-        recorded: How often it was recorded.
-        replayed: How often that was replayed.
+        recorded: How many times the function was recorded.
+        replayed: How many times a recording was replayed.
     """
 
     def __init__(self, function: Callable[P, R], check_every: int) -> None:
@@ -47,16 +48,16 @@ class Traced(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls it, or replays what it did with arguments of the same kind.
+        """Call the function, or replay a recording for arguments of the same kind.
 
         Raises:
-            TraceError: It does what cannot be replayed.
-            TensorError: There is nothing that says on which processes.
+            TraceError: The function does something that cannot be replayed.
+            TensorError: No argument is a distributed tensor, and no mesh is active.
         """
         leaves, spec = pytree.tree_flatten((args, kwargs))
         engine, leaves = _placed(leaves)
         if engine.stream.recorder is not None:
-            # Part of another trace.
+            # The call is part of another trace.
             return self._function(*args, **kwargs)
         key = _key(leaves, spec)
         recordings = self._recordings.setdefault(key, [])
@@ -72,12 +73,12 @@ class Traced(Generic[P, R]):
         if instance is None:
             return self
         bound: Traced[Any, R] = Traced(self._function.__get__(instance), self._check_every)
-        # The next access finds that one.
+        # Cache the bound function for the next access.
         instance.__dict__[self._name] = bound
         return bound
 
     def clear(self) -> None:
-        """Forgets what was recorded."""
+        """Discard all recordings."""
         self._recordings.clear()
 
     def _is_to_be_checked(self) -> bool:
@@ -130,19 +131,20 @@ def trace(
 
 
 def trace(function: Any = None, *, check_every: int = 0) -> Any:
-    """Has a function of distributed tensors be recorded, and replayed from the second call on.
+    """Record a function of distributed tensors, and replay it from the second call on.
 
-    The first call with arguments of a kind runs the function and notes its operations; later ones
-    send one message in place of them all, however many there are. Gradients that come together in
-    parameters, what is written in place, collectives and random numbers are replayed as well.
-    It is recorded anew for arguments of another kind, and when something else changes that the
-    function depends on: numbers it closes over or finds in globals and objects, the settings of
-    modules and optimizers.
+    The first call with arguments of a given kind runs the function and records its operations.
+    Later calls send one message instead of all operations. A replay includes the accumulation of
+    gradients in parameters, in-place writes, collectives and random numbers. The function is
+    recorded again for arguments of another kind, and when other state that it depends on changes:
+    numbers in closures, globals and objects, and the settings of modules and optimizers.
 
     Args:
-        function: What is traced. It must do the same operations each time, read no values, and
-            return what it makes. What else it does, as to print, it does when it is recorded.
-        check_every: Run the function itself at each so many-th call, and compare.
+        function: The function to trace. It must perform the same operations each time, must not
+            read values, and must return all tensors that it creates. Other side effects, such as
+            printing, occur only when it is recorded.
+        check_every: At every `check_every`-th call, run the function itself and compare it with the
+            recording. Default: 0, never.
 
     Raises:
         ValueError: `check_every` is negative.
@@ -155,7 +157,7 @@ def trace(function: Any = None, *, check_every: int = 0) -> Any:
 
 
 def _placed(leaves: list[Any]) -> tuple[Engine, list[Any]]:
-    """Gives the engine of a call, and its arguments with tensors of this process sent there."""
+    """Return the engine of a call, and its arguments with local tensors sent to the mesh."""
     mesh = active_mesh.get()
     for one in leaves:
         if type(one) is Tensor:
@@ -175,7 +177,7 @@ def _placed(leaves: list[Any]) -> tuple[Engine, list[Any]]:
 
 
 def _key(leaves: list[Any], spec: Any) -> tuple[Any, ...]:
-    """Says of what kind a call is."""
+    """Return the key for the kind of a call."""
     parts: list[Any] = [spec, active_mesh.get(), torch.is_grad_enabled()]
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         parts += (torch.get_autocast_dtype("cpu"), torch.get_autocast_dtype("cuda"))

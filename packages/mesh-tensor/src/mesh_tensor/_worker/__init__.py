@@ -1,1 +1,1 @@
-"""The process side: an interpreter of the op stream."""
+"""The process side: an interpreter of the instruction stream."""

@@ -1,4 +1,4 @@
-"""Failures as values: what stands in for a result that there is none of."""
+"""Failures as values, which replace results that cannot be computed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Failure:
     """An operation that failed on a rank.
 
     Attributes:
-        number: Which operation of the program.
-        rank: Where.
-        op: What it was called.
-        error: What was raised there.
-        within: Which operation of a trace, where it is one that was replayed.
+        number: The number of the operation in the program.
+        rank: The rank.
+        op: The name of the operation.
+        error: The exception.
+        within: The index of the operation within the trace, if it was replayed.
     """
 
     number: int
@@ -33,11 +33,11 @@ class Failure:
 
     @classmethod
     def of(cls, number: int, rank: int, op: str, error: Exception) -> Failure:
-        """Notes an error, without the frames that it went through here."""
+        """Create a failure from an exception, without its stack frames."""
         return cls(number, rank, op, portable(error))
 
     def raised(self) -> OpFailed:
-        """Gives what is raised where somebody wants what depends on it."""
+        """Return the exception for code in this process that needs the lost value."""
         what = f"{type(self.error).__name__}: {self.error}"
         error = OpFailed(self.op, self.rank, "  (the program knows where)", what)
         error.__cause__ = self.error
@@ -46,16 +46,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class FailedValue:
-    """What is in the slot of a result that could not be made; what is made of it is the same."""
+    """The value of a slot that could not be computed; results computed from it are failed, too."""
 
     failure: Failure
 
 
 class TraceFailed(Exception):
-    """Operations of a trace have failed, or had nothing to work on.
+    """Operations of a trace have failed, or had no valid operands.
 
     Attributes:
-        failures: Those that failed for a reason of their own, numbered within the trace.
+        failures: The original failures, numbered within the trace.
     """
 
     def __init__(self, failures: list[Failure]) -> None:
@@ -64,7 +64,7 @@ class TraceFailed(Exception):
 
 
 def portable(error: BaseException) -> Exception:
-    """Gives an error that can be sent: without its frames, which are added in words."""
+    """Return an exception that can be pickled; its traceback is added as text."""
     text = "".join(traceback.format_exception(error))
     made: Exception
     try:

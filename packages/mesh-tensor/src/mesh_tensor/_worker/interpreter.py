@@ -1,7 +1,7 @@
-"""What each process does with the words: an actor that keeps the values and runs the plans.
+"""The actor in each process that stores the values and executes the plans.
 
-As long as the program has one stream, words are run where they come in. With more of them there is
-a thread for each, and the actor hands out what it is sent (`_streams/worker_threads.py`).
+While the program uses one stream, the actor executes words as they arrive. With more streams, there
+is a thread for each of them, and the actor distributes the words (`_streams/worker_threads.py`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["Interpreter"]
 
 
 class Interpreter(Actor):
-    """The values of one process, and the plans that make them.
+    """The values of one process, and the plans that compute them.
 
     Args:
-        neighbours: How many processes there are on its host: they share the processors.
+        neighbours: The number of processes on this host, which share its CPUs.
     """
 
     def __init__(self, neighbours: int) -> None:
@@ -59,15 +59,15 @@ class Interpreter(Actor):
         given: list[Any],
         slots: int,
     ) -> list[Failure]:
-        """Does a batch; gives what has failed in it for a reason of its own.
+        """Execute a batch; return the original failures in it.
 
         Args:
             first: The number of the first operation.
-            words: The operations, and what is let go of.
-            numbers: The floats among their arguments.
-            plans: What they are the first to use.
-            given: Values that the batch brings.
-            slots: How many slots there are in all.
+            words: The operations, and the slots to free.
+            numbers: The floats among the arguments of the operations.
+            plans: The plans that the batch is the first to use.
+            given: The values that the batch carries.
+            slots: The total number of slots.
         """
         runner = self._runner
         for plan in plans:
@@ -93,9 +93,9 @@ class Interpreter(Actor):
         slots: int,
         heard: int,
     ) -> None:
-        """As `run`, with operations of several streams; answers when all have done theirs.
+        """Like `run`, with operations of several streams; replies when all streams are done.
 
-        From the first such batch on, all that is asked of a value comes by `ask`.
+        After the first such batch, all requests about values are sent to `ask`.
         """
         if self._threads is None:
             self._threads = StreamThreads(self._runner, self._asked)
@@ -103,29 +103,29 @@ class Interpreter(Actor):
 
     @endpoint(explicit_response_port=True)
     def ask(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
-        """Answers a question about values of one stream, when that has come so far."""
+        """Reply to a request about values of one stream, when the stream reaches it."""
         if self._threads is None:
             self._threads = StreamThreads(self._runner, self._asked)
         self._threads.ask(port, lane, name, args)
 
     @endpoint
     def fetch(self, slot: int, wanted_of: int) -> Any:
-        """Gives a value, from the process that is asked for it; from the others nothing."""
+        """Return a value in the process `wanted_of`, and None in all other processes."""
         return _fetch(self._world, slot, wanted_of)
 
     @endpoint
     def item(self, slot: int, ranks: bytes) -> Any:
-        """Gives the one element of a value."""
+        """Return the single element of a value."""
         return _item(self._world, slot, ranks)
 
     @endpoint
     def describe(self, slots: list[int], operands: list[int], ranks: bytes) -> Any:
-        """Tells what some values are, and which of the operands' storage they have."""
+        """Describe values, and which operands they share storage with."""
         return _describe(self._world, slots, operands, ranks)
 
     @endpoint(explicit_response_port=True)
     def count(self, port: Port[dict[str, int]]) -> None:
-        """Counts what it keeps."""
+        """Return the number of objects that the process keeps."""
         if self._threads is not None:
             self._threads.count(port)
             return
@@ -133,32 +133,32 @@ class Interpreter(Actor):
 
     @endpoint
     def invoke(self, function: int, blob: bytes, slots: list[int]) -> Any:
-        """Calls a remote function for its value."""
+        """Call a remote function and return its value."""
         return invoke(self._world, function, blob, slots)
 
     @endpoint
     def attempt(self, function: int, blob: bytes, slots: list[int], token: int) -> Trial:
-        """Calls a remote function to see what it gives; `adopt` or `drop_held` takes that."""
+        """Call a remote function to observe its results; `adopt` or `drop_held` releases them."""
         return attempt(self._world, function, blob, slots, token)
 
     @endpoint
     def drop_held(self, token: int) -> None:
-        """Forgets what a first call gave."""
+        """Discard the results of a first call."""
         self._world.held.pop(token, None)
 
     @endpoint
     def open_store(self) -> tuple[str, int]:
-        """Begins the meeting point of all processes; gives its address."""
+        """Start the store for the rendezvous of all processes; return its address."""
         return self._world.open_store()
 
     @endpoint
     def join(self, address: str, port: int, size: int) -> None:
-        """Meets the other processes there."""
+        """Join the other processes at the store."""
         self._world.join(address, port, size)
 
     @property
     def _asked(self) -> dict[str, Callable[..., Any]]:
-        """What `ask` answers: functions of the world of a stream."""
+        """The functions that `ask` can call, by name; they take the world of a stream."""
         return {
             "fetch": _fetch,
             "item": _item,

@@ -1,4 +1,4 @@
-"""The kinds of plans, and how a process makes a step of each."""
+"""The kinds of plans, and the functions that compile a step for each of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _op(plan: Plan, world: World) -> Step:
 
 
 def _put(plan: Plan, world: World) -> Step:
-    """Takes a value that the batch brings, or a part of it; its first word says which."""
+    """Store a value that the batch carries, or a part of it; the first word is its position."""
     values = world.values
     if plan.detail is not None:
         dims, axis, parts = plan.detail
@@ -58,13 +58,13 @@ def _put(plan: Plan, world: World) -> Step:
 
 
 def _rank(plan: Plan, world: World) -> Step:
-    """Makes the coordinate of this process."""
+    """Store the coordinate of this process."""
     at_rank = world.peers(plan.ranks, plan.detail).index(world.rank)
     return call_step(plan, lambda: torch.tensor(at_rank), world)
 
 
 def _groups(plan: Plan, world: World) -> Step:
-    """Makes a group that functions will ask for, where all processes do so in one order."""
+    """Create a group for later functions, at a point that is in the same order in all processes."""
     world.group(world.peers(plan.ranks, plan.detail))
     return lambda _, at: at
 

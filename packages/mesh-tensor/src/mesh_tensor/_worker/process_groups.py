@@ -1,8 +1,9 @@
-"""Groups of processes under names that all their members agree on.
+"""Process groups with names on which all of their members agree.
 
-torch names a group that its members alone make by how many groups a process had before, and that is
-not the same in all of them: one that is in more slices of a mesh has more. They would wait for each
-other for ever. So groups are named by their members, and by which stream they are for.
+If only the members create a group, PyTorch names it by the number of groups that the process had
+before. This number can differ between the members, because some are in more slices of a mesh than
+others, and they would then wait for each other forever. Groups are therefore named by their members
+and their stream.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["new_group"]
 
 
 class _Naming(threading.local):
-    """The name that the next group of this thread gets."""
+    """The name of the next group that this thread creates."""
 
     name: str | None = None
 
@@ -36,11 +37,11 @@ def _name(ranks: Any, use_hashed_name: bool) -> Any:
 
 
 def new_group(ranks: Sequence[int], lane: int) -> dist.ProcessGroup:
-    """Makes a group; all of its members call this, and nobody else does.
+    """Create a group. All members call this function, and no other processes.
 
     Args:
         ranks: The members.
-        lane: The stream that it is for. There is one such group for each.
+        lane: The number of the stream. Each stream has a separate group.
     """
     distributed_c10d._process_group_name = _name
     _naming.name = f"mesh_tensor.{lane}.{'_'.join(map(str, ranks))}"

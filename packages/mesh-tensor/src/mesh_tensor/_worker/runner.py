@@ -1,4 +1,4 @@
-"""The operations of one stream in one process: its values, and the plans that make them."""
+"""The operations of one stream in one process: its values, and the plans that compute them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _GROWTH = 1024
 
 
 class Runner:
-    """Runs the words of one stream, on one thread.
+    """Executes the words of one stream, on one thread.
 
     Args:
-        world: The place of the process, with the values of the stream.
-        on_failure: Gets what has failed for a reason of its own.
+        world: The world of the process, with the values of the stream.
+        on_failure: Called with each original failure.
     """
 
     def __init__(self, world: World, on_failure: Callable[[Failure], object]) -> None:
@@ -40,12 +40,12 @@ class Runner:
         self.on_failure = on_failure
 
     def begin(self, numbers: bytes, given: list[Any], slots: int) -> None:
-        """Takes what a batch brings beside the words.
+        """Set the data that a batch carries in addition to the words.
 
         Args:
             numbers: The floats among the arguments of its operations.
-            given: Values.
-            slots: How many slots there are in all.
+            given: The values.
+            slots: The total number of slots.
         """
         values = self._values
         if slots > len(values):
@@ -56,12 +56,12 @@ class Runner:
         self.world.numbers = floats
 
     def run(self, number: int, words: list[int], numbers: Sequence[int] | None = None) -> None:
-        """Runs words.
+        """Execute words.
 
         Args:
             number: The number of the first operation.
-            words: The operations, and what is let go of.
-            numbers: The number of each, where they do not follow each other.
+            words: The operations, and the slots to free.
+            numbers: The number of each operation, if they are not consecutive.
         """
         values, steps = self._values, self._steps
         at, end = 0, len(words)
@@ -81,7 +81,7 @@ class Runner:
                 number += 1
 
     def define(self, plan: Plan) -> None:
-        """Gets a plan that words name from here on."""
+        """Add a plan that later words use."""
         self.plans[plan.number] = plan
         if not self.world.takes_part(plan.ranks):
             self._steps[plan.number] = skip_step(plan)
@@ -93,25 +93,26 @@ class Runner:
         self._steps[plan.number] = step
 
     def step_of(self, number: int) -> Callable[[list[int], int], int]:
-        """Gives what does the operations of a plan."""
+        """Return the step that executes the operations of a plan."""
         return self._steps[number]
 
     def forget(self, numbers: Sequence[int]) -> None:
-        """Lets go of plans that no words name any more; of others' as well."""
+        """Remove plans that words no longer use. Unknown numbers are ignored."""
         for number in numbers:
             self.plans.pop(number, None)
             self._steps.pop(number, None)
 
     def count(self) -> int:
-        """Counts the values that it keeps."""
+        """Return the number of values in the slots."""
         return sum(one is not None for one in self._values)
 
     def mark_failed(
         self, number: int, index: int, words: list[int], at: int, error: Exception
     ) -> int:
-        """Puts the failure where the results would be, and in whatever was half written.
+        """Store the failure in the results, and in operands that were possibly partly written.
 
-        Gives where the next operation begins.
+        Returns:
+            The position of the next operation.
         """
         plan, values = self.plans[index], self._values
         operands = words[at : at + plan.operands]

@@ -1,7 +1,7 @@
-"""Plans as the interpreter runs them: a function for each, written for it and compiled once.
+"""Plans as the interpreter executes them: each is compiled once to a generated function.
 
-A step gets the words and where its own begin behind the plan's number, and gives where the next
-operation begins. The values live in a list, by slot.
+A step receives the words and the position after the number of its plan, and returns the position of
+the next operation. Values are stored in a list, by slot.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["call_step", "call_text", "module_of", "operator_of", "skip_step"]
 
 
-#: These give what their gradients need only where gradients are on; the values have none here.
+#: Operations that return the values needed for their backward only if gradients are enabled. Values
+#: in the processes do not require gradients.
 _FOR_BACKWARD = {"aten.mkldnn_rnn_layer.default"}
 
 
 def operator_of(name: str, module: str | None = None) -> Callable[..., Any]:
-    """Finds an operation of torch, as `aten.add.Tensor`.
+    """Return a PyTorch operation by name, such as `aten.add.Tensor`.
 
     Args:
-        name: Its name.
-        module: What defines it, if that is not torch itself: imported if it is not yet known.
+        name: The name.
+        module: The module that defines the operation, unless PyTorch does. It is imported if the
+            operation is not yet known.
 
     Raises:
-        AttributeError: There is none.
+        AttributeError: The operation does not exist.
     """
     try:
         function = _found(name)
@@ -44,7 +46,7 @@ def operator_of(name: str, module: str | None = None) -> Callable[..., Any]:
         if module is None:
             raise
     try:
-        # By name, as the program's custom operation was defined in it.
+        # Importing the module that defined the program's custom operation registers it here.
         __import__(module)
         return _found(name)
     except (ImportError, AttributeError) as error:
@@ -62,7 +64,7 @@ def _found(name: str) -> Callable[..., Any]:
 
 
 def module_of(func: Any) -> str | None:
-    """Says which module defines an operation that is not one of torch's own."""
+    """Return the name of the module that defines a custom operation; None for PyTorch's own."""
     if func.namespace in ("aten", "prims"):
         return None
     definition = custom_ops.OPDEFS.get(f"{func._schema.name}")
@@ -73,7 +75,7 @@ def module_of(func: Any) -> str | None:
 
 
 def skip_step(plan: Plan) -> Step:
-    """Passes over an operation of others."""
+    """Skip an operation of other processes."""
     words = plan.words - 1
     return lambda _, at: at + words
 
@@ -85,14 +87,14 @@ def call_text(
     operand: Callable[[int], str],
     number: Callable[[int], str],
 ) -> str:
-    """Writes down the call of a function with the arguments that a plan says.
+    """Generate the call of a function with the arguments of a plan.
 
     Args:
         plan: The plan.
-        function: What the function is called there.
-        names: Gets the constants among the arguments, by the names they have there.
-        operand: Writes down an operand.
-        number: Writes down a float.
+        function: The name of the function in the generated code.
+        names: The namespace of the generated code; constants among the arguments are added to it.
+        operand: Returns the code for an operand.
+        number: Returns the code for a float.
     """
 
     def text(argument: Any) -> str:
@@ -116,10 +118,10 @@ def call_text(
 
 
 def call_step(plan: Plan, function: Callable[..., Any], world: World) -> Step:
-    """Calls a function with the operands, and keeps the results.
+    """Call a function with the operands, and store the results.
 
     Raises:
-        TypeError: An argument is of a kind that cannot be written down.
+        TypeError: An argument is of a kind that cannot be written as code.
     """
     names: dict[str, Any] = {"function": function, "values": world.values, "world": world}
     call = call_text(

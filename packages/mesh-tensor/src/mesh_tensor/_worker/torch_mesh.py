@@ -1,4 +1,4 @@
-"""torch's own meshes and groups in a process, so that FSDP, DTensor and their like work there."""
+"""PyTorch's own meshes and groups in a process, for FSDP, DTensor and similar features."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["device_mesh", "process_group"]
 
 
 def device_mesh(world: World, ranks: bytes, device: str) -> TorchMesh:
-    """Gives torch's mesh of some processes, with the same dimensions; the same object each time."""
+    """Return PyTorch's mesh of some processes, with the same dimensions; always the same object."""
     key = (ranks, device)
     found = world.torch_meshes.get(key)
     if found is None:
@@ -27,15 +27,15 @@ def device_mesh(world: World, ranks: bytes, device: str) -> TorchMesh:
 
 
 def process_group(world: World, ranks: bytes, dims: Sequence[str]) -> ProcessGroup:
-    """Gives the group of those that differ from this process in some dimensions only."""
+    """Return the group of the processes that differ from this one in some dimensions only."""
     return world.group(world.peers(ranks, dims))
 
 
 def _made(world: World, ranks: bytes, device: str) -> TorchMesh:
     region = world.region(ranks)
-    # A mesh of one process may have no dimension left; torch's has one at least.
+    # A mesh of one process may have no dimensions, but PyTorch requires at least one.
     labels = tuple(region.labels) or ("procs",)
-    # All processes ask for the groups of the dimensions in the same order.
+    # All processes create the groups of the dimensions in the same order.
     groups = [process_group(world, ranks, (label,) if region.labels else ()) for label in labels]
     if len(groups) == 1:
         return TorchMesh.from_group(groups[0], device, mesh_dim_names=labels)

@@ -1,4 +1,4 @@
-"""What a process knows beside its values: where it is, and the groups it is in."""
+"""The state of a process other than its values: its rank and its process groups."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["World"]
 
 
-#: How often the groups of this process were begun here.
+#: How many times this module has initialized `torch.distributed` in this process.
 _meetings = 0
 
 
 class World:
-    """The place of a process among those of its engine, as one of its streams sees it.
+    """A process among those of its engine, as one of its streams sees it.
 
     Attributes:
-        rank: Which of them it is.
+        rank: The rank of the process.
         values: The values of the stream, by slot.
-        given: What the present batch brings.
-        numbers: The floats of the present batch.
+        given: The values that the current batch carries.
+        numbers: The floats of the current batch.
     """
 
     def __init__(self, rank: int, values: list[Any]) -> None:
@@ -46,29 +46,29 @@ class World:
         self.values = values
         self.given: list[Any] = []
         self.numbers: Sequence[float] = ()
-        #: Functions of the program, by the number of the plan that brought each.
+        #: Functions of the program, by the number of the plan that sent them.
         self.functions: dict[int, Callable[..., Any]] = {}
-        #: What first calls gave that nobody has taken yet, by their tokens.
+        #: The results of first calls that have not been adopted or dropped, by token.
         self.held: dict[int, list[Any]] = {}
         self.torch_meshes: dict[tuple[bytes, str], DeviceMesh] = {}
         self._regions: dict[bytes, Region] = {}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._store: TCPStore | None = None
-        #: What its streams lend to each other.
+        #: The loans between the streams of the process.
         self.exchange = BorrowExchange()
         self._lane = 0
-        #: In which meeting of the processes its groups are, and those of its other streams.
+        #: The generation of `torch.distributed` to which the groups belong; shared by all streams.
         self._meeting = [0]
 
     def beside(self, lane: int) -> World:
-        """Gives that of another stream of the process: with values and groups of its own."""
+        """Return the world of another stream of the process, with separate values and groups."""
         made = World(self.rank, [])
         made.functions, made.held, made.exchange = self.functions, self.held, self.exchange
         made._lane, made._meeting = lane, self._meeting
         return made
 
     def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
-        """Puts a failure in the place of all values in some memory."""
+        """Replace all values in some storages by a failure."""
         values = self.values
         for slot, value in enumerate(values):
             if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in storages:
@@ -76,26 +76,26 @@ class World:
         self.exchange.propagate_failure(storages, failed_value)
 
     def within(self, values: list[Any], given: list[Any], numbers: Sequence[float]) -> World:
-        """Gives the same place with other values: those of a trace while it is replayed."""
+        """Return the same world with other values: the values of a trace during a replay."""
         inner = copy.copy(self)
         inner.values, inner.given, inner.numbers = values, given, numbers
-        # Whoever replays it says what is lost outside of it.
+        # The replay itself reports the values that are lost outside of the trace.
         inner.exchange = BorrowExchange()
         return inner
 
     def region(self, encoded: bytes) -> Region:
-        """Gives a part of the processes."""
+        """Return the decoded region."""
         found = self._regions.get(encoded)
         if found is None:
             found = self._regions[encoded] = Region.decode(encoded)
         return found
 
     def takes_part(self, encoded: bytes) -> bool:
-        """Whether this process is in a part."""
+        """Return whether this process is in a region."""
         return self.rank in self.region(encoded)
 
     def peers(self, encoded: bytes, dims: Sequence[str]) -> list[int]:
-        """Gives the ranks that differ from this one in these dimensions only, row by row."""
+        """Return the ranks that differ from this one only in `dims`, in row-major order."""
         region = self.region(encoded)
         index = region.index_of(self.rank)
         assert index is not None
@@ -107,7 +107,7 @@ class World:
         return ranks
 
     def open_store(self) -> tuple[str, int]:
-        """Begins the meeting point of all processes; gives its address."""
+        """Start the store for the rendezvous of all processes; return its address."""
         name = socket.gethostname()
         try:
             address = socket.gethostbyname(name)
@@ -117,14 +117,16 @@ class World:
         return address, self._store.port
 
     def join(self, address: str, port: int, size: int) -> None:
-        """Meets the others, so that there can be groups; waits for all of them."""
+        """Initialize `torch.distributed`; wait for all processes."""
         global _meetings
         if dist.is_initialized():
             if not _meetings:
-                # The program has its own groups there: they serve as well, if they are of all.
+                # The user's program has initialized it. Its groups are used if they include all
+                # processes.
                 _check_size(size)
                 return
-            # Those of a time when others lived. Nothing that is left from then gets what comes now.
+            # The existing groups are from before a process died. Code that still runs for that
+            # engine must not use the new groups.
             _meetings += 1
             dist.destroy_process_group()
         store = self._store or TCPStore(address, port, is_master=False, wait_for_workers=False)
@@ -136,15 +138,16 @@ class World:
         self._meeting[0] = _meetings
 
     def group(self, ranks: Sequence[int]) -> dist.ProcessGroup:
-        """Gives the group of these processes; all of them ask for it at the same point.
+        """Return the group of these processes; all of them request it at the same point.
 
-        Each stream has its own: what two streams do at a time is not to meet in one.
+        Each stream has its own groups, so that concurrent operations of two streams do not mix.
         """
         key = tuple(ranks)
         found = self._groups.get(key)
         if found is None:
             if self._meeting[0] != _meetings:
-                # A stream of an engine that is over, which is still at work: these are not for it.
+                # This is a stream of an earlier engine that still runs; it must not use the new
+                # groups.
                 raise TensorError("the processes have met anew, after one of them had died")
             ranks = sorted(key)
             if ranks != list(key):
@@ -158,7 +161,7 @@ class World:
         return found
 
     def outgoing(self, value: Any) -> Any:
-        """Gives a value as it is sent to the program."""
+        """Return a value in the form in which it is sent to the program."""
         if isinstance(value, torch.Tensor):
             value = value.detach()
             if value.is_conj() or value.is_neg():
