@@ -125,7 +125,7 @@ class Backend(ABC):
         raise NotSupported("this backend keeps no output of workers: look at the scheduler's logs")
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
-        """Return the output of the client script from an offset on, or a first part of it.
+        """Return the output of the client script from an offset on, possibly truncated.
 
         Args:
             ticket: The ticket of the allocation.

@@ -12,7 +12,7 @@ __all__ = ["Follower", "Polling"]
 
 
 class Follower(ABC):
-    """A view of an allocation that is kept while a program waits for it to change."""
+    """Follower of an allocation, used while a program waits for it to change."""
 
     @abstractmethod
     def report(self) -> Report:

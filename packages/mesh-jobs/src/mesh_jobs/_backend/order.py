@@ -41,7 +41,7 @@ class WorkerCommand:
 
     @property
     def secret(self) -> bytes:
-        """The credentials of the worker, which nobody else may be able to read.
+        """The credentials of the worker, which must not be readable by anyone else.
 
         Pass them in a private file, on the standard input of `ssh`, or in a Kubernetes Secret. Each
         access issues new credentials, and all of them are equally valid.

@@ -16,7 +16,7 @@ _ATTRIBUTE = "job"
 
 
 def load_target(target: str) -> Job:
-    """Execute `file.py` or `module`, and return its `job`, or the name after a colon.
+    """Execute `file.py` or `module`, and return its `job`, or the attribute after a colon.
 
     Raises:
         JobError: The file or module does not exist or raises an error, or the name is not a job.

@@ -21,7 +21,7 @@ class FixedBackend(Backend):
     """A backend that allocates and releases nothing; the creator of the workers terminates them."""
 
     def plan(self, order: Order) -> str:
-        """Return a text that nothing is started."""
+        """Return a note that nothing is started."""
         return "nothing is started: the workers run already\n"
 
     def allocate(self, order: Order) -> Ticket:

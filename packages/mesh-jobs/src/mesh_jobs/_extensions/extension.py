@@ -26,7 +26,7 @@ class OpenEquipment(Protocol):
         """
 
     def used(self, name: str, hosts: HostMesh) -> HostMesh:
-        """Return the hosts of a mesh as the program shall use them, usually unchanged.
+        """Return the hosts of a mesh as the program should use them, usually unchanged.
 
         Args:
             name: The name of the mesh.

@@ -27,7 +27,8 @@ class Program:
     """A program that uses the host.
 
     Attributes:
-        owner: A description of the user and the machine of the program.
+        owner: The user, the machine and the process of the program, such as
+            `ada@login1 (process 4711)`.
         since: When the program attached, in seconds since 1970.
         agent: The pid of the process that serves the program.
     """

@@ -217,7 +217,7 @@ class Job:
             NotSupported: The backend does not run client scripts.
             JobMismatch: A different job is applied under this context.
             JobBusy: Another program is changing the job.
-            JobPending: The job uses hosts that somebody else creates, and they do not exist yet.
+            JobPending: The job uses hosts of another owner, who has not created them yet.
             SchedulerUnreachable: The scheduler does not respond; nothing was changed.
             JobError: The scheduler rejects the request; the message contains its reason.
         """

@@ -126,7 +126,7 @@ class KubernetesBackend(Backend):
             ) from error
 
     def _bind(self, api: KubeApi, order_id: str) -> None:
-        """Make the workloads the owners of all other objects, which then end with the last one."""
+        """Make the workloads own all other objects, which are thus deleted with the last one."""
         version, kind = KINDS[self._workload]
         owners = [
             {

@@ -15,8 +15,8 @@ class ImageSpec:
 
     Attributes:
         image: The name of the image, as the cluster pulls it.
-        resources: The resources of each pod by Kubernetes name, such as `{"cpu": "8", "memory":
-            "32Gi", "nvidia.com/gpu": 8}`; used as both requests and limits.
+        resources: The resources of each pod by Kubernetes name, such as
+            `{"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": 8}`; used as both requests and limits.
         python: The Python interpreter in the image.
         env: Additional environment variables of the workers.
         pull_secrets: The names of the secrets for pulling the image.

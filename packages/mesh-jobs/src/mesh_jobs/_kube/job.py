@@ -204,8 +204,9 @@ class KubernetesJob(Job):
     def new_secret(name: str) -> str:
         """Return a new Secret as YAML, by which existing pods and jobs authenticate each other.
 
-        Its key `worker` is for the pods, which run `python -m mesh_jobs.worker --secret
-        env:MESH_WORKER_SECRET`, and its key `controller` for jobs.
+        Its key `worker` is for the pods, which run
+        `python -m mesh_jobs.worker --secret env:MESH_WORKER_SECRET`. Its key `controller` is for
+        jobs.
 
         Args:
             name: The name of the Secret, for `credentials_secret`.

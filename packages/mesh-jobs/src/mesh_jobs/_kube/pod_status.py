@@ -93,7 +93,7 @@ def address_of(pod: Object, port: int) -> str:
 
 
 def latest(pods: Sequence[Object]) -> Object | None:
-    """Return the current one of all pods of one rank: a running one, else the newest."""
+    """Return the current pod of a rank: one that runs, else the newest."""
 
     def order(pod: Object) -> tuple[bool, bool, str]:
         is_over = pod["status"].get("phase") in _OVER

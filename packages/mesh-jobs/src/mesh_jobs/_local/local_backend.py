@@ -58,7 +58,7 @@ class LocalBackend(Backend):
     runs_clients = True
 
     def plan(self, order: Order) -> str:
-        """Return a text that only the client script would be started."""
+        """Return the names of the meshes, and the command of the client script, if there is one."""
         lines = [f"{mesh.name}: this machine" for mesh in order.spec.meshes]
         if order.spec.client is not None:
             lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))

@@ -72,8 +72,7 @@ def shell(
         ):
             for piece in typed(stdin, screen.is_over):
                 remote.write.broadcast(piece)
-            # Repeated, because each process that reads after the command has exited needs one as
-            # well.
+            # The end of input is repeated, because each process that reads later needs its own.
             while not screen.is_over_within(_END_PAUSE_S):
                 remote.write.broadcast(_END_OF_INPUT)
             return screen.outcome()

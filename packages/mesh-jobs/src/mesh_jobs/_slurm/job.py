@@ -26,9 +26,9 @@ class SlurmJob(Job):
     access. The loss of a node does not affect the others. If the batch job is requeued, for example
     after a preemption, it returns with new workers, and `state` finds them on their new nodes.
 
-    If meshes request different resources, as with `add_mesh("servers", 2, cpus=4,
-    partition="cpu")`, the batch job is heterogeneous. SLURM still grants it as a whole, but ends
-    all of it when one node is lost.
+    If meshes request different resources, as after
+    `add_mesh("servers", 2, cpus=4, partition="cpu")`, the batch job is heterogeneous. SLURM still
+    grants it as a whole, but ends all of it when one node is lost.
 
     Args:
         meshes: The number of nodes of each mesh by name, or a `MeshSpec` for each mesh.

@@ -113,7 +113,7 @@ class SpmdRun:
         output_dir: str | PathLike[str] | None = None,
         show: Callable[[RankLine], object] = show_with_prefix,
     ) -> int:
-        """Run the script until all ranks have exited; return the first nonzero exit status, or 0.
+        """Run the script until all ranks have exited; return the first failed rank's status, or 0.
 
         Raises:
             MeshError: A rank was lost, or the hosts cannot reach the first one.

@@ -43,7 +43,8 @@ class SSHClient:
         python: The Python interpreter on the machines, with mesh-jobs installed.
         args: More arguments for ssh.
         env: Environment variables for the interpreter.
-        limit_s: The connection timeout for one machine, in seconds.
+        limit_s: The connection timeout for one machine, in seconds; a request may take twice as
+            long.
     """
 
     python: str
