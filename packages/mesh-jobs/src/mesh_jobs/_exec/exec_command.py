@@ -82,8 +82,9 @@ def exec_command(
         name: The name of the mesh in the output.
 
     Returns:
-        A future of the exit status of the first rank with a nonzero status, with 128 + N for
-            signal N. Cancelling the future terminates the command on all ranks.
+        A future of the exit status of the first rank with a nonzero status, or 0 if all ranks
+        succeeded. The status is 128 + N for signal N. Cancelling the future terminates the command
+        on all ranks.
 
     Raises:
         ValueError: The command is empty, or a size is not a positive number.

@@ -61,8 +61,8 @@ def run_spmd(
         name: The name of the mesh in the output.
 
     Returns:
-        A future of the exit status of the rank that failed first, or of 0. Cancelling the future
-            terminates the script on all ranks.
+        A future of the exit status of the rank that failed first, or 0 if all ranks succeeded.
+        Cancelling the future terminates the script on all ranks.
 
     Raises:
         ValueError: Neither or both of script and module are given, or `per_host` is not positive.
