@@ -1,4 +1,4 @@
-"""The command `mesh`, run in a folder of a user's."""
+"""The command `mesh`, run in a user's folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ number = 7
 
 
 class Folder:
-    """A folder of a user's, where the command is run."""
+    """A user's folder in which the command is run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class Folder:
         (self.path / name).write_text(text, encoding="utf-8")
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end."""
+        """Run the command until it exits."""
         return subprocess.run(
             [*COMMAND, *arguments],
             cwd=self.path,
@@ -44,7 +44,7 @@ class Folder:
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts the command."""
+        """Start the command."""
         return subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=self.path,
@@ -56,11 +56,11 @@ class Folder:
         )
 
     def said(self, *arguments: str, stdin: str = "") -> str:
-        """Runs the command, which has to succeed, and gives what it printed."""
+        """Run the command, which must succeed, and return its output."""
         run = self.run(*arguments, stdin=stdin)
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout
 
     def json(self, *arguments: str) -> Any:
-        """Runs the command with `--json`, and reads what it printed."""
+        """Run the command with `--json`, and return its parsed output."""
         return json.loads(self.run(arguments[0], "--json", *arguments[1:]).stdout)

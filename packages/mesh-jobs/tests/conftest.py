@@ -1,4 +1,4 @@
-"""What the tests of this package share: hosts that are started once for a file."""
+"""Fixtures that the tests of this package share: hosts that are started once per file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from mesh_core import HostMesh
 
-# Ignored where the tests run in the background; the programs that they start would inherit that.
+# SIGINT is ignored if the tests run in the background, and started programs would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[HostMesh]:
-    """Two hosts for all tests of a file that break none."""
+    """Two hosts for all tests of a file that leave them usable."""
     with loopback_hosts(2) as mesh:
         yield mesh
 

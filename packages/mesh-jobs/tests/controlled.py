@@ -1,4 +1,4 @@
-"""A job whose hosts are looked into, for tests of that."""
+"""A job whose control service is called by tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh_jobs._control.pem import Pem
 
 
 class Applied:
-    """A job of one host, and who may call it."""
+    """A job of one host, with the credentials of its controller."""
 
     def __init__(self, folder: Path) -> None:
         self.job = ProcessJob({"ones": 1}, folder=folder, ttl_s=120)
@@ -29,17 +29,17 @@ class Applied:
 
     @property
     def target(self) -> str:
-        """Its control port, as gRPC wants it."""
+        """The address of its control port, in the format of gRPC."""
         return self.control.partition("://")[2]
 
     def client(self) -> ControlClient:
-        """Connects as the job's controller."""
+        """Connect as the job's controller."""
         return ControlClient(self.control, self.pem)
 
 
 @contextmanager
 def applied_job(folder: Path) -> Iterator[Applied]:
-    """Applies a job of one host, and gives it back."""
+    """Apply a job of one host inside the context, and release it afterwards."""
     one = Applied(folder)
     try:
         yield one
@@ -49,6 +49,6 @@ def applied_job(folder: Path) -> Iterator[Applied]:
 
 
 def processes(client: ControlClient, kind: str) -> list[dict[str, Any]]:
-    """Lists the processes of one kind."""
+    """List the processes of one kind."""
     told = as_dict(client.list_processes())["processes"]
     return [one for one in told if one["kind"] == kind]

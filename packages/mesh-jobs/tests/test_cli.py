@@ -1,4 +1,4 @@
-"""The command `mesh`, as a user runs it."""
+"""The command `mesh`, as users run it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytest.importorskip("typer")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """A folder where nothing is applied."""
+    """A folder in which no job is applied."""
     folder = Folder(tmp_path)
     yield folder
     folder.run("kill")
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    """A folder where a job of two hosts is applied."""
+    """A folder in which a job of two hosts is applied."""
     folder = Folder(tmp_path_factory.mktemp("applied"))
     folder.said("apply")
     yield folder
@@ -304,7 +304,7 @@ def test_other_packages_add_commands(folder: Folder) -> None:
 
 
 def test_a_command_that_comes_with_another_package_says_which(folder: Folder) -> None:
-    # As if nothing but this package were installed.
+    # The program sees no entry points, as if no other package were installed.
     code = "import importlib.metadata as found\nfound.entry_points = lambda **_: []\n"
     folder.write("sitecustomize.py", code)
     folder.environment["PYTHONPATH"] = os.pathsep.join(

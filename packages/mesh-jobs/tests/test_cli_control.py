@@ -1,4 +1,4 @@
-"""The commands that look at hosts, and end what they run, while a program uses them."""
+"""The commands that show and terminate processes of hosts while a program uses them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ tails.wait.call().get()
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    """A folder where a job of two hosts is applied."""
+    """A folder in which a job of two hosts is applied."""
     folder = Folder(tmp_path_factory.mktemp("applied"))
     folder.said("apply")
     yield folder
@@ -104,7 +104,7 @@ def test_logs_of_all_hosts_are_followed_until_ctrl_c(applied: Folder) -> None:
         assert {one["host"] for one in before} == {0, 1}
         applied.said("exec", "true")
         serving: set[int] = set()
-        # What was done there before may come to its end meanwhile, and is told as well.
+        # Earlier sessions may end only now, and their lines are printed as well.
         while serving != {0, 1}:
             one = json.loads(following.stdout.readline())
             if one["line"].startswith("mesh worker serves a job of"):

@@ -1,4 +1,4 @@
-"""The control service of a worker, called as any client of gRPC calls it."""
+"""The control service of a worker, called through gRPC."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOURCES = Path(__file__).parents[1] / "src/mesh_jobs/_control"
 
 
 class Sleeper(Actor):
-    """Does what tests look at."""
+    """Actor whose processes and stacks the tests examine."""
 
     def __init__(self) -> None:
         self._awake = threading.Event()
@@ -44,7 +44,7 @@ class Sleeper(Actor):
 
     @endpoint
     def child(self) -> int:
-        # It ends with the process that has started it, whichever way.
+        # The child exits with its parent, however the parent exits.
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE).pid
 
     @endpoint
@@ -54,14 +54,14 @@ class Sleeper(Actor):
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
-    """One job for all tests that leave its worker as it is."""
+    """A job for all tests that do not affect its worker."""
     with applied_job(tmp_path_factory.mktemp("control")) as one:
         yield one
 
 
 @pytest.fixture
 def client(applied: Applied) -> Iterator[ControlClient]:
-    """The job's controller."""
+    """A client with the credentials of the job's controller."""
     with applied.client() as one:
         yield one
 
@@ -71,7 +71,7 @@ def test_the_description_is_that_of_the_proto_file(tmp_path: Path) -> None:
     written = tmp_path / "written.binpb"
     protoc = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(SOURCES)]
     subprocess.run([*protoc, f"--descriptor_set_out={written}", FILE], check=True)
-    # Else write it anew, as here.
+    # If this fails, write the file again as above.
     assert (SOURCES / FILE.replace(".proto", ".binpb")).read_bytes() == written.read_bytes()
 
 
@@ -113,7 +113,7 @@ def test_stop_of_a_process_arrives_at_the_program(applied: Applied, client: Cont
     with pytest.raises(ProcDied) as died:
         hanging.get(timeout=END_LIMIT_S)
     assert died.value.pid == pid
-    # The other one goes on.
+    # The other process keeps running.
     assert actors.slice(gpus=0).pid.call_one().get() != pid
     procs.stop().exception()
 
@@ -149,12 +149,12 @@ def test_stacks_show_the_line_where_an_actor_hangs(applied: Applied, client: Con
             if frame["function"].endswith("hang") and frame["file"] == __file__
         }
 
-    # It may not have come there yet.
+    # The actor may not have reached this line yet.
     assert wait_until(where, END_LIMIT_S) == {(pids[0], hangs)}
     (alone,) = as_dict(client.stacks(pids[1]))["processes"]
     assert alone["process"]["pid"] == pids[1]
     assert alone["threads"]
-    # It would hang on until it is killed anyhow.
+    # The call blocks until the process is killed.
     client.stop(pids[0], grace_s=0)
     assert isinstance(hanging.exception(timeout=END_LIMIT_S), ProcDied)
     procs.stop().exception()

@@ -1,4 +1,4 @@
-"""Who may call the control service of a worker, and from where."""
+"""Authorization of calls to the control service of a worker."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ CALL_S = 10.0
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applied]:
-    """One job for all tests that leave its worker as it is."""
+    """A job for all tests that do not affect its worker."""
     with applied_job(tmp_path_factory.mktemp("control")) as one:
         yield one
 
 
 def secured(applied: Applied, pem: Pem | None) -> Any:
-    """Opens a channel to its control port with some credentials."""
+    """Open a channel to the control port with the given credentials."""
     words = {} if pem is None else {"private_key": pem.key, "certificate_chain": pem.chain}
     proof = grpc.ssl_channel_credentials(applied.pem.authorities, **words)
     options = [("grpc.ssl_target_name_override", SERVER_NAME)]
@@ -40,7 +40,7 @@ def secured(applied: Applied, pem: Pem | None) -> Any:
 
 
 def status_of(channel: Any) -> tuple[str, str]:
-    """Calls, and gives how that failed."""
+    """Make a call that must fail, and return the status and the details of its failure."""
     with channel, pytest.raises(grpc.RpcError) as failed:
         health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=CALL_S)
     error: Any = failed.value

@@ -1,4 +1,4 @@
-"""What a worker serves without a job: to probes, and to its own user."""
+"""The services of a worker without a job: health probes, and calls of its own user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mesh_jobs._control.pem import Pem  # noqa: E402
 
 @contextmanager
 def lone_worker() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """Runs a worker on loopback with the credentials of its user, and with a health port."""
+    """Run a worker on loopback with the credentials of its user, and with a health port."""
     command = [sys.executable, "-m", "mesh_jobs.worker", "--listen", "tcp://127.0.0.1:0"]
     worker = subprocess.Popen(
         [*command, "--mesh", "ones", "--rank", "0", "--health-port", "0"],
@@ -49,7 +49,7 @@ def lone_worker() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """A worker for all tests that do not end it."""
+    """A worker for all tests that do not terminate it."""
     with lone_worker() as found:
         yield found
 
@@ -62,7 +62,7 @@ def test_who_watches_hears_that_the_worker_is_told_to_end() -> None:
         stub = health_pb2_grpc.HealthStub(channel)
         watching = stub.Watch(health_pb2.HealthCheckRequest(), timeout=END_LIMIT_S)
         states = health_pb2.HealthCheckResponse
-        # It serves a moment after it has said where.
+        # The worker starts serving shortly after it has reported its address.
         assert wait_until(lambda: next(watching).status == states.SERVING)
         worker.send_signal(signal.SIGTERM)
         assert next(watching).status == states.NOT_SERVING

@@ -1,4 +1,4 @@
-"""Programs that are killed whenever it may be, several at once, and what is left: nothing."""
+"""Programs that are killed at any point, or run concurrently, must leave nothing behind."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ KILL = "from mesh_jobs import job_load; job_load().kill(); print('killed')"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of this test's own, in which no file may be left, nor a worker's keys beside it."""
-    this_host()  # This program has its own temporary files where it began.
+    """A working folder and a temporary folder, in which a test must leave no files."""
+    this_host()  # Create the temporary files of this program in the original folder.
     for name in ("work", "tmp"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     yield tmp_path / "work"
     assert list((tmp_path / "work").iterdir()) == []
-    # What serves a job outlives its worker by a moment.
+    # The agent of a job exits shortly after its worker.
     wait_until(lambda: not os.listdir(tmp_path / "tmp"), UP_S)
 
 
@@ -48,7 +48,7 @@ def program(code: str) -> subprocess.Popen[str]:
 
 
 def kill_when(process: subprocess.Popen[str], path: Path) -> None:
-    """Kills a program as soon as it has made, or removed, a file; or lets it end."""
+    """Kill a program as soon as it creates or removes a file, unless it exits before."""
     was_there = path.exists()
     wait_until(lambda: path.exists() is not was_there or process.poll() is not None, UP_S)
     process.kill()
@@ -59,7 +59,7 @@ def test_two_workers_of_one_place_are_one_host_and_are_ended_both(place: Path) -
     job = ProcessJob({"ones": 1}).apply()
     job.state(timeout=UP_S)
     order_id = str(job.status().order_id)
-    # As one that a killed program has started, and that the next one did not see yet.
+    # The process looks like a worker that a killed program started and the next one has not seen.
     words = ["mesh_jobs.worker", "--order", order_id, "--mesh", "ones", "--rank", "0"]
     command = [sys.executable, "-c", "import time; time.sleep(600)", *words]
     with subprocess.Popen(command, start_new_session=True) as second:
@@ -131,7 +131,7 @@ def test_a_lost_host_comes_back_under_the_same_handle() -> None:
         wait_until(lambda: members.slice(hosts=1).pid.call_one().get(timeout=UP_S) < 0, UP_S)
     with pytest.raises(JobEnded, match=r"ones\[1\] ended"):
         job.state(timeout=UP_S)
-    # The same size once more starts what is missing.
+    # A resize to the same size starts the missing hosts.
     job.resize(mesh="ones", hosts=2)
     assert job.state(timeout=UP_S).ones == ones
     after = members.pid.call().get(timeout=UP_S).values()

@@ -1,4 +1,4 @@
-"""What the doctor makes of what hosts have found out about each other."""
+"""The findings of the doctor, from the measurements of hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other packages give to the hosts of a job, in a program and beyond it."""
+"""Equipment of other packages on the hosts of a job, in a program and after its exit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mesh_jobs.testing import worker_pids
 
 UP_S = 60.0
 
-#: Equipment of another package: a file for each host, as long as it is open.
+#: Equipment of another package, which creates a file for each host while it is open.
 NOTES = """
 import os
 from pathlib import Path
@@ -59,7 +59,7 @@ class Notes:
 
 
 class Lamp:
-    """Equipment that notes what happens to it."""
+    """Equipment that records its calls."""
 
     def __init__(self, course: list[str], name: str = "lamp", *, is_broken: bool = False) -> None:
         self.course = course
@@ -86,7 +86,7 @@ class Lamp:
 
 
 class Member(Actor):
-    """Says which program it runs in."""
+    """Actor that returns the command line of its process."""
 
     @endpoint
     def command(self) -> list[str]:
@@ -131,7 +131,7 @@ def test_equipment_that_is_not_installed_is_named() -> None:
 
 
 def daemons(folder: Path) -> list[int]:
-    """The processes that hold equipment of the job of a folder."""
+    """Return the extension daemons of the job in a folder."""
     return [
         one.pid
         for one in processes()
@@ -143,7 +143,7 @@ def daemons(folder: Path) -> list[int]:
 
 @pytest.fixture
 def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Installs notes for programs that are started; gives where they are."""
+    """Install the package `notes` for started programs; return the folder of its files."""
     package = tmp_path / "package"
     metadata = package / "notes-1.0.dist-info"
     metadata.mkdir(parents=True)
@@ -159,7 +159,7 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def job(tmp_path: Path, noted: Path) -> Iterator[Job]:
-    """Two hosts that other programs use too, and nothing left behind."""
+    """A job of two hosts that other programs can use; checks that no daemon remains."""
     job = ProcessJob({"ones": 2}, folder=tmp_path, ttl_s=120).apply()
     job.wait_up(UP_S)
     yield job
@@ -183,7 +183,7 @@ def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: 
         held.open("notes", "second", {"folder": str(noted), "text": "refused"})
     with pytest.raises(JobError, match="there is no notes 'third'"):
         held.close("notes", "third")
-    # The hosts are free for programs meanwhile.
+    # Open equipment does not prevent programs from using the hosts.
     members = job.state(UP_S).ones.spawn_procs().spawn("members", Member)
     assert len(members.command.call().get(UP_S).values()) == 2
     job.detach()

@@ -112,7 +112,8 @@ def test_cancelling_ends_the_command_everywhere(hosts: HostMesh, tmp_path: Path)
 
 def test_a_command_ends_with_the_process_that_runs_it(host: HostMesh, tmp_path: Path) -> None:
     noted = tmp_path / "pids"
-    # Below the shell, below its supervisor, is the process of the actor.
+    # The supervisor is the parent of the shell, and the actor's process is the parent of the
+    # supervisor.
     line = f"sleep 600 & echo $! $PPID $$ > {noted}.tmp; mv {noted}.tmp {noted}; wait"
     running = exec_command(host, line)
     wait_until(noted.exists)

@@ -1,4 +1,4 @@
-"""The public surface of mesh-jobs: three doors, and each name behind exactly one of them."""
+"""The public names of mesh-jobs: three public modules, with each name in exactly one of them."""
 
 import mesh_jobs
 import mesh_jobs.spi

@@ -1,4 +1,4 @@
-"""Ports of ranks, reached through the mesh."""
+"""Port forwarding to ranks through the mesh."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def server(serve: Callable[[socket.socket], object]) -> Iterator[int]:
-    """Serves connections of the loopback, a thread for each; gives the port."""
+    """Serve loopback connections, each in a separate thread; yield the port."""
     with socket.create_server(("127.0.0.1", 0), backlog=200) as listener:
 
         def accept() -> None:
@@ -64,7 +64,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 @contextmanager
 def through(procs: ProcMesh, serve: Callable[[socket.socket], object]) -> Iterator[socket.socket]:
-    """Gives a connection through the mesh to what serves it on the other side."""
+    """Yield a connection that is forwarded through the mesh to a server."""
     with (
         server(serve) as port,
         PortForwarder(procs, port) as forwarded,
@@ -143,7 +143,7 @@ def test_a_slow_reader_slows_the_writer_down(procs: ProcMesh) -> None:
         with suppress(TimeoutError):
             while sent < total:
                 sent += connection.send(bytes(2**16))
-        # What the sockets of the kernel hold comes to it.
+        # The limit includes the buffers of the kernel's sockets.
         assert sent < 32 * 2**20
         may_read.set()
         connection.settimeout(END_LIMIT_S)
@@ -177,7 +177,7 @@ def test_a_connection_that_nobody_takes_is_refused(procs: ProcMesh) -> None:
 def test_a_broken_connection_is_broken_on_the_other_side_too(procs: ProcMesh) -> None:
     def break_off(connection: socket.socket) -> None:
         connection.recv(1)
-        # Ends without a word, as when a machine is restarted.
+        # The connection is reset, as when a machine restarts.
         linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 

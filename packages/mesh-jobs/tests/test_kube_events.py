@@ -1,4 +1,4 @@
-"""What a cluster tells of pods, as events of a job."""
+"""Conversion of cluster events on pods to events of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh_jobs._kube.events import Place, events_of
 AT = "2026-01-02T03:04:05Z"
 AT_S = 1767323045.0
 
-#: The workload of the mesh `ones`; of its pods only the one of rank 1 is there.
+#: The workload of the mesh `ones`; only its pod of rank 1 exists.
 NAMES: dict[str, str | None] = {"job-ones-0-1f2e3d4c": "ones"}
 PLACES: dict[str, Place] = {"job-ones-0-1f2e3d4c-1-abcde": ("ones", 1)}
 
@@ -33,7 +33,7 @@ def ended(reason: str) -> dict[str, Any]:
 
 CASES = [
     (event("job-ones-0-1f2e3d4c-1-abcde", "Preempted"), ("Preempted", "ones", 1)),
-    # This pod is gone; its name tells where it was.
+    # This pod was deleted, so its rank is derived from its name.
     (event("job-ones-0-1f2e3d4c-12-fghij", "Evicted"), ("Evicted", "ones", 12)),
     (event("job-ones-0-1f2e3d4c-3", "Killing"), ("Killing", "ones", 3)),
     (event("job-ones-0-1f2e3d4c", "SuccessfulCreate"), ("SuccessfulCreate", "ones", None)),

@@ -1,4 +1,4 @@
-"""What is told of a host, for what a cluster says of its pods."""
+"""The state of a host for each status of its pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh_jobs._kube.pod_status import host
 
 
 def pod(phase: str = "Running", name: str = "w-0", **more: Any) -> dict[str, Any]:
-    """A pod, with a worker in a state and conditions that are true."""
+    """Return a pod with a worker in the given state, and conditions that are true."""
     worker = {"name": "worker", "restartCount": more.get("restarts", 0)}
     worker["state"] = more.get("state", {"running": {"startedAt": more.get("at", AT)}})
     worker["lastState"] = more.get("last", {})

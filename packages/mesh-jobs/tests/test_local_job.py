@@ -1,4 +1,4 @@
-"""The machine of the program as the only host of each mesh."""
+"""Jobs whose only host is the program's own machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class TestLocalJob(JobConformance):
     @pytest.fixture
     def factory(self, tmp_path: Path) -> JobFactory:
         def make(meshes: dict[str, int], name: str, *, ttl_s: float = 600.0) -> Job:
-            # Nobody waits for who might come: it ends with the program.
+            # There is no lease, because the host ends with the program.
             return LocalJob(meshes, name=name, folder=tmp_path / name)
 
         return make
 
     def workers(self, order_id: str) -> int:
-        """Of what it starts a client script alone outlives the program."""
+        """Return 1 if a client script runs; no other process outlives the program."""
         return int(running_client(order_id) is not None)
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:

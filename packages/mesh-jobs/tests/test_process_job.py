@@ -1,4 +1,4 @@
-"""Hosts that are processes of this machine."""
+"""Jobs whose hosts are processes of this machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UP_S = 60.0
 
 @pytest.fixture
 def known(tmp_path: Path) -> Iterator[Job]:
-    """A job whose workers a program has used, and left."""
+    """A job whose workers a program has used and detached from."""
     job = ProcessJob({"ones": 2}, folder=tmp_path)
     job.state(timeout=UP_S)
     wait_until(Path(job.folder, "hosts.json").exists, UP_S)
@@ -48,13 +48,13 @@ def known(tmp_path: Path) -> Iterator[Job]:
 
 
 def found_again(job: Job) -> JobState:
-    """What the next program gets that does as this job says; it asks the scheduler for nothing."""
+    """Return the job state of a later program, which finds the workers without the scheduler."""
 
     def state() -> JobState | None:
         try:
             return job_load(folder=Path(job.folder).parent.parent).state(timeout=0.0)
         except SchedulerUnreachable:
-            return None  # A worker that was just left is free in a moment.
+            return None  # A worker is not available until its last session has ended.
 
     return wait_until(state, UP_S)
 
@@ -93,7 +93,7 @@ def test_a_job_that_is_declared_again_finds_them_too(
 
         assert wait_until(state, UP_S).ones.extent == {"hosts": 2}
         assert [(status.up, len(status.hosts)) for status in seen] == [(2, 2)]
-        # What differs is not theirs.
+        # A different job must not use these workers.
         with pytest.raises(SchedulerUnreachable):
             ProcessJob({"ones": 1}, folder=tmp_path).state()
 
@@ -119,7 +119,7 @@ def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Jo
         if worker.stdout.readline():
             return worker
         worker.communicate()
-        return None  # What the one before has started has the port for a moment.
+        return None  # A child of the previous worker may still hold the port.
 
     other = wait_until(other_worker, UP_S)
     try:

@@ -1,4 +1,4 @@
-"""Whether workers can be reached from here."""
+"""Reachability checks of workers from this machine."""
 
 from __future__ import annotations
 

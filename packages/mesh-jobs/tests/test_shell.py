@@ -1,4 +1,4 @@
-"""A terminal on a host, behind that of a program."""
+"""A shell on a host, under a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ print("status", status)
 
 
 class Window:
-    """A terminal window with the program in it."""
+    """A terminal window that runs the program."""
 
     def __init__(self, *arguments: str) -> None:
         self.fd, theirs = os.openpty()
@@ -78,7 +78,7 @@ class Window:
         os.write(self.fd, keys.encode())
 
     def expect(self, text: str) -> str:
-        """Reads until a text shows up; gives all up to its end, and forgets it."""
+        """Read until a text appears; return and discard the output up to its end."""
         until = time.monotonic() + END_LIMIT_S
         while text not in self.seen:
             ready = select.select([self.fd], [], [], max(0, until - time.monotonic()))[0]

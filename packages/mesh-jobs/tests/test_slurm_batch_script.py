@@ -1,4 +1,4 @@
-"""The batch script, which `plan` shows."""
+"""The batch script, as shown by `plan`."""
 
 from __future__ import annotations
 

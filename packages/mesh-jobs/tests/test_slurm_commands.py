@@ -1,4 +1,4 @@
-"""What SLURM's commands say, in several versions, and when they say nothing: fakes of them."""
+"""Handling of the output of SLURM's commands, with fakes of several versions and of failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB += " Restarts=0 NodeList={nodes} BatchHost=n1 Comment=JobState=FAILED"
 
 
 class Commands:
-    """A folder of commands that come first on PATH."""
+    """A folder of fake commands that comes first on PATH."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -33,7 +33,7 @@ class Commands:
         path.chmod(0o700)
 
     def shows(self, job: SlurmJob, **fields: Any) -> None:
-        """Has scontrol show the job so."""
+        """Make the fake scontrol show the job with the given fields."""
         name = next(
             line.partition("=")[2]
             for line in (self.folder / "sbatch.script").read_text().splitlines()

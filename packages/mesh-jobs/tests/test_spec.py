@@ -1,4 +1,4 @@
-"""What a job asks for."""
+"""The specification of a job."""
 
 from __future__ import annotations
 

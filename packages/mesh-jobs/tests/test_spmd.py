@@ -1,4 +1,4 @@
-"""Scripts written for torchrun."""
+"""Scripts that are written for torchrun."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mesh_jobs import run_spmd
 if TYPE_CHECKING:
     from mesh_core import HostMesh
 
-# A ring over the address where ranks meet: rank 0 serves, and says what it has heard of all.
+# All ranks connect to the rendezvous address. Rank 0 listens there, and prints what it received.
 MEET = """
 import json, os, socket, sys
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -157,7 +157,7 @@ def test_the_port_of_the_master_is_given_to_nobody_else(
     port = int((tmp_path / "0").read_text())
     with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
         other.bind(("", port))
-    # The script itself, which sets SO_REUSEADDR, may listen there.
+    # The script sets SO_REUSEADDR, so it can listen on the reserved port.
     with socket.create_server(("", port)):
         pass
     assert running.cancel()

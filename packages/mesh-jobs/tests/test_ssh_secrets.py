@@ -1,4 +1,4 @@
-"""What a job tells ssh: secrets on its standard input alone, and no weaker check of hosts."""
+"""The use of ssh by a job: secrets only on standard input, and no weaker host checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from mesh_jobs import JobError, SSHJob
 
-#: Notes its arguments, its environment and its standard input, and fails as an unreachable host.
+#: Records its arguments, environment and standard input, and fails like ssh for an unreachable
+#: host.
 _SSH = """#!/bin/sh
 printf '%s\\n' "$@" >> "$SSH_NOTES/arguments"
 env >> "$SSH_NOTES/environment"
@@ -22,7 +23,7 @@ exit 255
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a job over ssh has told the program `ssh`, as files."""
+    """The files in which the fake `ssh` records its inputs."""
     programs, notes = tmp_path / "bin", tmp_path / "notes"
     for folder in (programs, notes):
         folder.mkdir()
@@ -36,7 +37,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def worker_told(notes: Path) -> dict[str, Any]:
-    """Return what the host was told of its worker."""
+    """Return the request that starts the worker on the host."""
     # ssh is also called for its configuration, which needs no input.
     inputs = filter(None, (path.read_text() for path in notes.glob("input-*")))
     requests = [json.loads(one) for one in inputs]

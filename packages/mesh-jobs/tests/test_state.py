@@ -1,4 +1,4 @@
-"""What a job leaves on disk, and who may change it."""
+"""The state of a job on disk, and its protection against other users and programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh_jobs import Job, JobBusy, JobError, JobMismatch, LocalJob, job_list, j
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home and a folder of this test's own."""
+    """A home folder and a working folder for each test."""
     monkeypatch.setenv("MESH_HOME", str(tmp_path / "home"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

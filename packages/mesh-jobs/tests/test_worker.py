@@ -1,4 +1,4 @@
-"""The worker that backends start."""
+"""The worker process that backends start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A secret, as an order gives it."""
+    """A secret in the format of an order."""
     folder = tmp_path / "issued"
     Credentials.create().issue(role="worker", name="one").save(folder)
     files = {path.name: path.read_text() for path in folder.iterdir()}
@@ -34,7 +34,7 @@ def keys(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts workers whose temporary files are in `tmp`."""
+    """Start workers whose temporary files are in `tmp`."""
     (tmp_path / "tmp").mkdir()
     started = []
 
@@ -59,7 +59,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def reported(worker: subprocess.Popen[str]) -> dict[str, Any]:
-    """Reads what a worker prints until it has said where it listens."""
+    """Read the output of a worker until its report, and return the report."""
     assert worker.stdout is not None
     for line in worker.stdout:
         if line.startswith("{"):
@@ -146,12 +146,12 @@ def test_what_a_killed_worker_left_is_cleared_by_the_next(
     for folder in before:
         os.utime(folder, (0, 0))
     reported(start(*words))
-    # That of the killed one is gone, those of the others are there.
+    # Only the folder of the killed worker was removed.
     assert len(left(tmp_path)) == 2
     assert len(set(before) & set(left(tmp_path))) == 1
 
 
-# Its first word is a step of the worker; the process signals itself just before or after that.
+# The first argument is a step of the worker; the process signals itself just before or after it.
 SIGNALLED = """
 import importlib, os, signal, sys
 from mesh_jobs.worker import main
@@ -177,7 +177,7 @@ sys.exit(main(sys.argv[4:]))
         ("os.rename", "after", signal.SIGINT, "60", 7),
         ("mesh_jobs._worker.worker.run_worker_loop_forever", "before", signal.SIGINT, "60", 7),
         ("mesh_core._workers.worker.run", "before", signal.SIGTERM, "60", 7),
-        # These come after it has ended for another reason.
+        # These signals arrive after the worker has started to exit for another reason.
         ("mesh_jobs._worker.worker.run_worker_loop_forever", "after", signal.SIGTERM, "0.1", 0),
         ("shutil.rmtree", "before", signal.SIGTERM, "0.1", 0),
         ("shutil.rmtree", "after", signal.SIGINT, "0.1", 0),

@@ -1,4 +1,4 @@
-"""Hosts for tests of what runs on hosts, whatever scheduler they come from."""
+"""Hosts for tests of programs on hosts, independent of any scheduler."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ END_LIMIT_S = 30.0
 
 @contextmanager
 def loopback_hosts(count: int) -> Iterator[HostMesh]:
-    """Attaches to so many new workers, which end afterwards."""
-    # Of a job, as the links of a program have one authority, and other tests use jobs as well.
+    """Attach to new workers inside the context, and terminate them afterwards."""
+    # The hosts are from a job: a program uses one certificate authority, and other tests use jobs.
     with TemporaryDirectory(prefix="mesh-test-") as folder:
         job = ProcessJob({"hosts": count}, folder=folder, ttl_s=120)
         try:
@@ -33,7 +33,7 @@ def loopback_hosts(count: int) -> Iterator[HostMesh]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be waited for does not."""
+    """Return whether a process runs; zombies do not count."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -1,11 +1,12 @@
-"""Get hosts from a scheduler once, and run program after program on them.
+"""Allocate hosts from a scheduler once, and run many programs on them, one after another.
 
     job = ProcessJob({"trainers": 2})
     job.apply()
     trainers = job.state(timeout=60).trainers
 
-Another scheduler is another class, and nothing else changes. What a new scheduler implements is in
-`mesh_jobs.spi`, and what its tests use in `mesh_jobs.testing`.
+To use another scheduler, use another job class; the rest of the program stays the same.
+`mesh_jobs.spi` contains the interface for new schedulers, and `mesh_jobs.testing` the conformance
+tests for them.
 """
 
 import typing as _typing
@@ -42,7 +43,7 @@ if _typing.TYPE_CHECKING:
     from mesh_jobs._api import shell as shell
 
 
-# A worker needs none of these names, and starts in a third of the time without them.
+# Workers need none of these names, and start in a third of the time without them.
 def __getattr__(name: str) -> object:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

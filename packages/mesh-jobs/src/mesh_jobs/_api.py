@@ -1,4 +1,4 @@
-"""What programs import from `mesh_jobs`; loaded with the first of these names."""
+"""The public names of `mesh_jobs`; imported when the first of them is used."""
 
 from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase
 from mesh_jobs._errors import (

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read by their owner alone."""
+"""Atomic writes of files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["check_owner", "private_folder", "read_json", "write_json", "write_pr
 
 
 def private_folder(path: Path) -> Path:
-    """Makes a folder that only its owner can look into, and those above it where needed.
+    """Create a folder that only its owner can access, and its missing parents.
 
     Raises:
-        OSError: The system refuses, or the folder exists and belongs to another user.
+        OSError: The folder cannot be created, or it exists and belongs to another user.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -27,10 +27,10 @@ def private_folder(path: Path) -> Path:
 
 
 def check_owner(path: Path) -> None:
-    """Refuses what another user could change: a path or its target that belongs to that user.
+    """Reject a path that another user could change: the path or its target belongs to that user.
 
     Raises:
-        OSError: It belongs to another user, or does not exist.
+        OSError: The path belongs to another user, or does not exist.
     """
     for about in (path.lstat(), path.stat()):
         if about.st_uid != os.geteuid():
@@ -43,12 +43,13 @@ def check_owner(path: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes a file for its owner alone: a reader finds all of it or what was there before.
+    """Write a file for its owner only, atomically: a reader sees the old or the new content.
 
     Raises:
-        OSError: The system refuses.
+        OSError: The file cannot be written.
     """
-    # mkstemp makes it 0600. The name begins with a dot: no pattern for whole files matches it.
+    # mkstemp creates the file with mode 0600. The leading dot hides the temporary file from
+    # patterns that match complete files.
     number, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(number, "wb") as file:
@@ -63,20 +64,20 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes plain values as JSON, whole or not at all.
+    """Write plain values as JSON, atomically.
 
     Raises:
-        OSError: The system refuses.
+        OSError: The file cannot be written.
     """
     write_private(path, json.dumps(value, indent=1).encode() + b"\n")
 
 
 def read_json(path: Path) -> Any:
-    """Reads what `write_json` wrote; None when there is no such file.
+    """Read the values that `write_json` wrote; return None if the file does not exist.
 
     Raises:
-        OSError: It is there and cannot be read.
-        ValueError: It holds something else.
+        OSError: The file exists and cannot be read.
+        ValueError: The file does not contain JSON.
     """
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The errors of jobs, as one small tree under `JobError`."""
+"""The exceptions of jobs, all derived from `JobError`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ __all__ = [
 
 
 class JobError(MeshError):
-    """A job cannot do what was asked; the message says what to do."""
+    """A job cannot perform a request; the message names a remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class JobMismatch(JobError):
-    """What is applied under this context is not what the program asks for.
+    """The job that is applied under this context differs from the requested job.
 
     Attributes:
-        differences: For each field that differs its path, what is applied, and what is asked for.
+        differences: For each field that differs: its path, the applied value and the requested
+            value.
     """
 
     def __init__(self, context: str, differences: Sequence[tuple[str, Any, Any]]) -> None:
@@ -50,10 +51,10 @@ class JobMismatch(JobError):
 
 
 class JobPending(JobError, TimeoutError):
-    """The hosts were not all up in time; the allocation still stands.
+    """The hosts were not all up before the timeout; the allocation still exists.
 
     Attributes:
-        reason: Why it waits, in the scheduler's words.
+        reason: Why the hosts are not up, as the scheduler reports it.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -62,11 +63,11 @@ class JobPending(JobError, TimeoutError):
 
 
 class JobEnded(JobError):
-    """The allocation is over, or one of its hosts is.
+    """The allocation, or one of its hosts, has ended.
 
     Attributes:
-        reason: Why, in the scheduler's words.
-        logs: The last lines of each worker that ended, by mesh and rank.
+        reason: Why it has ended, as the scheduler reports it.
+        logs: The last lines of output of each worker that ended, by mesh and rank.
     """
 
     def __init__(
@@ -86,18 +87,18 @@ class JobEnded(JobError):
 
 
 class SchedulerUnreachable(JobError):
-    """The scheduler cannot be asked, so nothing is known: neither that a job runs nor its end."""
+    """The scheduler does not respond, so it is unknown whether the job runs or has ended."""
 
 
 class NotSupported(JobError):
-    """This backend has no such thing."""
+    """The backend does not support this operation."""
 
 
 class JobBusy(JobError):
-    """Another program is changing the job right now."""
+    """Another program is changing the job at the moment."""
 
 
-# A traceback names them as a program does: mesh_jobs.JobMismatch.
+# Tracebacks show the public names, such as mesh_jobs.JobMismatch.
 for _error in (
     JobError,
     JobMismatch,

@@ -1,4 +1,4 @@
-"""What a job asks for: plain values that can be stored, read again and compared field by field."""
+"""The specification of a job: plain values that can be stored, loaded and compared by field."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _NAME = re.compile(r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class MeshSpec:
-    """One named mesh of hosts, all alike.
+    """A named mesh of identical hosts.
 
     Attributes:
-        name: What the hosts are called in the program: `state.trainers`.
-        hosts: How many.
-        cpus: Processors of each host; None leaves it to the scheduler.
-        memory: Memory of each host, in the scheduler's words, such as `16G`.
-        gpus: GPUs of each host.
-        options: What only the backend understands.
+        name: The name of the mesh in the program, as in `state.trainers`.
+        hosts: The number of hosts.
+        cpus: The number of CPUs per host; None uses the default of the scheduler.
+        memory: The memory per host, in the format of the scheduler, such as `16G`.
+        gpus: The number of GPUs per host.
+        options: Options that only the backend interprets.
 
     Raises:
-        ConfigError: A name or a number is not one.
+        ConfigError: A name or a number is invalid.
     """
 
     name: str
@@ -47,7 +47,7 @@ class MeshSpec:
         _check_json(f"options of mesh {self.name!r}", self.options)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values that `from_json` reads."""
+        """Return plain values that can be stored as JSON."""
         return {
             "name": self.name,
             "hosts": self.hosts,
@@ -60,14 +60,14 @@ class MeshSpec:
 
 @dataclass(frozen=True)
 class ClientSpec:
-    """The program of a job that runs inside the allocation.
+    """The client script of a job, which runs inside the allocation.
 
     Attributes:
-        argv: A script and its arguments, as `python` takes them.
-        workdir: The folder that it runs in.
+        argv: The script and its arguments, as on the command line of `python`.
+        workdir: The working directory of the script.
 
     Raises:
-        ConfigError: There is nothing to run.
+        ConfigError: `argv` is empty.
     """
 
     argv: tuple[str, ...]
@@ -78,29 +78,30 @@ class ClientSpec:
             raise ConfigError("the client script is empty: say what to run inside the job")
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values that `from_json` reads."""
+        """Return plain values that `from_json` reads."""
         return {"argv": list(self.argv), "workdir": self.workdir}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ClientSpec:
-        """Reads what `to_json` gave."""
+        """Create a spec from the values that `to_json` returned."""
         return cls(tuple(value["argv"]), value["workdir"])
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A whole job: which backend, which meshes, and what else the backend is told.
+    """The specification of a job: its backend, its meshes and the options of the backend.
 
     Attributes:
-        name: What the job is called at the scheduler.
-        backend: The name of the backend, among the entry points `mesh_jobs.backends`.
-        meshes: The meshes, each with a name of its own.
-        options: What the backend is told of the whole job.
-        ttl_s: How long a worker waits for a program before it ends by itself.
-        client: The program that runs inside; None where programs come from outside.
+        name: The name of the job at the scheduler.
+        backend: The name of the backend, an entry point in the group `mesh_jobs.backends`.
+        meshes: The meshes, each with a unique name.
+        options: Options of the backend for the whole job.
+        ttl_s: The time in seconds after which a worker exits if no program uses it.
+        client: The client script, which runs inside the allocation; None if programs attach from
+            outside.
 
     Raises:
-        ConfigError: A name is not one or given twice, or a number is not one.
+        ConfigError: A name is invalid or used twice, or a number is invalid.
     """
 
     name: str
@@ -121,10 +122,10 @@ class JobSpec:
                 raise ConfigError(f"two meshes are named {name!r}: give each a name of its own")
 
     def mesh(self, name: str) -> MeshSpec:
-        """Gives the mesh of a name.
+        """Return the mesh with the given name.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: No mesh has this name.
         """
         for mesh in self.meshes:
             if mesh.name == name:
@@ -133,17 +134,17 @@ class JobSpec:
         raise ConfigError(f"no mesh is named {name!r}: the job has {known}")
 
     def resized(self, name: str, hosts: int) -> JobSpec:
-        """Gives the same job with another number of hosts in one mesh.
+        """Return a copy of the spec with another number of hosts in one mesh.
 
         Raises:
-            ConfigError: There is no such mesh, or the number is not one.
+            ConfigError: No mesh has this name, or the number is invalid.
         """
         changed = replace(self.mesh(name), hosts=hosts)
         meshes = tuple(changed if mesh.name == name else mesh for mesh in self.meshes)
         return replace(self, meshes=meshes)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values that `from_json` reads."""
+        """Return plain values that `from_json` reads."""
         return {
             "name": self.name,
             "backend": self.backend,
@@ -155,10 +156,10 @@ class JobSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> JobSpec:
-        """Reads what `to_json` gave.
+        """Create a spec from the values that `to_json` returned.
 
         Raises:
-            ConfigError: A value is none that a job can have.
+            ConfigError: A value is invalid.
         """
         meshes = tuple(MeshSpec(**mesh) for mesh in value["meshes"])
         client = value.get("client")
@@ -173,17 +174,17 @@ class JobSpec:
 
 
 def differences(old: JobSpec, new: JobSpec) -> list[tuple[str, Any, Any]]:
-    """Gives the path of each field that differs, with the old value and the new."""
+    """Return the path, the old value and the new value of each field that differs."""
     found: list[tuple[str, Any, Any]] = []
     _compare("", _by_name(old), _by_name(new), found)
     return found
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuses a name that some scheduler, or Python, would not take.
+    """Reject a name that is invalid for any scheduler, or for Python.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The name is invalid.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
@@ -221,7 +222,7 @@ def _check_json(what: str, value: Mapping[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Gives the value as JSON would give it back, so that comparing with a stored one is fair."""
+    """Return the value as a JSON round trip would, so that it compares equal to a stored one."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):

@@ -1,7 +1,7 @@
-"""`python -m mesh_jobs.operator`: makes the hosts that MeshJobs of a Kubernetes cluster ask for.
+"""Create the hosts of MeshJobs in a Kubernetes cluster: `python -m mesh_jobs.operator`.
 
-Any number of them may run at once: one works, and another goes on where it was when it is gone.
-`manifests` prints what the cluster has to have before.
+Several instances may run at once: one is active, and a standby takes over when it is lost. The
+action `manifests` prints the objects that must be applied to the cluster first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; gives the exit status."""
+    """Run the command line and return the exit status."""
     given = _parser().parse_args(arguments)
     try:
         if given.action == "manifests":

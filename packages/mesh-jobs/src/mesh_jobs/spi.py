@@ -1,10 +1,11 @@
-"""What a new scheduler implements: the backend, and what it is given and gives.
+"""The interface for new schedulers: the backend class, its inputs and its results.
 
-A backend is a class that derives from `Backend`, offered under a name in the entry-point group
-`mesh_jobs.backends`. `mesh_jobs.testing` has the tests that it must pass.
+A backend is a class that derives from `Backend` and is registered under a name in the entry-point
+group `mesh_jobs.backends`. It must pass the tests in `mesh_jobs.testing`.
 
-What hosts are to have besides is an `Equipment`, which `Job.equip` takes. Commands hold one that
-is offered under a name in the group `mesh_jobs.equipment`, and ask for it by a `CommandDoor`.
+Additional resources of hosts, such as files, implement `Equipment` and are passed to `Job.equip`.
+Commands can keep equipment open that is registered under a name in the group `mesh_jobs.equipment`;
+they open it through a `CommandDoor`.
 """
 
 from mesh_jobs._atomic_files import read_json as read_json

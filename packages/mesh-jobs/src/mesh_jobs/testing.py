@@ -1,10 +1,10 @@
-"""For the tests of backends, with pytest: the conformance kit that each of them passes.
+"""Conformance tests for backends, run with pytest.
 
-from mesh_jobs.testing import JobConformance
+    from mesh_jobs.testing import JobConformance
 
-class TestMine(JobConformance):
-@pytest.fixture
-def factory(self, tmp_path): ...
+    class TestMine(JobConformance):
+        @pytest.fixture
+        def factory(self, tmp_path): ...
 """
 
 import typing as _typing

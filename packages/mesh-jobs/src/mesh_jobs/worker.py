@@ -1,7 +1,7 @@
-"""`python -m mesh_jobs.worker`: serves a machine as a host of a job, for as long as it is wanted.
+"""Serve a machine as a host of a job: `python -m mesh_jobs.worker`.
 
-Backends start it. It listens on a port that the system chooses, reports where, serves one program
-after another, and ends by itself when none was there for a while.
+Backends start it. It listens on a port that the system chooses, reports its address, serves one
+program after another, and exits when no program has used it for some time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; gives the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mesh_jobs.worker", description=__doc__)
     add = parser.add_argument
     add("--mesh", required=True, metavar="NAME", help="the mesh that this host belongs to")

@@ -1,1 +1,1 @@
-"""What a backend implements, what it gets and what it returns."""
+"""The interface of backends: their inputs and their results."""

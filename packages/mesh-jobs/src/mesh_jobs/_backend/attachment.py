@@ -1,4 +1,4 @@
-"""Hosts that were allocated by others, and that a job only attaches to."""
+"""Hosts that a job attaches to without allocating them."""
 
 from __future__ import annotations
 

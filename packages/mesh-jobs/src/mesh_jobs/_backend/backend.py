@@ -1,4 +1,4 @@
-"""What a scheduler has to offer, and nothing more."""
+"""The interface that a scheduler backend implements."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["Backend"]
 
 
 class Backend(ABC):
-    """Gets hosts from one kind of scheduler, and gives them back.
+    """Interface to one kind of scheduler, which allocates and releases hosts.
 
-    It keeps nothing in memory: each method may be called in another process than the one before.
-    What it needs to find an allocation again is in the ticket, as plain values.
+    A backend keeps no state in memory, because each method may be called in a different process.
+    The ticket contains, as plain values, everything that is needed to find an allocation again.
 
     Attributes:
-        options: What the job's spec tells it.
-        poll_s: The longest time between two looks at the hosts while somebody waits.
-        runs_clients: Whether it runs the client script of a job beside the workers.
+        options: The options from the job's spec.
+        poll_s: The longest interval in seconds between two polls while a program waits.
+        runs_clients: Whether the backend runs the client script of a job next to the workers.
 
     Args:
-        options: The same.
+        options: The options from the job's spec.
     """
 
     poll_s: ClassVar[float] = 1.0
@@ -40,117 +40,119 @@ class Backend(ABC):
 
     @abstractmethod
     def plan(self, order: Order) -> str:
-        """Gives what `allocate` would submit, as text for people; touches nothing."""
+        """Return what `allocate` would submit, as human-readable text; has no side effects."""
 
     def attachment(self, spec: JobSpec) -> Attachment | None:
-        """Gives the hosts of somebody else, where a spec asks for these and for none of its own.
+        """Return the existing hosts that a spec refers to; None if the spec requests new hosts.
 
-        `allocate` then only gives the ticket with which they are found, and `release` leaves them.
+        For such a spec, `allocate` only returns a ticket that identifies the hosts, and `release`
+        does not release them.
 
         Raises:
-            JobPending: They are not there yet.
-            SchedulerUnreachable: The scheduler cannot be asked.
-            JobError: There are none.
+            JobPending: The hosts do not exist yet.
+            SchedulerUnreachable: The scheduler does not respond.
+            JobError: No such hosts exist.
         """
         return None
 
     @abstractmethod
     def allocate(self, order: Order) -> Ticket:
-        """Submits, and returns without waiting for hosts.
+        """Submit the order, and return without waiting for hosts.
 
-        Called again with the same `order.id` it submits nothing twice: the program may have died
-        before it could note the ticket. Such a call gives the ticket of what is there.
+        A second call with the same `order.id` must not submit anything twice, because the program
+        may have died before it stored the ticket. It returns the ticket of the existing submission.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
-            JobError: It refuses the order.
+            SchedulerUnreachable: The scheduler does not respond.
+            JobError: The scheduler rejects the order.
         """
 
     @abstractmethod
     def report(self, ticket: Ticket) -> Report:
-        """Says how an allocation is now, without waiting.
+        """Report the current state of an allocation, without waiting.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked: this is no end of anything.
+            SchedulerUnreachable: The scheduler does not respond. This does not mean that anything
+                has ended.
         """
 
     @contextmanager
     def follow(self, ticket: Ticket) -> Iterator[Follower]:
-        """Looks at an allocation for as long as somebody waits for it to change.
+        """Follow an allocation while a program waits for it to change.
 
-        Without it `report` is called again and again, each `poll_s` at the latest.
+        The default implementation polls `report`, at intervals of at most `poll_s`.
         """
         yield Polling(lambda: self.report(ticket))
 
     @abstractmethod
     def release(self, ticket: Ticket) -> None:
-        """Gives all back, also what is still pending; returns when nothing runs any more.
+        """Release everything, including pending requests; returns when nothing runs anymore.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked: the allocation may still be there.
+            SchedulerUnreachable: The scheduler does not respond; the allocation may still exist.
         """
 
     def find(self, order: Order) -> Ticket | None:
-        """Gives the ticket of what `allocate` has begun for an order; None when that is nothing.
+        """Return the ticket of what `allocate` has submitted for an order; None if nothing.
 
-        Used to give back what a program left that died before it had its ticket. Without it,
-        `allocate` is called once more, and what it gives is released.
+        This is used to release what was left by a program that died before it received its ticket.
+        The default implementation calls `allocate` once more, and the result is released.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         return self.allocate(order)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Brings an allocation to the size of the order, and gives its ticket from then on.
+        """Resize an allocation to the order, and return its new ticket.
 
-        Called again with the same order it goes on where it was.
+        A second call with the same order resumes an interrupted resize.
 
         Raises:
-            NotSupported: This scheduler cannot.
-            SchedulerUnreachable: The scheduler cannot be asked.
+            NotSupported: The scheduler does not support this resize.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         raise NotSupported(
             f"backend {order.spec.backend!r} cannot resize: kill the job, and apply it anew"
         )
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
-        """Gives the last lines that the worker of a host printed.
+        """Return the last lines of output of a host's worker.
 
         Raises:
-            NotSupported: They are not kept.
+            NotSupported: The backend does not store this output.
         """
         raise NotSupported("this backend keeps no output of workers: look at the scheduler's logs")
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
-        """Gives what the client script has printed, from a byte on, or some of it.
+        """Return the output of the client script from an offset on, possibly truncated.
 
         Args:
-            ticket: That of the allocation.
-            start: The first byte; counted from the end when negative.
+            ticket: The ticket of the allocation.
+            start: The offset of the first byte; a negative one counts from the end.
 
         Raises:
-            NotSupported: It is not kept.
-            SchedulerUnreachable: It cannot be read now.
+            NotSupported: The backend does not store this output.
+            SchedulerUnreachable: The output cannot be read at the moment.
         """
         raise NotSupported("this backend keeps no output of client scripts")
 
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
-        """Gives what the scheduler tells of an allocation, oldest first."""
+        """Return the events that the scheduler reports for an allocation, oldest first."""
         return ()
 
     def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
-        """Gives the hosts that the scheduler is about to take, as far as it says so before.
+        """Return the hosts that are about to be reclaimed, if the scheduler announces this.
 
         Raises:
-            SchedulerUnreachable: It cannot be asked.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         return ()
 
     def gateway(self, ticket: Ticket) -> str | None:
-        """Gives the address of a worker that passes on to the others, where one is needed."""
+        """Return the address of a worker that forwards connections to the others, if needed."""
         return None
 
     def control_gateway(self, ticket: Ticket) -> str | None:
-        """Gives where the control service of the gateway listens, where one is needed."""
+        """Return the address of the gateway's control service, if one is needed."""
         return None

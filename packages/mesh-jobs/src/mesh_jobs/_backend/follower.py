@@ -1,4 +1,4 @@
-"""Waiting for a scheduler: a backend that is told of changes need not ask again and again."""
+"""Followers, which wait for changes of an allocation by notification or by polling."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ __all__ = ["Follower", "Polling"]
 
 
 class Follower(ABC):
-    """An allocation while somebody waits for it to change."""
+    """Follower of an allocation, used while a program waits for it to change."""
 
     @abstractmethod
     def report(self) -> Report:
-        """Says how the allocation is, as far as is known here; may be a little behind.
+        """Return the state of the allocation as known locally; it may be slightly out of date.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked now.
+            SchedulerUnreachable: The scheduler does not respond at the moment.
         """
 
     @abstractmethod
     def confirmed(self) -> Report:
-        """Says how it is from the scheduler's own mouth: called before anything is decided.
+        """Return the state as confirmed by the scheduler; called before anything is decided.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked now.
+            SchedulerUnreachable: The scheduler does not respond at the moment.
         """
 
     @abstractmethod
     def wait(self, seconds: float) -> bool | None:
-        """Returns when `report` may have something new to say, or so many seconds are over.
+        """Wait until `report` may have changed, or for the given number of seconds.
 
         Returns:
-            False if only the time is over; whatever else if there may be something new.
+            False if only the time has passed; any other value if there may be a change.
         """
 
 
 class Polling(Follower):
-    """Asks anew each time, for schedulers that tell nothing by themselves."""
+    """A follower for schedulers without notifications, which queries the scheduler each time."""
 
     def __init__(self, ask: Callable[[], Report]) -> None:
         self._ask = ask
         self._last: Report | None = None
 
     def report(self) -> Report:
-        """Asks the scheduler."""
+        """Query the scheduler."""
         self._last = self._ask()
         return self._last
 
     def confirmed(self) -> Report:
-        """Gives what the scheduler said a moment ago."""
+        """Return the last response of the scheduler."""
         return self._last or self.report()
 
     def wait(self, seconds: float) -> bool:
-        """Lets the time pass."""
+        """Sleep for the given number of seconds."""
         time.sleep(seconds)
         return False

@@ -1,4 +1,4 @@
-"""What a backend is asked to run: the job's spec, and the command of each worker."""
+"""The input of a backend: the spec of a job, and the command of each worker."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ __all__ = ["Order", "WorkerCommand"]
 
 @dataclass(frozen=True)
 class WorkerCommand:
-    """How the worker of one host is started, wherever that is.
+    """The command that starts the worker of one host.
 
     Attributes:
         mesh: The mesh of the host.
-        rank: Its place there; `env:NAME` where the worker is to read it from its environment.
-        argv: The command.
-        env: What to add to its environment; nothing in it is secret.
-        report_file: Where the worker writes its report; None when it only prints it.
-        secret_file: From where the worker reads its secret; `-` is its standard input.
+        rank: The rank of the host in the mesh; `env:NAME` if the worker reads it from its
+            environment.
+        argv: The command line.
+        env: Additional environment variables; they contain no secrets.
+        report_file: The file to which the worker writes its report; None if it only prints it.
+        secret_file: The file from which the worker reads its secret; `-` for its standard input.
     """
 
     mesh: str
@@ -40,31 +41,32 @@ class WorkerCommand:
 
     @property
     def secret(self) -> bytes:
-        """What the worker proves itself with: to go only where nobody else reads.
+        """The credentials of the worker, which must not be readable by anyone else.
 
-        A private file, the standard input of `ssh`, a Secret of Kubernetes. It is made anew each
-        time, and each is as good as the other.
+        Pass them in a private file, on the standard input of `ssh`, or in a Kubernetes Secret. Each
+        access issues new credentials, and all of them are equally valid.
         """
         return self._issue()
 
     def save_secret(self) -> None:
-        """Writes the secret into `secret_file`, for its owner alone.
+        """Write the secret to `secret_file`, readable only by its owner.
 
         Raises:
-            OSError: The system refuses.
+            OSError: The file cannot be written.
         """
         write_private(Path(self.secret_file), self.secret)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A job as its backend gets it.
+    """An allocation request, as the backend receives it.
 
     Attributes:
-        id: Unique; the same again when the program died before it had its ticket.
-        spec: What is asked for.
-        folder: The job's own folder, on the machine of the program: with `workers/` for reports,
-            `keys/` for secrets and `logs/`, all private and removed with the job.
+        id: The unique id of the order. A retry after the program died before it received its ticket
+            uses the same id.
+        spec: The requested job.
+        folder: The job's folder on the machine of the program. It contains `workers/` for reports,
+            `keys/` for secrets and `logs/`; all of them are private and removed with the job.
     """
 
     id: str
@@ -73,21 +75,21 @@ class Order:
     _credentials: Credentials | None = field(default=None, repr=False, compare=False)
 
     def hosts(self) -> Iterator[tuple[str, int]]:
-        """Gives mesh and rank of each host that is asked for."""
+        """Iterate over the mesh and the rank of each requested host."""
         for mesh in self.spec.meshes:
             for rank in range(mesh.hosts):
                 yield mesh.name, rank
 
     def report_file(self, mesh: str, rank: int | str) -> Path:
-        """Where the worker of a host reports, on a filesystem that both see."""
+        """Return the report file of a host's worker, on a file system that both machines share."""
         return self.folder / "workers" / f"{mesh}-{rank}.json"
 
     def secret_file(self, mesh: str, rank: int | str) -> Path:
-        """Where the secret of a host's worker is, on a filesystem that both see."""
+        """Return the secret file of a host's worker, on a file system that both machines share."""
         return self.folder / "keys" / f"worker-{mesh}-{rank}.json"
 
     def log_file(self, mesh: str, rank: int | str) -> Path:
-        """Where the output of a host's worker goes, on a filesystem that both see."""
+        """Return the output file of a host's worker, on a file system that both machines share."""
         return self.folder / "logs" / f"{mesh}-{rank}.log"
 
     def worker(
@@ -102,22 +104,23 @@ class Order:
         secret: str = "",
         epoch: str | None = None,
     ) -> WorkerCommand:
-        """Gives the command that serves one host.
+        """Return the command that starts the worker of one host.
 
         Args:
-            mesh: The mesh.
-            rank: The host's place there. `env:SLURM_PROCID` makes one command for all hosts of
-                the mesh: each worker reads its rank from that variable, and puts it in place of
-                `{rank}` in its files.
-            python: The Python there; the one of this program when left out.
-            listen: Where to listen. Port 0 lets the system choose.
-            advertise: The name or address that others reach the machine at; `env:NAME` reads it
-                from the environment. When left out the worker finds out by itself.
-            report: The file to report to; `report_file` of this order when left out, and None for
-                a worker that only prints its report.
-            secret: The file to read the secret from, `-` for the standard input; `secret_file` of
-                this order when left out.
-            epoch: How many workers have had this place before; `env:NAME` reads it there.
+            mesh: The name of the mesh.
+            rank: The rank of the host in the mesh. With `env:SLURM_PROCID`, one command starts all
+                hosts of the mesh: each worker reads its rank from that variable, and substitutes it
+                for `{rank}` in its file names.
+            python: The Python interpreter on the host. Defaults to this program's.
+            listen: The address to listen on. With port 0, the system chooses a port.
+            advertise: The name or address under which others reach the machine; `env:NAME` reads it
+                from the environment. By default, the worker determines it.
+            report: The file for the report. Defaults to `report_file` of this order; None for a
+                worker that only prints its report.
+            secret: The file that contains the secret, or `-` for the standard input. Defaults to
+                `secret_file` of this order.
+            epoch: The number of earlier workers of this rank; `env:NAME` reads it from the
+                environment of the host.
         """
         self.spec.mesh(mesh)
         is_one = isinstance(rank, int)
@@ -141,16 +144,16 @@ class Order:
         return WorkerCommand(mesh, rank, tuple(argv), env, report_file, secret_file, issue)
 
     def controller_files(self) -> dict[str, str]:
-        """Gives the files of the job's own credentials, for a client script on another machine.
+        """Return the files of the job's own credentials, for a client script on another machine.
 
-        As secret as those of a worker, and more.
+        They grant more rights than a worker's credentials, so they must be kept at least as secret.
         """
         assert self._credentials is not None, "a plan has none"
         return self._files_of(self._credentials)
 
     def _secret(self, name: str) -> bytes:
         if self._credentials is None:
-            return b""  # A plan: nothing is run, so nothing is issued.
+            return b""  # A plan starts no workers, so no credentials are issued.
         issued = self._credentials.issue(role="worker", name=name)
         return json.dumps(self._files_of(issued)).encode()
 

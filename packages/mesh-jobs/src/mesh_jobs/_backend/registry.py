@@ -21,7 +21,7 @@ def backend_names() -> list[str]:
 
 
 def load_backend(name: str, options: Mapping[str, Any]) -> Backend:
-    """Create the backend of a name.
+    """Create the backend with the given name.
 
     Raises:
         JobError: The backend is not installed, or cannot be loaded.
@@ -31,7 +31,8 @@ def load_backend(name: str, options: Mapping[str, Any]) -> Backend:
 
 @cache
 def _backend(name: str) -> type[Backend]:
-    # Cached: each step of a job needs the backend, and a lookup scans all installed packages.
+    # The result is cached because each step of a job needs the backend, and a lookup scans all
+    # installed packages.
     found = list(entry_points(group=GROUP, name=name))
     if not found:
         known = ", ".join(backend_names()) or "none"

@@ -1,4 +1,4 @@
-"""What a backend says of an allocation."""
+"""The report of a backend on an allocation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 __all__ = ["THIS_HOST", "HostLeaving", "HostReport", "JobEvent", "Phase", "Report", "Ticket"]
 
-#: With what a backend finds its allocation again, in any process: plain values, stored as JSON.
+#: The plain values, stored as JSON, from which a backend can find its allocation in any process.
 Ticket = Mapping[str, Any]
 
-#: The address of the machine where the program itself runs, when no worker is needed.
+#: The address of the program's own machine, for hosts that need no worker.
 THIS_HOST = "this-host"
 
 
 class Phase(StrEnum):
-    """How far an allocation is, or one of its hosts."""
+    """The phase of an allocation or of one of its hosts."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -26,17 +26,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class HostReport:
-    """One host that was asked for.
+    """The state of one requested host.
 
     Attributes:
-        mesh: The mesh that it belongs to.
-        rank: Its place there.
-        state: `RUNNING` as soon as its worker may be attached to.
-        address: Where its worker listens, None until that is known.
-        reason: Why it is not running, in the scheduler's words.
-        epoch: Grows when another worker has taken this place.
-        control: Where its control service listens, as the worker has reported it; None when it has
-            none.
+        mesh: The mesh of the host.
+        rank: The rank of the host in the mesh.
+        state: The phase; `RUNNING` as soon as programs can attach to the worker.
+        address: The address on which the worker listens; None until it is known.
+        reason: Why the host is not running, as the scheduler reports it.
+        epoch: A number that increases when another worker takes this rank.
+        control: The address of the control service, as reported by the worker; None without one.
     """
 
     mesh: str
@@ -49,11 +48,11 @@ class HostReport:
 
     @property
     def is_up(self) -> bool:
-        """Whether it can be attached to."""
+        """Whether a program can attach to the host."""
         return self.state is Phase.RUNNING and self.address is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return plain values."""
         return {
             "mesh": self.mesh,
             "rank": self.rank,
@@ -67,14 +66,16 @@ class HostReport:
 
 @dataclass(frozen=True)
 class Report:
-    """An allocation as the scheduler has it now.
+    """The current state of an allocation, as the scheduler reports it.
 
     Attributes:
-        state: How far the whole is: `ENDED` when nothing of it runs or will run.
-        reason: Why it waits or has ended, in the scheduler's words.
-        hosts: One for each host that was asked for.
-        exit_code: That of the client script, as soon as it has ended.
-        remaining_s: After how many seconds the scheduler ends it; None where it does not.
+        state: The phase of the whole allocation; `ENDED` if nothing of it runs or can start
+            anymore.
+        reason: Why the allocation is pending or has ended, as the scheduler reports it.
+        hosts: One entry for each requested host.
+        exit_code: The exit status of the client script, as soon as it has ended.
+        remaining_s: The time in seconds until the scheduler ends the allocation; None without a
+            limit.
     """
 
     state: Phase
@@ -86,15 +87,15 @@ class Report:
 
 @dataclass(frozen=True)
 class HostLeaving:
-    """A host that is about to go.
+    """A host that is about to be reclaimed.
 
     Attributes:
-        mesh: The mesh that it belongs to.
-        rank: Its place there.
-        reason: `timeout` is the end of the time limit, `preempt` that another job takes its place,
-            `drain` that its administrator waits for it, `end` whatever else.
-        seconds: How many are left to it; None when nobody knows.
-        epoch: Of its worker, as in `HostReport`.
+        mesh: The mesh of the host.
+        rank: The rank of the host in the mesh.
+        reason: `timeout` if the time limit is close, `preempt` if another job takes the host,
+            `drain` if an administrator is draining it, `end` for any other reason.
+        seconds: The remaining time in seconds; None if it is unknown.
+        epoch: The epoch of the worker, see `HostReport`.
     """
 
     mesh: str
@@ -105,20 +106,20 @@ class HostLeaving:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Mesh and rank."""
+        """The mesh and the rank of the host."""
         return self.mesh, self.rank
 
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Something that happened to a job.
+    """An event of a job.
 
     Attributes:
-        at: When, in seconds since 1970.
-        kind: One word, such as `applied`, `host-lost`, or the scheduler's own.
-        text: For people to read.
-        mesh: The mesh concerned, if it is one.
-        rank: The host of it concerned, if it is one.
+        at: The time of the event, in seconds since 1970.
+        kind: One word, such as `applied` or `host-lost`, or the scheduler's name of the event.
+        text: A human-readable description.
+        mesh: The affected mesh, if any.
+        rank: The rank of the affected host in the mesh, if any.
     """
 
     at: float
@@ -128,7 +129,7 @@ class JobEvent:
     rank: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return plain values."""
         return {
             "at": self.at,
             "kind": self.kind,

@@ -1,4 +1,4 @@
-"""The commands about a job as a whole: ask for it, look at it, give it back."""
+"""The commands that allocate, show and release a job."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def apply(
     timeout: Timeout = None,
     is_json: Json = False,
 ) -> None:
-    """Ask for the hosts of a job; nothing is asked twice."""
+    """Request the hosts of a job; does nothing if they are already allocated."""
     job = load_target(target)
     job.apply(client_script, replace=replace)
-    # The hosts of a batch job are for its script alone.
+    # The hosts of a batch job are reserved for its script.
     if is_waiting and client_script is None:
         with shown_progress(is_json) as progress:
             found = job.wait_up(timeout, progress)
@@ -61,7 +61,7 @@ def plan(target: Target = "job.py", is_json: Json = False) -> None:
 
 
 def status(context: Context = None, is_json: Json = False) -> None:
-    """Show a job and its hosts as they are now."""
+    """Show the current state of a job and its hosts."""
     found = job_load(context).status()
     if is_json:
         print_json(found.to_json())
@@ -70,7 +70,7 @@ def status(context: Context = None, is_json: Json = False) -> None:
 
 
 def kill(context: Context = None, is_json: Json = False) -> None:
-    """Give the hosts of a job back."""
+    """Release the hosts of a job."""
     job = job_load(context)
     job.kill()
     if is_json:
@@ -80,7 +80,7 @@ def kill(context: Context = None, is_json: Json = False) -> None:
 
 
 def contexts(is_json: Json = False) -> None:
-    """List the jobs that are applied here, and those with a name anywhere."""
+    """List the jobs that are applied in this folder, and all jobs with a named context."""
     rows = []
     for job in job_list():
         try:

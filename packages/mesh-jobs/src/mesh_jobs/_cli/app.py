@@ -1,4 +1,4 @@
-"""The commands of `mesh`: ours, and those that other packages bring."""
+"""The application `mesh`, with the commands of this package and of other packages."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "make_app"]
 
 GROUP = "mesh.commands"
-"""The entry points of other packages: a function, or a `typer.Typer` with commands of its own."""
+"""The entry points of other packages; each is a function, or a `typer.Typer` with subcommands."""
 
-# What follows a command belongs to that: its options are not ours.
+# Options after the argument belong to the program that the command runs.
 _WITH_COMMAND = {"allow_interspersed_args": False}
 
 _WITH_ANY = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -53,16 +53,17 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "contexts": allocation.contexts,
     "doctor": doctor.doctor,
 }
-# What is found by its name before the package that brings it is installed.
+# Commands of packages that may not be installed; they name the package to install.
 _ELSEWHERE = {"mount": "mesh-fs", "mounts": "mesh-fs", "sync": "mesh-fs", "umount": "mesh-fs"}
 _RUNNING = ("run", "exec", "spmd", "shell", "attach", "forward")
 
 
 def make_app(chosen: str | None = None) -> typer.Typer:
-    """Puts the command together.
+    """Create the application.
 
     Args:
-        chosen: Which command will be run; those of other packages are loaded only if it is theirs.
+        chosen: The command that will be executed. Entry points of other packages are loaded only if
+            it is one of theirs.
     """
     app = typer.Typer(
         name="mesh",
@@ -86,7 +87,7 @@ def make_app(chosen: str | None = None) -> typer.Typer:
 
 
 def _add(app: typer.Typer, point: EntryPoint) -> None:
-    """Adds the command of another package; one that is broken says so when it is used."""
+    """Add the command of another package; if it cannot be loaded, using it raises an error."""
     try:
         found = point.load()
     except Exception as error:

@@ -42,9 +42,9 @@ def run(
     ] = True,
     is_json: Json = False,
 ) -> None:
-    """Run a script inside a job of its own, which ends with it; ends with its exit status.
+    """Run a script inside a new job, and exit with its exit status; the job ends with the script.
 
-    Options of mesh go before the script, those of the script behind it. Ctrl-C leaves it running.
+    Options of mesh precede the script, options of the script follow it. Ctrl-C leaves it running.
     """
     job = load_target(target)
     what = ["-m", script] if is_module else [script]
@@ -65,29 +65,29 @@ def run(
 
 
 def _follow(job: Job, *, is_quiet: bool) -> JobStatus:
-    """Prints what the script prints until the job has ended."""
+    """Print the output of the script until the job has ended."""
     at, began = 0, time.monotonic()
     news, asked = began, 0.0
     while True:
         now = time.monotonic()
         status: JobStatus | None = None
         try:
-            # The scheduler is asked less often than the log is looked at.
+            # The scheduler is queried less often than the log.
             if now - asked >= _pause_s(now - began):
                 status, asked = job.status(), now
-            # What it has printed before it ended is there by now.
+            # If the script has ended, its complete output is available at this time.
             while piece := job.client_output(at):
                 at, news = at + len(piece), now
                 if not is_quiet:
                     sys.stdout.buffer.write(piece)
                     sys.stdout.buffer.flush()
         except SchedulerUnreachable:
-            status = None  # Silence is no end.
+            status = None  # No response does not mean that the job has ended.
         if status is not None and status.state is Phase.ENDED:
             return status
         time.sleep(min(_pause_s(now - news), _LOG_PAUSE_MAX_S))
 
 
 def _pause_s(waited_s: float) -> float:
-    """Who waits for long may learn of it a little later."""
+    """Return the poll interval, which grows with the time waited."""
     return min(max(waited_s * _LATENESS, _FIRST_PAUSE_S), _PAUSE_MAX_S)

@@ -1,4 +1,4 @@
-"""What commands of other packages are given, by the context of typer; see `CommandDoor`."""
+"""The implementation of `CommandDoor`, which commands of other packages receive from typer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["JobCommands"]
 
 
 class JobCommands:
-    """The jobs that are applied, for the commands of other packages."""
+    """Access to applied jobs for the commands of other packages."""
 
     @contextmanager
     def attached(
         self, context: str | None, mesh: str | None, timeout: float | None
     ) -> Iterator[Mapping[str, HostMesh]]:
-        """Attaches to hosts of a job beside the program that uses them."""
+        """Attach to the hosts of a job in an additional session, next to the program."""
         job = job_load(context)
         names = (
             [one.name for one in job.spec.meshes] if mesh is None else [job.spec.mesh(mesh).name]
@@ -38,23 +38,23 @@ class JobCommands:
     def hold(
         self, context: str | None, kind: str, name: str, fields: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Gives equipment to the hosts of a job, which they keep when the command has ended."""
+        """Open equipment on the hosts of a job, which remains open after the command has exited."""
         return _held(context).open(kind, name, fields)
 
     def held(self, context: str | None, kind: str) -> Sequence[Mapping[str, Any]]:
-        """Gives the status of all equipment of a kind that is held."""
+        """Return the status of all open equipment of a kind."""
         return _held(context).statuses(kind)
 
     def release(self, context: str | None, kind: str, name: str) -> None:
-        """Takes equipment that is held from the hosts."""
+        """Close open equipment and remove it from the hosts."""
         _held(context).close(kind, name)
 
     def print_json(self, value: Any) -> None:
-        """Prints a value as one line of JSON."""
+        """Print a value as one line of JSON."""
         print_json(value)
 
     def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Prints a table."""
+        """Print a table."""
         print_table(columns, rows)
 
 

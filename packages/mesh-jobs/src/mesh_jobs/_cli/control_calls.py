@@ -1,4 +1,4 @@
-"""Calls of control services by commands, which say in one line what is missing for them."""
+"""Calls of control services by commands, with one-line errors for unmet requirements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTALL = "pip install 'mesh-jobs[cli]'"
 
 
 def is_control_here() -> bool:
-    """Says whether grpcio is installed here."""
+    """Return whether grpcio is installed on this machine."""
     try:
         import mesh_jobs._control.client  # noqa: F401
     except ModuleNotFoundError as error:
@@ -33,17 +33,17 @@ def is_control_here() -> bool:
 def chosen_reports(
     job: Job, mesh: str | None, host: int | None, *, is_one: bool = False
 ) -> list[HostReport]:
-    """Gives the hosts that a command is for.
+    """Return the hosts that a command applies to.
 
     Args:
-        job: Their job.
-        mesh: The name of their mesh; all when left out.
-        host: Which of the mesh; all when left out.
-        is_one: Whether it has to be one.
+        job: The job of the hosts.
+        mesh: The name of the mesh. Defaults to all meshes.
+        host: The rank of a host in the mesh. Defaults to all hosts.
+        is_one: Whether exactly one host must be selected.
 
     Raises:
-        ConfigError: There is no such mesh.
-        JobError: There is no such host, or there are several and none is named.
+        ConfigError: No mesh has this name.
+        JobError: The host does not exist, or the selection is ambiguous.
     """
     names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
     if host is not None:
@@ -65,19 +65,19 @@ def chosen_reports(
 def asked_hosts(
     job: Job, hosts: Sequence[HostReport], call: Callable[[ControlClient], Any]
 ) -> list[HostAnswer]:
-    """Calls the hosts of a job.
+    """Call the control services of several hosts of a job.
 
     Raises:
-        JobError: grpcio is not installed here.
+        JobError: grpcio is not installed on this machine.
     """
     return access(job).call(hosts, call)
 
 
 def access(job: Job) -> Access:
-    """Gives how the control services of a job's hosts are called from here.
+    """Return the access to the control services of a job's hosts.
 
     Raises:
-        JobError: grpcio is not installed here.
+        JobError: grpcio is not installed on this machine.
     """
     if not is_control_here():
         raise JobError(f"the command needs grpcio: {_INSTALL}")
@@ -87,7 +87,7 @@ def access(job: Job) -> Access:
 
 
 def told_errors(answers: Sequence[HostAnswer]) -> list[str]:
-    """Gives why hosts have not answered; the same of several as one."""
+    """Return why hosts have not responded, with one message for all hosts with the same error."""
     by_words: dict[str, list[str]] = {}
     for one in answers:
         if one.error is not None:

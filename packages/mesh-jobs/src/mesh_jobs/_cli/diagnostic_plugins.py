@@ -1,4 +1,4 @@
-"""What other packages examine on the hosts of a job: `mesh doctor NAME`."""
+"""Examinations of a job's hosts by other packages: `mesh doctor NAME`."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "Examination", "examine_by"]
 
 GROUP = "mesh.doctors"
-"""The entry points of other packages: a function that examines a `HostMesh`."""
+"""The entry points of other packages; each is a function that examines a `HostMesh`."""
 
 
 class Examination(Protocol):
-    """What such a function gives; as text it is what a user reads."""
+    """The result of an examination; its string form is displayed to users."""
 
     @property
     def findings(self) -> Sequence[object]:
-        """What is to be mended."""
+        """The problems that were found."""
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return plain values."""
 
 
 def examine_by(
     name: str, job: Job, meshes: list[str], timeout: float | None, *, is_json: bool
 ) -> NoReturn:
-    """Has a package examine meshes of a job, prints what it found, and ends the command.
+    """Run the examination of another package on meshes of a job, print its result, and exit.
 
     Raises:
-        JobError: No package that is installed examines that.
+        JobError: No installed package provides this examination.
     """
     examine = _load(name)
     with attached(job, timeout, is_quiet=is_json) as state:

@@ -1,4 +1,4 @@
-"""The command doctor: is this job's network as it should be?"""
+"""The command doctor, which checks the network of a job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def doctor(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Examine each pair of hosts, and say what to mend; ends with 1 if there is something."""
+    """Check each pair of hosts, and report problems; exits with status 1 if there are any."""
     job = job_load(context)
     names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
     if what is not None:
@@ -58,7 +58,7 @@ def doctor(
     of_job = [*trust, *lost, *(one.finding for one in health if one.finding)]
     owners = sorted({one.owner for one in health if one.owner})
     if lost or owners:
-        # Who uses the hosts is not disturbed: what needs them whole is left for later.
+        # If a program uses the hosts, the checks that need idle hosts are skipped.
         _tell(is_json, of_job, [], health, owners)
     with attached(job, timeout, is_quiet=is_json) as state:
         found = [examine(name, state[name], payload_len=megabytes * _MEGABYTE) for name in names]
@@ -72,7 +72,7 @@ def _tell(
     health: list[HostHealth],
     owners: list[str],
 ) -> NoReturn:
-    """Prints what was found, and ends the command."""
+    """Print the findings, and exit."""
     if is_json:
         told = [{"where": one.where, "what": one.what, "advice": one.advice} for one in of_job]
         hosts = [one.to_json() for one in health]
@@ -87,9 +87,9 @@ def _tell(
 
 
 def _of_trust(job: Job) -> list[Finding]:
-    """Looks at what the links of a job are secured with."""
+    """Check the credentials of a job."""
     if all(host.address == THIS_HOST for host in job.status().hosts):
-        return []  # Nothing leaves this machine.
+        return []  # The job has no connections to other machines.
     credentials = Credentials.load(f"{job.folder}/keys/controller")
     left = credentials.expires_at - datetime.now(UTC)
     if left > _EXPIRY_WARNING:

@@ -1,4 +1,4 @@
-"""The commands that run something on ranks: exec and spmd."""
+"""The commands that run programs on ranks: exec and spmd."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def execute(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Run a command on every rank; ends with the first exit status that is not 0.
+    """Run a command on every rank, and exit with the first nonzero exit status.
 
-    A single word with spaces in it is a line for the shell.
+    A single argument that contains spaces is a shell command line.
     """
     order = CommandOrder.of(_command(command or [], script), read_environment(env), workdir)
     with chosen_hosts(context, mesh, host, timeout, is_quiet=is_json) as (name, hosts):
@@ -94,7 +94,7 @@ def spmd(
 ) -> None:
     """Run a script written for torchrun on every rank.
 
-    Options of mesh go before the script, those of the script behind it.
+    Options of mesh precede the script, options of the script follow it.
     """
     chosen = chosen_hosts(context, mesh, None, timeout, is_quiet=is_json, is_beside=False)
     with chosen as (name, hosts):
@@ -117,7 +117,7 @@ def spmd(
 
 
 def _script_path(script: str, workdir: str | None) -> str:
-    """Gives the path of a script there: one that is here is taken for the same."""
+    """Return the path of a script on the hosts; a local script must have the same path there."""
     return str(Path(script).resolve()) if workdir is None and Path(script).exists() else script
 
 
@@ -136,7 +136,7 @@ def _show_json(line: RankLine) -> None:
 
 
 def interruptible(execution: Execution, future: Future[T]) -> T:
-    """Waits; the first Ctrl-C interrupts what runs there, the second ends it, the third us."""
+    """Wait; the first Ctrl-C interrupts the command, the second terminates it, the third exits."""
     measures = [lambda: execution.signal(signal.SIGINT), execution.end]
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the control services of hosts say of their health, also while a program uses the hosts."""
+"""The health of hosts as reported by their control services, even while a program uses them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["HostHealth", "host_health"]
 
 @dataclass(frozen=True, slots=True)
 class HostHealth:
-    """How one host is.
+    """The health of one host.
 
     Attributes:
         host: The host.
-        is_healthy: Whether it can take a program or serves one; None when nobody can say.
-        owner: The program that it serves; empty when it is free.
-        finding: What is to be mended.
+        is_healthy: Whether it can accept a program or serves one; None if it is unknown.
+        owner: The program that it serves; empty if it is free.
+        finding: The problem that was found, if any.
     """
 
     host: HostReport
@@ -35,7 +35,7 @@ class HostHealth:
     finding: Finding | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return plain values."""
         return {
             "mesh": self.host.mesh,
             "rank": self.host.rank,
@@ -45,7 +45,7 @@ class HostHealth:
 
 
 def host_health(job: Job, hosts: Sequence[HostReport]) -> list[HostHealth]:
-    """Asks each host that has a control service; of others nothing is known."""
+    """Query each host that has a control service; the health of the others is unknown."""
     asked = [one for one in hosts if one.control is not None] if is_control_here() else []
     told = asked_hosts(job, asked, _ask) if asked else []
     answers = {(one.host.mesh, one.host.rank): one for one in told}

@@ -1,4 +1,4 @@
-"""The hosts that a command is for, attached to."""
+"""Selection of the hosts that a command applies to, and attachment to them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _END_S = 15.0
 def attached(
     job: Job, timeout: float | None, *, is_quiet: bool = False, is_beside: bool = True
 ) -> Iterator[JobState]:
-    """Waits for the hosts of a job and attaches to them; leaves them to the next afterwards.
+    """Attach to the hosts of a job inside the context, and detach from them afterwards.
 
     Args:
         job: The job.
-        timeout: For how many seconds to wait; for ever when there is none.
-        is_quiet: Whether to show nothing while it waits.
-        is_beside: Whether to be served beside the program that uses the hosts.
+        timeout: The timeout in seconds for waiting for hosts; None waits without a limit.
+        is_quiet: Whether to show no progress.
+        is_beside: Whether to attach in an additional session, next to the program that uses the
+            hosts.
     """
     limit = nullcontext() if timeout is None else configured(attach_timeout_s=timeout)
     with shown_progress(is_quiet) as progress, limit:
@@ -66,10 +67,10 @@ def chosen_hosts(
     is_quiet: bool = False,
     is_beside: bool = True,
 ) -> Iterator[tuple[str, HostMesh]]:
-    """Attaches to one mesh of an applied job, or to one host of it; gives its name too.
+    """Attach to a mesh of an applied job, or to one of its hosts; yield it with its name.
 
     Raises:
-        JobError: There is no such mesh or host, or there are several and none is named.
+        JobError: The mesh or the host does not exist, or the selection is ambiguous.
     """
     job = job_load(context)
     name = chosen_mesh(job, mesh)
@@ -84,11 +85,11 @@ def chosen_hosts(
 
 
 def chosen_mesh(job: Job, mesh: str | None) -> str:
-    """Gives the name of the mesh that is meant.
+    """Return the name of the selected mesh.
 
     Raises:
-        ConfigError: There is no such mesh.
-        JobError: There are several, and none is named.
+        ConfigError: No mesh has this name.
+        JobError: The job has several meshes, and none is selected.
     """
     if mesh is not None:
         return job.spec.mesh(mesh).name

@@ -1,4 +1,4 @@
-"""The commands about what becomes of a job: wait, events, resize."""
+"""The commands for running jobs: wait, events and resize."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wait(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Wait until a job has ended, and say how; ends with the status of its client script."""
+    """Wait until a job has ended, show the result, and exit with its client script's status."""
     with shown_progress(is_json) as progress:
         status = job_load(context).wait(timeout, progress)
     if is_json:
@@ -34,7 +34,7 @@ def wait(
 
 
 def events(context: Context = None, is_json: Json = False) -> None:
-    """List what has happened to a job, oldest first."""
+    """List the events of a job, oldest first."""
     found = job_load(context).events()
     if is_json:
         print_json([event.to_json() for event in found])
@@ -58,7 +58,7 @@ def resize(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Give a mesh more hosts, or fewer; the others go on."""
+    """Change the number of hosts of a mesh; the remaining hosts keep running."""
     job = job_load(context)
     status = job.resize(mesh=chosen_mesh(job, mesh), hosts=hosts).status()
     if is_json:

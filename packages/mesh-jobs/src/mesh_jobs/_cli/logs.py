@@ -1,4 +1,4 @@
-"""The command logs: what workers have printed last, or go on printing."""
+"""The command logs, which shows or follows the output of workers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["logs"]
 
-# More than that is not read ahead of who prints it.
+# The limit of lines that are read ahead of the output.
 _WAITING_MAX = 1000
 
-# A line of a host and whether it went to standard error; None when there will be no more.
+# A line of a host, and whether it is from standard error; None after the last line.
 Told = tuple["HostReport", str, bool] | None
 
 
@@ -42,7 +42,7 @@ def logs(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Show what the worker of a host has printed last."""
+    """Show the last output of a host's worker."""
     job = job_load(context)
     if is_of_client:
         _show_lines(job.client_logs(lines), {}, is_json)
@@ -65,7 +65,7 @@ def _show_lines(text: str, about: dict[str, object], is_json: bool) -> None:
 
 
 def _follow(job: Job, hosts: list[HostReport], lines: int, is_json: bool) -> None:
-    """Prints lines as they come, until none will come any more."""
+    """Print lines as they arrive, until all logs have ended."""
     told: queue.Queue[Told] = queue.Queue(_WAITING_MAX)
     for host in hosts:
         threading.Thread(target=_read, args=(job, host, lines, told), daemon=True).start()
@@ -92,7 +92,7 @@ def _show(host: HostReport, text: str, is_error: bool, *, is_json: bool) -> None
 
 
 def _read(job: Job, host: HostReport, lines: int, told: queue.Queue[Told]) -> None:
-    """Reads the log of one host to its end, by the worker or by who keeps it."""
+    """Read the log of one host to its end, from the worker or else from the backend."""
     try:
         why = _read_from_worker(job, host, lines, told)
         if why is not None:
@@ -108,7 +108,7 @@ def _read(job: Job, host: HostReport, lines: int, told: queue.Queue[Told]) -> No
 def _read_from_worker(
     job: Job, host: HostReport, lines: int, told: queue.Queue[Told]
 ) -> str | None:
-    """Gives why there was nothing to read; None when there was."""
+    """Read the log from the worker; return why that failed, or None if it succeeded."""
     if not is_control_here():
         return "grpcio is not installed here"
     from mesh_jobs._control.client import ControlError

@@ -1,4 +1,4 @@
-"""Where the command `mesh` begins, and where whatever goes wrong becomes one line."""
+"""The entry point of the command `mesh`, which reports each error in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# Commands that give the exit status of others have one of their own for when they could not.
+# Commands that pass on the exit status of a program use a separate status for their own failures.
 _RELAYING = ("run", "exec", "shell", "spmd", "attach", "forward")
 _RELAY_FAILED = 125
 _FAILED = 1
@@ -23,7 +23,7 @@ _WITH_TRACEBACK = "MESH_TRACEBACK"
 
 
 def main() -> None:
-    """Runs the command line; ends the program with its exit status."""
+    """Run the command line, and exit with its status."""
     try:
         from mesh_jobs._cli.app import make_app
         from mesh_jobs._cli.command_context import JobCommands
@@ -32,7 +32,7 @@ def main() -> None:
             raise
         _complain(f"the command needs {error.name}: pip install 'mesh-jobs[cli]'")
         sys.exit(_FAILED)
-    # As an exception, so that what was started is ended in good order.
+    # The signals raise an exception, so that contexts are exited normally.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     try:
@@ -40,7 +40,7 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     except BrokenPipeError:
-        # Whoever read what we print has gone, as `head` does.
+        # The reader of our output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 128 + signal.SIGPIPE
     except Exception as error:
@@ -57,11 +57,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _tell(error: Exception) -> int:
-    """Says what went wrong; gives the exit status."""
+    """Print an error, and return the exit status."""
     known = (MeshError, ValueError, OSError)
     text = str(error) or type(error).__name__
     if isinstance(error, (ActorError, SupervisionError)):
-        # The rest is the traceback of the other side, or advice for programs.
+        # The rest is the remote traceback, or advice for programs.
         text = text.partition("\n")[0]
     if not isinstance(error, known):
         text = (

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and parsers for their values."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ Workdir = Annotated[str | None, typer.Option("--workdir", "-w", help="The folder
 
 
 def read_environment(given: list[str] | None) -> dict[str, str]:
-    """Reads variables, as `NAME=VALUE`.
+    """Parse variables of the form `NAME=VALUE`.
 
     Raises:
-        ConfigError: One has no name or no `=`.
+        ConfigError: A variable has no name or no `=`.
     """
     told = {}
     for one in given or ():
@@ -63,10 +63,10 @@ def read_environment(given: list[str] | None) -> dict[str, str]:
 
 
 def read_dims(given: list[str] | None) -> dict[str, int]:
-    """Reads dimensions, as `DIM=N`; `N` alone is of the dimension `procs`.
+    """Parse dimensions of the form `DIM=N`; `N` alone is the size of the dimension `procs`.
 
     Raises:
-        ConfigError: A size is no positive number.
+        ConfigError: A size is not a positive number.
     """
     dims = {}
     for one in given or ():

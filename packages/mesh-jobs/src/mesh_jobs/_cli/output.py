@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, JSON for programs."""
+"""The output of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _COLOURS = {Phase.PENDING: "yellow", Phase.RUNNING: "green", Phase.ENDED: "red"}
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as one line of JSON."""
+    """Print a value as one line of JSON."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def progress_console() -> Console:
-    """Gives where progress is shown: beside the output, not in it."""
+    """Return the console for progress messages, which is separate from the output."""
     return Console(stderr=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table; as wide as it is where stdout is no terminal, so that nothing is cut."""
+    """Print a table, which is not truncated if stdout is not a terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -46,7 +46,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_status(status: JobStatus) -> None:
-    """Prints a job and its hosts."""
+    """Print a job and its hosts."""
     colour = _COLOURS[status.state]
     console = Console(highlight=False)
     console.print(f"[bold]{status.name}[/] [{colour}]{status.state}[/]", end="")

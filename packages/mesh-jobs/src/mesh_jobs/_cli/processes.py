@@ -1,4 +1,4 @@
-"""The commands that look at what hosts do, and end it, beside whatever program uses them."""
+"""The commands that show and terminate processes of hosts, even while a program uses them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def stacks(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Show where each thread of the program's processes is, without stopping them."""
+    """Show the stack of each thread of the program's processes, without stopping them."""
     host, rank = _read_where(where)
     job = job_load(context)
     reports = chosen_reports(job, mesh, host, is_one=bool(pid))
@@ -104,7 +104,7 @@ def stacks(
 
 
 def _read_where(where: str | None) -> tuple[int | None, dict[str, int]]:
-    """Gives the host that is meant, or the rank of a process, by its dimensions."""
+    """Parse a host, or the rank of a process as its coordinates."""
     if where is None:
         return None, {}
     if where.isdecimal():
@@ -116,7 +116,7 @@ def _read_where(where: str | None) -> tuple[int | None, dict[str, int]]:
 
 
 def _stacks_at(client: ControlClient, pid: int, rank: dict[str, int]) -> Any:
-    """Asks for stacks; of a rank's process alone where a rank is given."""
+    """Request stacks; if a rank is given, only those of its process."""
     answer = client.stacks(pid)
     for at in reversed(range(len(answer.processes))):
         name = answer.processes[at].process.name
@@ -157,7 +157,7 @@ def stop(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """End what hosts run now, or one process; the hosts stay, for the next program."""
+    """Terminate what hosts run now, or one process; the hosts are kept for the next program."""
     job = job_load(context)
     reports = chosen_reports(job, mesh, host, is_one=bool(pid))
     answers = asked_hosts(job, reports, lambda client: client.stop(pid, grace))
@@ -191,7 +191,7 @@ def _as_json(answer: HostAnswer) -> dict[str, Any]:
 
 
 def _end(answers: Sequence[HostAnswer], is_json: bool) -> None:
-    """Says which hosts have not answered; ends with 1 if there are any."""
+    """Report which hosts have not responded; exit with status 1 if there are any."""
     lost = told_errors(answers)
     if not is_json and lost:
         sys.stdout.flush()
@@ -201,7 +201,7 @@ def _end(answers: Sequence[HostAnswer], is_json: bool) -> None:
 
 
 def _duration(seconds: float) -> str:
-    """Writes a time as people do."""
+    """Format a duration for people."""
     whole = max(int(seconds), 0)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""Waiting for the hosts of a job, with what is known shown meanwhile."""
+"""A progress display for commands that wait for the hosts of a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["shown_progress"]
 
 @contextmanager
 def shown_progress(is_quiet: bool = False) -> Iterator[Callable[[JobStatus], None]]:
-    """Gives what to call with each new status; on a terminal a line there says how it goes."""
+    """Yield a function for each new status; on a terminal, a status line shows the progress."""
     console = progress_console()
     if is_quiet or not console.is_terminal:
         yield lambda status: None

@@ -1,4 +1,4 @@
-"""The commands that open a way to the hosts: shell, forward and attach."""
+"""The commands that open connections to hosts: shell, forward and attach."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shell(
     timeout: Timeout = None,
     context: Context = None,
 ) -> None:
-    """Open a shell on a host, under a real terminal there."""
+    """Open a shell on a host, under a terminal there."""
     told = read_environment(env)
     with chosen_hosts(context, mesh, 0 if host is None else host, timeout) as (_, found):
         status = open_shell(found, command or None, env=told, workdir=workdir)
@@ -71,7 +71,7 @@ def forward(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Reach a port of a host from here, until Ctrl-C; with a command, also run what serves it."""
+    """Forward a local port to a host until Ctrl-C; with a command, also run the command there."""
     local, _, remote = port.rpartition(":")
     if not remote.isdecimal() or not (local or remote).isdecimal():
         raise ConfigError(f"{port!r} is not a port: write PORT or LOCAL:PORT")
@@ -97,7 +97,7 @@ def attach(
     timeout: Timeout = None,
     context: Context = None,
 ) -> None:
-    """Open Python with the hosts of a job at hand, as `job`, `state`, `hosts` and by mesh name."""
+    """Open Python with the hosts of a job as `job`, `state`, `hosts` and by the names of meshes."""
     job = job_load(context)
     names = [one.name for one in job.spec.meshes]
     with attached(job, timeout, is_beside=False) as state:

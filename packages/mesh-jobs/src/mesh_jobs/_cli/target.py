@@ -1,4 +1,4 @@
-"""The job that a program defines, found by the name of its file or module."""
+"""Loading of the job that a file or module defines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ATTRIBUTE = "job"
 
 
 def load_target(target: str) -> Job:
-    """Runs `file.py` or `module`, and gives its `job`; after a colon stands another name.
+    """Execute `file.py` or `module`, and return its `job`, or the attribute after a colon.
 
     Raises:
-        JobError: There is no such file or module, it fails, or what it has there is no job.
+        JobError: The file or module does not exist or raises an error, or the name is not a job.
     """
     where, _, name = target.partition(":")
     name = name or _ATTRIBUTE
@@ -39,7 +39,7 @@ def _names_of(where: str) -> dict[str, Any]:
     folder = str(Path(where).resolve().parent) if is_file else str(Path.cwd())
     sys.path.insert(0, folder)
     try:
-        # Under another name than `__main__`: what a program does when it is run is not done here.
+        # The run name differs from `__main__`, so code that is guarded by it is not executed.
         return (
             runpy.run_path(where, run_name="mesh_job")
             if is_file
@@ -55,7 +55,7 @@ def _names_of(where: str) -> dict[str, Any]:
 
 
 def _line_in(error: Exception, where: str) -> str:
-    """Says on which line of the program it failed."""
+    """Return the line of the program that raised the error."""
     step, found = error.__traceback__, ""
     while step is not None:
         if Path(step.tb_frame.f_code.co_filename).name == Path(where).name:

@@ -1,1 +1,1 @@
-"""The client script of a job: its process, and the backend that it sees."""
+"""The client script of a job: its process, and the backend that it uses."""

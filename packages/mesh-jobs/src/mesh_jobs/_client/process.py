@@ -36,7 +36,7 @@ class ClientStatus:
     """The status of a client script that was started.
 
     Attributes:
-        epoch: How often the scheduler had requeued the job before.
+        epoch: How often the scheduler had requeued the job when the script was started.
         status: The exit status, with 128 + N for signal N; None while the script runs.
     """
 
@@ -53,15 +53,15 @@ def client_argv(
     context: str | None = None,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that runs the client script of an order, beside its workers.
+    """Return the command that runs the client script of an order next to its workers.
 
     Args:
         order: The order.
-        python: The Python interpreter on the target machine. (that of this program)
-        epoch: How often the scheduler requeued the job; `env:NAME` reads a variable there.
-        log: The file for the output. (a file in the folder of the job)
-        context: The context under which the script finds its job. (that of the folder)
-        more: More options, see `python -m mesh_jobs._client.runner --help`.
+        python: The Python interpreter on the target machine. Defaults to this program's.
+        epoch: How often the scheduler has requeued the job; `env:NAME` reads a variable there.
+        log: The file for the output. Defaults to a file in the folder of the job.
+        context: The context under which the script finds its job. Defaults to the folder's name.
+        more: More options; see `python -m mesh_jobs._client.runner --help`.
     """
     client = order.spec.client
     assert client is not None, "only an order with a client script starts one"
@@ -122,7 +122,7 @@ def start_client(
 
 
 def running_client(order_id: str) -> Process | None:
-    """Find the process on this machine that runs the client script of an order."""
+    """Return the process on this machine that runs the client script of an order, if any."""
     for process in processes():
         words = command_of(process.pid)
         if CLIENT_MODULE in words and order_id in words and process.session == process.pid:

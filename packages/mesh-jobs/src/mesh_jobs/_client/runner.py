@@ -1,7 +1,8 @@
-"""Runs the client script of a job, inside the job: `python -m mesh_jobs._client.runner`.
+"""Run the client script of a job inside the job: `python -m mesh_jobs._client.runner`.
 
-Backends start it beside the workers. It keeps the output of the script, notes its exit status in
-the job's folder and has it as its own. When it is killed, the script ends with all that it started.
+Backends start it next to the workers. It stores the output and the exit status of the script in the
+job's folder, and exits with the same status. If it is killed, the script and all its descendants
+are terminated.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__: list[str] = []
 
 
 def main() -> int:
-    """Runs the command line; gives the exit status of the script."""
+    """Run the command line and return the exit status of the script."""
     given = _arguments()
     epoch = _number(given.epoch)
     status_file = Path(given.folder, "workers", "client.json")
@@ -39,9 +40,10 @@ def main() -> int:
     }
     write_json(status_file, stored)
     status = _run(given)
-    # The workers first: who sees the status sees a job that has given back what it had.
+    # Workers are terminated first: a program that sees the status may assume that the job has
+    # released everything.
     if given.ends_hosts:
-        # Not at the top: most clients need none of it.
+        # The import is here because most client scripts do not need it.
         from mesh_jobs._client.worker_shutdown import terminate_workers
 
         terminate_workers(Path(given.folder), given.order)

@@ -1,4 +1,4 @@
-"""Workers that run already, under addresses that are known: how a client script sees its job."""
+"""A backend for running workers with known addresses, used by client scripts of a job."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["FixedBackend", "fixed_ticket"]
 
 
 def fixed_ticket(hosts: Iterable[HostReport]) -> Ticket:
-    """Gives the ticket of hosts that are up."""
+    """Return a ticket for hosts that are up."""
     return {"hosts": [[host.mesh, host.rank, host.address] for host in hosts]}
 
 
 class FixedBackend(Backend):
-    """Allocates nothing and releases nothing: whoever has started the workers ends them."""
+    """A backend that allocates and releases nothing; the creator of the workers terminates them."""
 
     def plan(self, order: Order) -> str:
-        """Says that nothing is started."""
+        """Return a note that nothing is started."""
         return "nothing is started: the workers run already\n"
 
     def allocate(self, order: Order) -> Ticket:
-        """Refuses: there is nothing to get hosts from.
+        """Reject the order, because this backend cannot allocate hosts.
 
         Raises:
             NotSupported: Always.
@@ -33,9 +33,9 @@ class FixedBackend(Backend):
         raise NotSupported("these hosts were given: get others with a job of your own")
 
     def report(self, ticket: Ticket) -> Report:
-        """Says that all are up; that one is lost is seen where it is used."""
+        """Report all hosts as up; a lost host is detected when it is used."""
         hosts = (HostReport(mesh, rank, Phase.RUNNING, at) for mesh, rank, at in ticket["hosts"])
         return Report(Phase.RUNNING, "", tuple(hosts))
 
     def release(self, ticket: Ticket) -> None:
-        """Leaves the workers to who has started them."""
+        """Do nothing; the creator of the workers terminates them."""

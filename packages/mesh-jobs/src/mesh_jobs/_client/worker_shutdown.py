@@ -18,11 +18,11 @@ _LIMIT_S = 20.0
 
 
 class WorkerTerminator(Actor):
-    """Terminates the workers on its host."""
+    """An actor that terminates the workers on its host."""
 
     @endpoint
     def end(self, order_id: str) -> None:
-        """Send SIGTERM to the workers of an order on this host, which end this process as well."""
+        """Send SIGTERM to the workers of an order on this host, which also end this process."""
         for worker in all_workers(order_id):
             os.kill(worker.pid, signal.SIGTERM)
 

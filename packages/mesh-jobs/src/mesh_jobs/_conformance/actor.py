@@ -1,4 +1,4 @@
-"""The actor that the conformance kit runs on hosts."""
+"""The actor that the conformance tests run on hosts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _ANSWER_S = 60.0
 
 
 class Member(Actor):
-    """Says who it is."""
+    """Actor that reports its process."""
 
     @endpoint
     def pid(self) -> int:
-        """Gives the process that it runs in."""
+        """Return the pid of its process."""
         return os.getpid()
 
 
 def pids_on(hosts: HostMesh) -> list[int]:
-    """Starts one process on each host, asks it, and ends it."""
+    """Start a process on each host, return the pids of these processes, and stop them."""
     procs = hosts.spawn_procs({"procs": 1})
     pids = procs.spawn("members", Member).pid.call().get(timeout=_ANSWER_S).values()
     procs.stop().get(timeout=_ANSWER_S)

@@ -1,4 +1,4 @@
-"""What the tests of a backend say of it to the conformance kit, and what is left after each."""
+"""The backend under test: its factory, its faults, and the check for leftovers of each test."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 class JobFactory(Protocol):
-    """Makes a job of the backend under test; it is applied by the test."""
+    """Factory for jobs of the backend under test; the test applies them."""
 
     def __call__(self, meshes: dict[str, int], name: str, *, ttl_s: float = 600.0) -> Job:
-        """Makes a job with these meshes, whose state is in a folder of its own.
+        """Create a job with these meshes, whose state is in a separate folder.
 
         Args:
-            meshes: How many hosts each mesh has.
-            name: What the job is called; no two jobs of a test have the same.
-            ttl_s: What the job is to have as `ttl_s`.
+            meshes: The number of hosts of each mesh.
+            name: The name of the job, unique within a test.
+            ttl_s: The `ttl_s` of the job.
         """
         ...
 
 
 class BackendUnderTest:
-    """How a scheduler is looked at, and how it breaks."""
+    """Methods that inspect the scheduler under test and inject faults."""
 
     up_s: float = 60.0
     notice_s: float = 60.0
@@ -46,49 +46,51 @@ class BackendUnderTest:
     has_workers: bool = True
 
     def size(self, wanted: int) -> int:
-        """Gives how many hosts a mesh is to have: as many as wanted, where that can be."""
+        """Return the number of hosts of a mesh: the requested number, up to the maximum."""
         return wanted if self.hosts_max is None else min(wanted, self.hosts_max)
 
     def need_workers(self) -> None:
-        """Skips the test where hosts have no workers."""
+        """Skip the test if hosts have no workers."""
         if not self.has_workers:
             pytest.skip("its hosts are the program's own machine: no worker serves them")
 
     def check_workers(self, order_id: str, hosts: int) -> None:
-        """Checks that as many workers run as there are hosts; none where hosts have none."""
+        """Check that one worker runs for each host, or none if hosts have no workers."""
         assert self.workers(order_id) == (hosts if self.has_workers else 0)
 
     def machines_tmp(self) -> Path | None:
-        """Gives a folder that all machines see, where temporary files of theirs may be.
+        """Return the folder for temporary files that all machines share.
 
-        None is that of this machine. Its path has to be short: sockets are in it.
+        None means the default folder of this machine. The path must be short, because it contains
+        sockets.
         """
         return None
 
     def leftovers(self) -> list[str]:
-        """Says what is left on machines after all jobs of a test were killed, by any name."""
+        """Return what remains on machines after all jobs of a test were killed, by any name."""
         return []
 
     def workers(self, order_id: str) -> int:
-        """Says how many workers of an order run or wait, from the scheduler's point of view."""
+        """Return how many workers of an order run or are queued, according to the scheduler."""
         pytest.skip("the backend's tests do not define workers(order_id)")
 
     def lose_host(self, job: Job, mesh: str, rank: int) -> None:
-        """Takes a host away as a power cut does."""
+        """Remove a host, as a power failure would."""
         pytest.skip("the backend's tests do not define lose_host(job, mesh, rank)")
 
     def block_scheduler(self) -> AbstractContextManager[None]:
-        """Has the scheduler not answer meanwhile."""
+        """Make the scheduler unreachable inside the context."""
         pytest.skip("the backend's tests do not define block_scheduler()")
 
     def exhaust(self, factory: JobFactory) -> Job:
-        """Makes a job that the scheduler cannot start now."""
+        """Create a job that the scheduler cannot start at the moment."""
         pytest.skip("the backend's tests do not define exhaust(factory)")
 
     @pytest.fixture
     def empty_tmp(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-        """The folder for temporary files of all that a test starts: keys, sockets, segments."""
-        # This program and pytest have theirs where they began: they end long after the test.
+        """Create a folder for the temporary files of all processes of a test."""
+        # Create the temporary files of this program and pytest first: they remain in use long after
+        # the test.
         this_host()
         assert tmp_path.exists()
         with TemporaryDirectory(prefix="mj-", dir=self.machines_tmp()) as folder:
@@ -98,7 +100,7 @@ class BackendUnderTest:
 
     @pytest.fixture
     def make(self, empty_tmp: Path, factory: JobFactory) -> Iterator[JobFactory]:
-        """As `factory`, and gives back what the test has not; counts what is left afterwards."""
+        """Wrap `factory`; kill the jobs that the test has not killed, and check for leftovers."""
         made: list[Job] = []
         shared = set(os.listdir(_SHARED_MEMORY))
 
@@ -114,7 +116,7 @@ class BackendUnderTest:
 
         def left() -> list[str]:
             segments = [one for one in os.listdir(_SHARED_MEMORY) if one not in shared]
-            # Libraries of others have files of their own, and a program that is killed leaves them.
+            # Other libraries create files as well, and a killed program does not remove them.
             named = [one for one in [*os.listdir(empty_tmp), *segments] if _is_of_a_job(one)]
             return named + self.leftovers()
 
@@ -125,5 +127,5 @@ class BackendUnderTest:
 
 
 def _is_of_a_job(name: str) -> bool:
-    # What is recorded of programs that run beside the tests is theirs.
+    # Telemetry records belong to programs that run concurrently with the tests.
     return "mesh" in name and not name.startswith("mesh-telemetry-")

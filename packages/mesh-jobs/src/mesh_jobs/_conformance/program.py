@@ -1,6 +1,7 @@
-"""The programs of the conformance kit: each is a process of its own, and some are killed.
+"""The programs of the conformance tests; each runs in a separate process, and some are killed.
 
-`python -m mesh_jobs._conformance.program ACTION FOLDER CONTEXT SPEC`; it prints one line of JSON.
+Usage: `python -m mesh_jobs._conformance.program ACTION FOLDER CONTEXT SPEC`. A program prints one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ __all__ = ["CLIENT_STATUS"]
 
 _UP_S = 120.0
 _REFUSED_S = 3.0
-#: What the client script of the kit ends with.
+#: The exit status of the client script of the conformance tests.
 CLIENT_STATUS = 7
 
 
 def main() -> int:
-    """Runs one program; gives the exit status."""
+    """Run one program and return the exit status."""
     action, folder, context, spec = sys.argv[1:]
     actions: Mapping[str, Callable[[str, str, JobSpec], Any]] = {
         "use": _use,
@@ -50,7 +51,7 @@ def main() -> int:
 
 
 def _use(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
-    """Uses a job that another program applied, and leaves it."""
+    """Use a job that another program applied, and leave it running."""
     job = job_load(context, folder=folder)
     state = job.state(timeout=_UP_S)
     addresses = [host.address for host in job.status().hosts]
@@ -58,7 +59,7 @@ def _use(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
 
 
 def _find_again(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
-    """Uses a job whose workers are known; they are free in a moment."""
+    """Use a job whose workers are cached; retry until the workers are free."""
     until = time.monotonic() + _UP_S
     while True:
         try:
@@ -71,8 +72,8 @@ def _find_again(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
 
 
 def _inside(_folder: str, context: str, spec: JobSpec) -> None:
-    """Uses the job around it, as the client script of that; ends with a status of its own."""
-    # As a script has it that was written to run outside: its folder means nothing here.
+    """Use the enclosing job as its client script, and exit with a specific status."""
+    # A script that was written to run outside a job names a folder, which is ignored here.
     job = Job.of(spec, context=context, folder="/nowhere").apply()
     state = job.state(timeout=_UP_S)
     print(json.dumps({"pids": {name: pids_on(state[name]) for name in state}}), flush=True)
@@ -82,7 +83,7 @@ def _inside(_folder: str, context: str, spec: JobSpec) -> None:
 
 
 def _wait_inside(_folder: str, context: str, spec: JobSpec) -> None:
-    """Is a client script that runs until it is ended."""
+    """Run as a client script until terminated."""
     Job.of(spec, context=context).state(timeout=_UP_S)
     print(json.dumps({"waits": os.getpid()}), flush=True)
     while True:
@@ -90,7 +91,7 @@ def _wait_inside(_folder: str, context: str, spec: JobSpec) -> None:
 
 
 def _intrude(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
-    """Tries to use the hosts of a job with credentials of its own making."""
+    """Try to use the hosts of a job with credentials of another authority."""
     addresses = [host.address or "" for host in job_load(context, folder=folder).status().hosts]
     with configured(attach_timeout_s=_REFUSED_S):
         hosts = attach_to_workers(addresses, credentials=Credentials.create())
@@ -101,7 +102,7 @@ def _intrude(folder: str, context: str, _spec: JobSpec) -> dict[str, Any]:
 
 
 def _run_and_die(folder: str, context: str, spec: JobSpec) -> None:
-    """Is killed while it uses the hosts."""
+    """Kill this program while it uses the hosts."""
     state = Job.of(spec, context=context, folder=folder).apply().state(timeout=_UP_S)
     pids = {name: pids_on(state[name]) for name in state}
     print(json.dumps({"pids": pids}), flush=True)
@@ -109,13 +110,13 @@ def _run_and_die(folder: str, context: str, spec: JobSpec) -> None:
 
 
 def _apply_and_die(folder: str, context: str, spec: JobSpec, *, is_after: bool) -> None:
-    """Is killed between the order's id and the ticket."""
+    """Kill this program between creating the order id and storing the ticket."""
     _die_at(spec, "allocate", is_after=is_after)
     Job.of(spec, context=context, folder=folder).apply()
 
 
 def _kill_and_die(folder: str, context: str, spec: JobSpec, *, is_after: bool) -> None:
-    """Is killed while it gives the hosts back."""
+    """Kill this program while it releases the hosts."""
     _die_at(spec, "release", is_after=is_after)
     job_load(context, folder=folder).kill()
 

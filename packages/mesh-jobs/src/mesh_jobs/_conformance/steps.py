@@ -1,4 +1,4 @@
-"""What the tests of the conformance kit do again and again."""
+"""Steps that several conformance tests share."""
 
 from __future__ import annotations
 
@@ -25,50 +25,50 @@ __all__ = [
     "wait_for",
 ]
 
-#: Between two looks at a scheduler.
+#: The poll interval for a scheduler.
 PAUSE_S = 0.1
 
 
 def place_of(job: Job) -> dict[str, Any]:
-    """Gives where a job is applied, as `job_load` takes it."""
+    """Return the arguments of `job_load` that find the job."""
     path = Path(job.folder)
     return {"context": path.name, "folder": path.parent.parent}
 
 
 def order_id_of(job: Job) -> str:
-    """Gives the id of the order, also of one without a ticket."""
+    """Return the id of the order, even if there is no ticket yet."""
     stored = read_json(Path(job.folder, "job.json"))
     assert stored["schema"] == 1
     return str(stored["order_id"])
 
 
 def addresses(status: JobStatus) -> list[str | None]:
-    """Gives where the workers listen, host by host."""
+    """Return the addresses of the workers, in the order of the hosts."""
     return [host.address for host in status.hosts]
 
 
 def up(job: Job, timeout_s: float) -> JobStatus:
-    """Waits until all hosts are up, without attaching to them."""
+    """Wait until all hosts are up, without attaching to them."""
     wait_for(lambda: job.status().is_up, timeout_s)
     return job.status()
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float) -> None:
-    """Waits until a condition holds."""
+    """Wait until a condition holds."""
     until = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < until, f"it did not come to hold in {limit_s:g} s"
-        # A scheduler is asked each time.
+        # Each check may query a scheduler.
         time.sleep(PAUSE_S)
 
 
 def run_program(action: str, job: Job, *, dies: bool = False) -> Any:
-    """Runs a program of the kit to its end, and gives what it said."""
+    """Run a program of the conformance tests until it exits, and return its output."""
     place = place_of(job)
     spec = json.dumps(job.spec.to_json())
     words = [action, os.fspath(place["folder"]), str(place["context"]), spec]
     command = [sys.executable, "-m", "mesh_jobs._conformance.program", *words]
-    # The hosts of one that is killed are free soon.
+    # A short lease frees the hosts of a killed program soon.
     env = {**os.environ, "MESH_HOST_LEASE_S": "2"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
     assert (done.returncode == -9) is dies, f"{done.returncode}: {done.stdout}{done.stderr}"

@@ -38,7 +38,7 @@ _SHORT_S = 0.5
 
 
 class JobConformance(BackendUnderTest):
-    """Tests of a backend, as users will need it; derive a class from it with a `factory` fixture.
+    """Conformance tests of a backend; derive from this class and provide a `factory` fixture.
 
         class TestMine(JobConformance):
             @pytest.fixture
@@ -48,27 +48,27 @@ class JobConformance(BackendUnderTest):
 
                 return make
 
-    `workers`, `lose_host`, `block_scheduler` and `exhaust` say how this scheduler is looked at and
-    how it breaks; what is left out is skipped, and the report says so.
+    The methods `workers`, `lose_host`, `block_scheduler` and `exhaust` inspect the scheduler and
+    inject faults. Tests whose methods are not implemented are skipped, and pytest reports them.
 
     Attributes:
-        up_s: How long hosts may take to come up.
-        notice_s: How long the scheduler may take to notice that a host is lost.
-        end_s: How long it may take until nothing is left of what nobody uses.
-        hosts_max: How many hosts a mesh may have at most; None for any number.
-        has_workers: Whether workers serve the hosts: not where these are the program's own.
+        up_s: The time limit in seconds for hosts to come up.
+        notice_s: The time limit in seconds for the scheduler to detect a lost host.
+        end_s: The time limit in seconds for the cleanup of unused resources.
+        hosts_max: The maximum number of hosts of a mesh; None without a limit.
+        has_workers: Whether workers serve the hosts; False if hosts are the program's own machine.
     """
 
     def test_a_plan_says_what_would_be_submitted_and_submits_nothing(
         self, make: JobFactory
     ) -> None:
-        """`plan` has no effect."""
+        """`plan` has no side effects."""
         job = make({"ones": 1}, "planned")
         assert job.plan().strip()
         assert not Path(job.folder).exists()
 
     def test_actors_run_on_every_host_of_every_mesh(self, make: JobFactory) -> None:
-        """Each mesh has its size, and each host is one of its own."""
+        """Each mesh has its size, and all hosts are distinct."""
         state = make({"ones": self.size(2), "others": 1}, "meshes").state(timeout=self.up_s)
         assert {name: len(set(pids_on(state[name]))) for name in state} == {
             "ones": self.size(2),
@@ -78,7 +78,7 @@ class JobConformance(BackendUnderTest):
             _ = state.more
 
     def test_applying_twice_asks_once(self, make: JobFactory) -> None:
-        """The second `apply` finds what the first has asked for."""
+        """The second `apply` finds the request of the first."""
         job = make({"ones": self.size(2)}, "twice")
         job.apply()
         order_id = order_id_of(job)
@@ -90,7 +90,7 @@ class JobConformance(BackendUnderTest):
         assert addresses(job.status()) == addresses(before)
 
     def test_nothing_runs_twice_after_applying_twice(self, make: JobFactory) -> None:
-        """The scheduler has as many workers as hosts were asked for."""
+        """The scheduler runs as many workers as hosts were requested."""
         job = make({"ones": self.size(2)}, "counted")
         job.apply()
         job.apply()
@@ -98,7 +98,7 @@ class JobConformance(BackendUnderTest):
         self.check_workers(order_id_of(job), self.size(2))
 
     def test_a_second_program_finds_the_hosts_of_the_first(self, make: JobFactory) -> None:
-        """Another process needs the folder alone."""
+        """Another process needs only the folder."""
         job = make({"ones": self.size(2)}, "found")
         job.apply()
         first = run_program("use", job)
@@ -107,7 +107,7 @@ class JobConformance(BackendUnderTest):
         assert len(set(second["pids"]["ones"])) == self.size(2)
 
     def test_a_program_gets_the_same_mesh_again(self, make: JobFactory) -> None:
-        """Asking twice attaches once, and after `detach` anew."""
+        """A second `state` returns the attached mesh; after `detach`, it attaches again."""
         job = make({"ones": 1}, "again")
         first = job.state(timeout=self.up_s)
         again = job_load(**place_of(job)).state(timeout=self.up_s)
@@ -116,7 +116,7 @@ class JobConformance(BackendUnderTest):
         assert len(pids_on(job.state(timeout=self.up_s).ones)) == 1
 
     def test_another_spec_changes_nothing_and_says_what_differs(self, make: JobFactory) -> None:
-        """What runs is given back when that is asked for, and not before."""
+        """Running hosts are released only on request."""
         if self.size(2) < 2:
             pytest.skip("its meshes have one host: no other size can be asked for")
         job = make({"ones": 2}, "differs")
@@ -130,7 +130,7 @@ class JobConformance(BackendUnderTest):
         assert len(addresses(up(other, self.up_s))) == 1
 
     def test_killing_leaves_nothing_and_can_be_done_twice(self, make: JobFactory) -> None:
-        """No worker, no file, and a job that can be applied anew."""
+        """No worker and no file remains, and the job can be applied again."""
         job = make({"ones": self.size(2)}, "killed")
         job.apply()
         up(job, self.up_s)
@@ -143,7 +143,7 @@ class JobConformance(BackendUnderTest):
         assert self.workers(order_id) == 0
 
     def test_what_is_not_up_yet_can_be_killed(self, make: JobFactory) -> None:
-        """A job is given back also before it runs."""
+        """A job can be released before it runs."""
         job = make({"ones": self.size(2)}, "early")
         job.apply()
         order_id = order_id_of(job)
@@ -152,7 +152,7 @@ class JobConformance(BackendUnderTest):
         assert self.workers(order_id) == 0
 
     def test_who_lacks_the_secret_is_refused(self, make: JobFactory) -> None:
-        """Whoever reaches a worker does not get at it, and its owner still does."""
+        """The address of a worker is not sufficient to use it, and its owner can still use it."""
         self.need_workers()
         job = make({"ones": 1}, "secret")
         up(job.apply(), self.up_s)
@@ -160,7 +160,7 @@ class JobConformance(BackendUnderTest):
         assert len(run_program("use", job)["pids"]["ones"]) == 1
 
     def test_the_keys_are_for_their_owner_alone(self, make: JobFactory) -> None:
-        """Nobody else can read what the job's links are proved with."""
+        """No other user can read the keys that authenticate connections."""
         job = make({"ones": 1}, "private")
         job.apply()
         keys = Path(job.folder, "keys")
@@ -168,7 +168,7 @@ class JobConformance(BackendUnderTest):
         assert open_to_others == []
 
     def test_two_jobs_at_once_do_not_meet(self, make: JobFactory) -> None:
-        """The end of one is nothing to the other."""
+        """The end of one job does not affect the other."""
         one, other = make({"ones": 1}, "left"), make({"ones": 1}, "right")
         one.apply()
         other.apply()
@@ -180,11 +180,12 @@ class JobConformance(BackendUnderTest):
         assert len(pids_on(others)) == 1
 
     def test_a_lost_host_is_reported_and_the_others_go_on(self, make: JobFactory) -> None:
-        """The job is not over because one host is."""
+        """The loss of a host does not end the job."""
         job = make({"ones": 2, "others": 1}, "lossy")
         state = job.state(timeout=self.up_s)
         others = state.others
-        # Who dies on the way to us is looked for until the time to attach is over.
+        # Attach completely first: a host that dies while it joins is retried until the attach
+        # timeout.
         state.ones.initialized.get(timeout=self.up_s)
         before = {(host.mesh, host.rank): host for host in job.status().hosts}
         self.lose_host(job, "ones", 1)
@@ -200,7 +201,7 @@ class JobConformance(BackendUnderTest):
         assert len(pids_on(others)) == 1
 
     def test_what_stays_pending_says_why_and_can_be_killed(self, factory: JobFactory) -> None:
-        """Nobody waits for ever without knowing for what."""
+        """Waiting programs learn the reason why hosts are pending."""
         job = self.exhaust(factory)
         try:
             job.apply()
@@ -215,13 +216,13 @@ class JobConformance(BackendUnderTest):
         assert self.workers(order_id) == 0
 
     def test_a_scheduler_that_does_not_answer_costs_nothing(self, make: JobFactory) -> None:
-        """Silence is no end: nothing is killed, nothing is asked for twice."""
+        """An unreachable scheduler ends nothing, and nothing is requested twice."""
         job = make({"ones": self.size(2)}, "silent")
         before = up(job.apply(), self.up_s)
         order_id = order_id_of(job)
         with self.block_scheduler():
             asks = (job.status, lambda: job.state(timeout=_SHORT_S), job.apply)
-            # At the same time: commands of some schedulers take long to give up.
+            # The calls run concurrently because the commands of some schedulers have long timeouts.
             with ThreadPoolExecutor(len(asks)) as pool:
                 asked = [pool.submit(cast("Callable[[], object]", ask)) for ask in asks]
             for one in asked:
@@ -230,14 +231,14 @@ class JobConformance(BackendUnderTest):
             with pytest.raises(SchedulerUnreachable):
                 job.kill()
         assert order_id_of(job) == order_id
-        # The kill that nobody heard is done now, and not before somebody asks for it.
+        # The failed kill is not repeated until a program requests it.
         again = Job.of(job.spec, **place_of(job))
         assert self.workers(order_id) == len(before.hosts)
         again.kill()
         assert self.workers(order_id) == 0
 
     def test_hosts_are_used_again_during_and_after_the_silence(self, make: JobFactory) -> None:
-        """A program that finds the workers of the one before needs no scheduler."""
+        """A program that finds the workers of the previous program does not need the scheduler."""
         silence = self.block_scheduler()
         job = make({"ones": 1}, "back")
         before = up(job.apply(), self.up_s)
@@ -256,7 +257,7 @@ class JobConformance(BackendUnderTest):
         assert addresses(up(job, self.up_s)) == addresses(before)
 
     def test_what_nobody_heard_can_be_asked_again(self, make: JobFactory) -> None:
-        """A job that could not be submitted is submitted later, and once."""
+        """A job whose submission failed is submitted later, and only once."""
         job = make({"ones": self.size(2)}, "unheard")
         with self.block_scheduler(), pytest.raises(JobError):
             job.apply()
@@ -268,7 +269,7 @@ class JobConformance(BackendUnderTest):
     def test_a_program_killed_while_it_applied_is_carried_on(
         self, make: JobFactory, when: str
     ) -> None:
-        """Between the id of the order and the ticket, on both sides of the submission."""
+        """The program is killed between order id and ticket, before or after the submission."""
         job = make({"ones": self.size(2)}, f"killed-{when}")
         run_program(f"die-{when}-allocate", job, dies=True)
         order_id = order_id_of(job)
@@ -281,7 +282,7 @@ class JobConformance(BackendUnderTest):
     def test_what_a_killed_program_had_begun_can_be_killed(
         self, make: JobFactory, when: str
     ) -> None:
-        """Nobody needs the ticket to give it back."""
+        """An allocation can be released without its ticket."""
         job = make({"ones": self.size(2)}, f"orphan-{when}")
         run_program(f"die-{when}-allocate", job, dies=True)
         order_id = order_id_of(job)
@@ -291,7 +292,7 @@ class JobConformance(BackendUnderTest):
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_kill_that_was_killed_is_finished(self, make: JobFactory, when: str) -> None:
-        """Whoever applies next finishes it, and gets hosts of its own."""
+        """The next `apply` completes the release, and requests new hosts."""
         job = make({"ones": 1}, f"halfway-{when}")
         up(job.apply(), self.up_s)
         order_id = order_id_of(job)
@@ -311,9 +312,9 @@ class JobConformance(BackendUnderTest):
 
     @pytest.mark.parametrize("when", ["applied", "run", "killed"])
     def test_what_nobody_uses_ends_by_itself(self, make: JobFactory, when: str) -> None:
-        """A program that was killed for good while it did that leaves nothing that costs."""
+        """After a kill, the remaining resources are released without any further program."""
         self.need_workers()
-        # A program that is to come must have the time for it, on a machine that has much to do.
+        # The program needs enough time to attach, even on a busy machine.
         ttl_s = 6.0 if when == "run" else 2.0
         job = make({"ones": self.size(2)}, f"forgotten-{when}", ttl_s=ttl_s)
         if when == "killed":
@@ -332,7 +333,7 @@ class JobConformance(BackendUnderTest):
     def test_a_client_script_runs_inside_and_its_end_is_that_of_the_job(
         self, make: JobFactory
     ) -> None:
-        """Also when whoever has applied it was killed before he could note it."""
+        """The test also kills the applying program before it stores the ticket."""
         job = make({"ones": self.size(2)}, "batch")
         spec = self.batch(job, "inside")
         run_program("die-after-allocate", Job.of(spec, **place_of(job)), dies=True)
@@ -345,7 +346,7 @@ class JobConformance(BackendUnderTest):
         assert self.workers(ended.order_id) == 0
 
     def test_a_client_script_ends_with_its_job(self, make: JobFactory) -> None:
-        """To kill the job is to kill what runs inside."""
+        """Killing the job terminates the client script."""
         job = make({"ones": 1}, "halted")
         batch = Job.of(self.batch(job, "wait-inside"), **place_of(job)).apply()
         wait_for(lambda: "waits" in batch.client_logs(), self.up_s)
@@ -357,7 +358,7 @@ class JobConformance(BackendUnderTest):
         assert self.workers(order_id) == 0
 
     def batch(self, job: Job, action: str) -> JobSpec:
-        """Gives the spec of a job, with a program of the kit as its client script."""
+        """Return the spec of a job that runs a conformance program as its client script."""
         place, spec = place_of(job), json.dumps(job.spec.to_json())
         words = ["-m", "mesh_jobs._conformance.program", action, str(place["folder"])]
         client = ClientSpec((*words, str(place["context"]), spec), os.getcwd())
@@ -368,7 +369,7 @@ class JobConformance(BackendUnderTest):
         return replace(job.spec, client=client)
 
     def test_a_mesh_grows_and_shrinks(self, make: JobFactory) -> None:
-        """The hosts that stay are not touched."""
+        """A resize does not affect the remaining hosts."""
         job = make({"ones": 1}, "elastic")
         before = addresses(up(job.apply(), self.up_s))
         try:
@@ -382,7 +383,7 @@ class JobConformance(BackendUnderTest):
         assert self.workers(order_id_of(job)) == 1
 
     def test_the_output_of_workers_is_kept(self, make: JobFactory) -> None:
-        """What a worker said can be read while it runs."""
+        """The output of a worker can be read while it runs."""
         job = make({"ones": 1}, "logged")
         up(job.apply(), self.up_s)
         try:
@@ -391,7 +392,7 @@ class JobConformance(BackendUnderTest):
             pytest.skip(f"this backend keeps no output: {error}")
 
     def test_what_happened_is_told_in_order(self, make: JobFactory) -> None:
-        """Events have times, and the first is that somebody applied the job."""
+        """Events have timestamps, and one of them records that the job was applied."""
         job = make({"ones": 1}, "told")
         up(job.apply(), self.up_s)
         events = job.events()

@@ -1,4 +1,4 @@
-"""The workers that run on this machine, as a person would look for them."""
+"""The workers on this machine, found with `ps` and thus independently of Mesh's own code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["worker_pids"]
 
 
 def worker_pids(order_id: str) -> dict[tuple[str, int], int]:
-    """Gives the pid of each worker of an order that runs on this machine, by mesh and rank."""
+    """Return the pid of each worker of an order on this machine, by mesh and rank."""
     command = ["ps", "-eww", "-o", "pid=,args="]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {}

@@ -1,3 +1,3 @@
-"""The control service of a host, and its callers; it alone imports grpc and protobuf."""
+"""The control service of a host and its clients; only this package imports grpc and protobuf."""
 
 __all__: list[str] = []

@@ -18,11 +18,11 @@ from mesh_jobs._errors import JobError
 __all__ = ["ControlClient", "ControlError"]
 
 _CALL_LIMIT_S = 10.0
-# What the service takes where it is not told.
+# The default grace period of the service.
 _GRACE_S = 10.0
 _STACKS_LIMIT_S = 60.0
 _SLACK_S = 15.0
-# Stacks of a hundred processes with all their threads are some megabytes.
+# Stacks of a hundred processes with all their threads take some megabytes.
 _ANSWER_LEN_MAX = 64 << 20
 
 
@@ -39,7 +39,7 @@ class ControlError(JobError):
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether the service did not answer."""
+        """Whether the service did not respond."""
         return self.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
@@ -67,7 +67,7 @@ class ControlClient:
         options: list[tuple[str, Any]] = [
             ("grpc.enable_http_proxy", 0),
             ("grpc.max_receive_message_length", _ANSWER_LEN_MAX),
-            # Keepalives end a followed log when its host is lost.
+            # If the host is lost, keepalives end a call that follows its log.
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 10_000),
         ]
@@ -88,36 +88,37 @@ class ControlClient:
             self._relay_client.close()
 
     def list_processes(self, sample_s: float = 0.0) -> Any:
-        """Gives the `ListResponse`.
+        """Return the `ListResponse`.
 
         Raises:
-            ControlError: See its message.
+            ControlError: The call was rejected, or the service does not respond.
         """
         return self._call("List", _CALL_LIMIT_S + sample_s, sample_ms=round(sample_s * 1000))
 
     def stop(self, pid: int = 0, grace_s: float | None = None) -> Any:
-        """Gives the `StopResponse`.
+        """Return the `StopResponse`.
 
         Raises:
-            ControlError: See its message.
+            ControlError: The call was rejected, or the service does not respond.
         """
         given = {} if grace_s is None else {"grace_s": grace_s}
         waits_s = _GRACE_S if grace_s is None or not math.isfinite(grace_s) else grace_s
         return self._call("Stop", waits_s + _SLACK_S, pid=pid, **given)
 
     def stacks(self, pid: int = 0) -> Any:
-        """Gives the `StacksResponse`.
+        """Return the `StacksResponse`.
 
         Raises:
-            ControlError: See its message.
+            ControlError: The call was rejected, or the service does not respond.
         """
         return self._call("Stacks", _STACKS_LIMIT_S, pid=pid)
 
     def logs(self, lines: int, follow: bool = False) -> Iterator[Any]:
-        """Gives each `LogLine`; with `follow` until the worker or this connection ends.
+        """Iterate over each `LogLine`; with `follow`, until the worker or this connection ends.
 
         Raises:
-            ControlError: See its message; also when the worker is lost meanwhile.
+            ControlError: The call was rejected, or the worker is not reachable or was lost during
+                the call.
         """
         method = METHODS["Logs"]
         call = self._channel.unary_stream(
@@ -134,10 +135,10 @@ class ControlClient:
             raise _control_error(error) from None
 
     def is_healthy(self) -> bool:
-        """Says whether the worker can take a program or serves one.
+        """Return whether the worker can serve a program, or serves one already.
 
         Raises:
-            ControlError: It cannot be asked.
+            ControlError: The service does not respond.
         """
         response: Any = health_pb2.HealthCheckResponse
         call = self._channel.unary_unary(

@@ -1,4 +1,4 @@
-"""What is known of a host, as messages."""
+"""Conversion of the state of a host into messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNLIMITED = "max"
 
 
 def as_host(host: ServedHost, program: Program | None) -> Any:
-    """Gives the message of a host."""
+    """Return the message of a host."""
     return _Host(
         name=host.name,
         mesh=host.mesh,
@@ -39,7 +39,7 @@ def as_host(host: ServedHost, program: Program | None) -> Any:
 
 
 def as_process(process: HostProcess, owner: str) -> Any:
-    """Gives the message of a process."""
+    """Return the message of a process."""
     return _Process(
         pid=process.pid,
         parent=process.parent,
@@ -57,7 +57,7 @@ def as_process(process: HostProcess, owner: str) -> Any:
 
 
 def as_stacks(process: HostProcess, owner: str, found: list[ThreadStack] | PySpyFailed) -> Any:
-    """Gives the message of a process's threads, or of why there are none."""
+    """Return the message of a process's stacks, or of the error that prevented sampling."""
     if isinstance(found, PySpyFailed):
         return _ProcessStacks(process=as_process(process, owner), problem=str(found))
     threads = [
@@ -77,7 +77,7 @@ def as_stacks(process: HostProcess, owner: str, found: list[ThreadStack] | PySpy
 
 
 def _memory() -> int:
-    """The memory of the machine, or of the group of processes where that is less."""
+    """Return the memory of the machine, or the limit of the control group if that is lower."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:

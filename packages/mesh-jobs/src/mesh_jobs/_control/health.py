@@ -1,4 +1,4 @@
-"""The standard health service: whether a worker can be used."""
+"""The standard gRPC health service, which reports whether a worker is usable."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NAMES = ("", SERVICE)
 
 
 class Health:
-    """Says that the worker can take a program or serves one, or that it cannot."""
+    """The health of a worker: serving while it can accept a program or serves one."""
 
     def __init__(self) -> None:
-        # Who watches holds no thread of the server's: those are for calls.
+        # Watches must not occupy the threads of the server, which are reserved for calls.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="mesh-health")
         self._servicer: Any = health.HealthServicer(
             experimental_non_blocking=True, experimental_thread_pool=self._pool
@@ -27,15 +27,15 @@ class Health:
         self.tell(False)
 
     def add_to(self, server: Any) -> None:
-        """Has a server answer questions about it."""
+        """Add the health service to a server."""
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     def tell(self, is_serving: bool) -> None:
-        """Says how it is from now on; those who watch hear of it."""
+        """Set the health status and notify all watches."""
         state: Any = health_pb2.HealthCheckResponse
         for name in _NAMES:
             self._servicer.set(name, state.SERVING if is_serving else state.NOT_SERVING)
 
     def leave(self) -> None:
-        """Says that the worker is about to end; nothing changes that."""
+        """Report permanently that the worker is shutting down."""
         self._servicer.enter_graceful_shutdown()

@@ -1,4 +1,4 @@
-"""Calling the control services of several hosts at once."""
+"""Concurrent calls of the control services of several hosts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INSTALL = "pip install 'mesh-jobs[control]'"
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What the control service of one host has answered.
+    """The response of one host's control service.
 
     Attributes:
         host: The host.
-        value: The answer; None where there is none.
-        error: Why there is none.
+        value: The response; None if there is none.
+        error: Why there is no response.
     """
 
     host: HostReport
@@ -34,21 +34,21 @@ class HostAnswer:
 
     @property
     def where(self) -> str:
-        """Which host it is, in words."""
+        """A human-readable name of the host."""
         return f"{self.host.mesh} host {self.host.rank}"
 
 
 class Access:
-    """How the hosts of a job are called from here.
+    """Access to the control services of a job's hosts.
 
     Args:
         folder: The folder of the job.
-        gateway: Where a control service listens that reaches the others, where they are not
-            reached from here.
+        gateway: The address of a control service that forwards calls to the others, if they cannot
+            be reached from here.
 
     Raises:
-        CredentialsError: The job's credentials can be used by others, or are not whole; or the job
-            has none, and those of the user cannot be had.
+        CredentialsError: Other users can read the job's credentials, or the credentials are
+            incomplete; or the job has none, and those of the user are unavailable.
     """
 
     def __init__(self, folder: str, gateway: str | None = None) -> None:
@@ -59,10 +59,10 @@ class Access:
             self._gateway = ControlClient(gateway, self._pem)
 
     def open(self, host: HostReport) -> ControlClient:
-        """Connects to the control service of a host.
+        """Connect to the control service of a host.
 
         Raises:
-            ControlError: It has none.
+            ControlError: The host has no control service.
         """
         if host.address == THIS_HOST:
             raise ControlError("it is this machine, without a worker: look with ps and top")
@@ -77,7 +77,7 @@ class Access:
     def call(
         self, hosts: Sequence[HostReport], call: Callable[[ControlClient], Any]
     ) -> list[HostAnswer]:
-        """Calls hosts, all at once; gives for each the answer, or why there is none."""
+        """Call several hosts concurrently; return the response or the error of each."""
 
         def one(host: HostReport) -> HostAnswer:
             try:
@@ -93,7 +93,7 @@ class Access:
 
 
 def as_dict(message: Any) -> dict[str, Any]:
-    """Gives a message as plain values, with all its fields; values of enums in lower case."""
+    """Convert a message to plain values, with all fields and lower-case names of enum values."""
     plain: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

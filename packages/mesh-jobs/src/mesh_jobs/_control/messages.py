@@ -1,7 +1,7 @@
-"""The messages of `mesh.control.v1`, made from the description that protoc wrote of control.proto.
+"""The messages of `mesh.control.v1`, created from the descriptor set of control.proto.
 
-No code is generated: that would tie mesh-jobs to few versions of protobuf. A test compiles
-control.proto and compares.
+protoc compiles the descriptor set. No code is generated, because generated code would tie mesh-jobs
+to few versions of protobuf. A test compiles control.proto and compares the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKAGE = "mesh.control.v1"
 
 
 def _load() -> Any:
-    """Gives the pool of descriptions with ours in it; it is the one that reflection shows."""
+    """Add our descriptors to the default pool, which reflection uses, and return the pool."""
     pool: Any = descriptor_pool.Default()  # type: ignore[no-untyped-call, unused-ignore]
     folder = files(__package__ or "mesh_jobs._control")
     described = descriptor_pb2.FileDescriptorSet.FromString(
@@ -34,5 +34,5 @@ _pool = _load()
 
 
 def message(name: str) -> Any:
-    """Gives the class of a message, such as `ListRequest`."""
+    """Return the class of a message, such as `ListRequest`."""
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))

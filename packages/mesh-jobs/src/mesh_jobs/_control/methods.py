@@ -1,4 +1,4 @@
-"""The methods of the service, with what goes in and out."""
+"""The methods of the control service, with their request and response types."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["METHODS", "Method"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method.
+    """A method.
 
     Attributes:
-        name: What it is called.
-        request: The class of what is asked.
-        response: The class of what is answered.
-        is_stream: Whether there are several answers.
-        is_asked_on: Whether there are several questions.
+        name: The name of the method.
+        request: The class of the request message.
+        response: The class of the response message.
+        is_stream: Whether the method returns a stream of responses.
+        is_asked_on: Whether the method accepts a stream of requests.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """What it is called on the wire."""
+        """The path of the method in gRPC requests."""
         return f"/{SERVICE}/{self.name}"
 
 

@@ -1,4 +1,4 @@
-"""A job's credentials as gRPC wants them: its own words for key, chain and authorities."""
+"""The credentials of a job in the PEM format that gRPC requires."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mesh_core import Credentials
 
 __all__ = ["SERVER_NAME", "Pem"]
 
-#: The name in the certificates of workers, for TLS that insists on one.
+#: The host name in the certificates of workers, which TLS verifies.
 SERVER_NAME = "worker.mesh"
 
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """Key, chain and authorities as text.
+    """A key, its certificate chain and its authorities in PEM format.
 
     Attributes:
         job: The id of the job.
-        key: The key of the process.
-        chain: Its certificate, and what leads from there to an authority.
-        authorities: Whom it believes.
+        key: The private key of the process.
+        chain: The certificate of the process, and the intermediate certificates up to an authority.
+        authorities: The trusted authorities.
     """
 
     job: str
@@ -32,22 +32,22 @@ class Pem:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Reads credentials that `Credentials.save` wrote.
+        """Load credentials that `Credentials.save` wrote.
 
         Raises:
-            CredentialsError: They are not there, or can be used by others.
+            CredentialsError: The credentials are missing, or other users can read them.
         """
         return cls._of(Credentials.load(folder))
 
     @classmethod
     def local(cls, role: Literal["worker", "controller"]) -> Self:
-        """Returns the credentials that all programs of the current user share.
+        """Return the credentials that all programs of the current user share.
 
         Args:
             role: The role of this process.
 
         Raises:
-            CredentialsError: They cannot be created, or can be used by others.
+            CredentialsError: The credentials cannot be created, or other users can read them.
         """
         return cls._of(Credentials.local(role=role))
 

@@ -1,4 +1,4 @@
-"""The server side of relays: forwards bytes to the control service of another host."""
+"""The server side of relays, which forward bytes to the control service of another host."""
 
 from __future__ import annotations
 

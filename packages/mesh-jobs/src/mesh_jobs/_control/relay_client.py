@@ -1,4 +1,4 @@
-"""The client side of relays: reaches the control service of a host through that of another."""
+"""The client side of relays, which reach the control service of a host through another host."""
 
 from __future__ import annotations
 

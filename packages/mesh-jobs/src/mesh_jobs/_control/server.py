@@ -1,4 +1,4 @@
-"""The servers of a worker: its control service, and its health alone for who proves nothing."""
+"""The gRPC servers of a worker: the control service, and an unauthenticated health service."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from mesh_jobs._host.host import ServedHost
 
 __all__ = ["ControlServer", "HealthServer"]
 
-# Each call has one while it lasts; relays and those who follow logs leave some for the others.
+# Each call occupies a thread while it lasts. The limits on relays and log followers leave threads
+# for other calls.
 _THREADS = 96
 _CALLS_MAX = 128
 _PROBES_MAX = 32
 _MESSAGE_LEN_MAX = 64 << 10
-# Who has not proved itself by then is hung up on.
+# The deadline for the TLS handshake.
 _HANDSHAKE_MS = 10_000
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
-    # Who has gone without a word is found out; callers may do the same.
+    # Keepalives detect lost clients; clients may send them as well.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -37,17 +38,17 @@ _OPTIONS = (
 
 
 class ControlServer:
-    """Serves control, health and reflection to the controllers of a job.
+    """Server for control, health and reflection, which accepts the controllers of a job.
 
     Args:
         host: The host.
-        health: What is said of it.
-        at: The name or address to listen at, `*` for all.
+        health: The health of the worker.
+        at: The name or address to listen on; `*` for all interfaces.
         port: The port; 0 lets the system choose.
         pem: The worker's credentials.
 
     Raises:
-        OSError: The port is taken, or the address is none of this machine.
+        OSError: The port is in use, or the address does not belong to this machine.
     """
 
     def __init__(self, host: ServedHost, health: Health, at: str, port: int, pem: Pem) -> None:
@@ -66,21 +67,21 @@ class ControlServer:
         self._server.start()
 
     def close(self, grace_s: float) -> None:
-        """Ends the service; those who wait hear how it ends first."""
+        """Shut down the server; calls in progress receive their final status first."""
         self._service.close()
         self._server.stop(grace_s).wait()
 
 
 class HealthServer:
-    """Serves health alone, in plaintext: probes of Kubernetes have no certificates.
+    """Server for health only, in plaintext because Kubernetes probes have no certificates.
 
     Args:
-        health: What is said.
-        at: The name or address to listen at, `*` for all.
+        health: The health of the worker.
+        at: The name or address to listen on; `*` for all interfaces.
         port: The port; 0 lets the system choose.
 
     Raises:
-        OSError: The port is taken, or the address is none of this machine.
+        OSError: The port is in use, or the address does not belong to this machine.
     """
 
     def __init__(self, health: Health, at: str, port: int) -> None:
@@ -94,7 +95,7 @@ class HealthServer:
         self._server.start()
 
     def close(self, grace_s: float) -> None:
-        """Ends the service."""
+        """Shut down the server."""
         self._server.stop(grace_s).wait()
 
 

@@ -1,4 +1,4 @@
-"""What the control service does when it is called."""
+"""The methods of the control service."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _INSTALL = "pip install 'mesh-jobs[stacks]'"
 
 
 class ControlService:
-    """Answers for one host.
+    """Control service of one host.
 
     Args:
         host: The host.
-        spy: What looks at stacks.
+        spy: The sampler of stacks. Defaults to the installed py-spy.
     """
 
     def __init__(self, host: ServedHost, spy: PySpy | None = None) -> None:
@@ -45,7 +45,7 @@ class ControlService:
         self._is_over = threading.Event()
 
     def add_to(self, server: Any) -> None:
-        """Has a server call this."""
+        """Register the service with a server."""
         answers = {
             "List": self.list_processes,
             "Logs": self.logs,
@@ -70,12 +70,12 @@ class ControlService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def close(self) -> None:
-        """Lets go of all who wait."""
+        """Cancel all streams and relays that are open."""
         self._is_over.set()
         self._relay_server.close()
 
     def list_processes(self, request: Any, context: Any) -> Any:
-        """Lists the processes of the host."""
+        """List the processes of the host."""
         if request.sample_ms > _SAMPLE_MS_MAX:
             raise StatusError(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -89,7 +89,7 @@ class ControlService:
         )
 
     def logs(self, request: Any, context: Any) -> Iterator[Any]:
-        """Gives the last lines; where it is asked for, those that come."""
+        """Stream the last lines of output and, if requested, the lines that follow."""
         log, line = self._host.log, METHODS["Logs"].response
         if request.follow and not self._followers.acquire(blocking=False):
             raise StatusError(
@@ -113,7 +113,7 @@ class ControlService:
                 self._followers.release()
 
     def stop(self, request: Any, context: Any) -> Any:
-        """Ends a process, or what the host serves."""
+        """Terminate a process, or the program that the host serves."""
         grace_s = request.grace_s if request.HasField("grace_s") else _GRACE_S
         if not 0 <= grace_s <= _GRACE_MAX_S:
             raise StatusError(
@@ -160,7 +160,7 @@ class ControlService:
         )
 
     def stacks(self, request: Any, context: Any) -> Any:
-        """Says where threads are."""
+        """Return the stacks of threads."""
         if not self._spy.is_installed:
             raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -193,7 +193,7 @@ class ControlService:
         return process
 
     def _chosen(self, found: list[HostProcess], pid: int, what: str) -> HostProcess:
-        """Gives a process that may be ended by itself."""
+        """Return a process that may be terminated individually."""
         process = self._any(found, pid)
         if pid == os.getpid():
             raise StatusError(

@@ -8,7 +8,7 @@ __all__ = ["StatusError"]
 
 
 class StatusError(Exception):
-    """Aborts a call with a status other than OK."""
+    """Error that aborts a call with a status other than OK."""
 
     def __init__(self, code: Any, words: str) -> None:
         super().__init__(words)

@@ -1,1 +1,1 @@
-"""Diagnostics: probes between hosts, and what is wrong with them."""
+"""Diagnostics: probes between hosts, and the problems that they find."""

@@ -26,15 +26,15 @@ class Thresholds:
     """Limits above which a measurement is reported."""
 
     clock_s: float = 1.0
-    """Difference between two clocks, in seconds."""
+    """The difference between two clocks, in seconds."""
     latency_s: float = 0.01
     slow_link: float = 0.25
-    """Share of the median bandwidth below which a link is reported as slow."""
+    """The fraction of the median bandwidth below which a link is reported as slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem, and how to fix it."""
+    """A problem, and how to fix it."""
 
     where: str
     what: str
@@ -48,7 +48,7 @@ class Diagnosis:
     mesh: str
     hosts: tuple[HostFacts, ...]
     clock_ahead_s: tuple[float, ...]
-    """Offset of the clock of each host from the local clock, in seconds."""
+    """The offset of each host's clock from the local clock, in seconds."""
     pairs: dict[tuple[int, int], PairFacts]
     findings: tuple[Finding, ...]
 
@@ -81,9 +81,11 @@ def examine(
     Args:
         name: The name of the mesh, for the result.
         host_mesh: The hosts.
-        payload_len: Bytes that each host sends to each other host; 0 skips the bandwidth test.
+        payload_len: The number of bytes that each host sends to each other host; 0 skips the
+            bandwidth test.
         limits: Limits above which a measurement becomes a finding.
-        progress: Called before each round with the number of finished rounds and of all rounds.
+        progress: A function that is called before each round, with the number of finished rounds
+            and of all rounds.
 
     Raises:
         MeshError: A host is lost.
@@ -115,7 +117,7 @@ def examine(
 
 def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
     """Yield all ordered pairs, in rounds in which no index occurs twice."""
-    # The circle method of round-robin tournaments: the first slot is fixed, the others rotate.
+    # The circle method of round-robin tournaments: the first slot is fixed, and the others rotate.
     slots: list[int | None] = [*range(count), *([None] if count % 2 else [])]
     for _ in range(len(slots) - 1):
         half = len(slots) // 2
@@ -136,7 +138,7 @@ def _outcome(call: Any) -> PairFacts:
 
 
 def _clock_ahead(member: HostProbe) -> float:
-    """Measure the offset of a clock; the sample with the shortest round trip is the most exact."""
+    """Measure the offset of a clock, using the sample with the shortest round trip."""
     best = (float("inf"), 0.0)
     for _ in range(_CLOCK_SAMPLES):
         began = time.time()
@@ -157,7 +159,7 @@ def _findings(
     for (one, other), facts in sorted(pairs.items()):
         where = f"host {one} to host {other}"
         difference_s = ahead[other] - ahead[one]
-        # Once for both directions, by the one that is behind.
+        # Each pair is reported once, in the direction from the host that is behind.
         if difference_s > limits.clock_s:
             yield Finding(
                 where,
@@ -207,7 +209,7 @@ def _of_pair(
 def _slow_links(pairs: dict[tuple[int, int], PairFacts], limits: Thresholds) -> Iterator[Finding]:
     speeds = {pair: one.bytes_per_s for pair, one in pairs.items() if one.bytes_per_s is not None}
     if len(speeds) < 3:
-        return  # Nothing to compare with.
+        return  # There are too few links for a comparison.
     usual = median(speeds.values())
     for (one, other), speed in sorted(speeds.items()):
         if speed < usual * limits.slow_link:

@@ -1,4 +1,4 @@
-"""The actor that probes a host and its connections: one runs on each host and calls the others."""
+"""The actor that probes a host and its connections; one runs on each host and calls the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAIR_LIMIT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host reports about itself."""
+    """The properties that a host reports."""
 
     name: str
     python: str
@@ -32,19 +32,19 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """What one host measured of another; None where the measurement failed."""
+    """The measurements of one host for another host; None if a measurement failed."""
 
     resolved: tuple[str, ...]
     """The addresses that the name of the other host resolves to here; empty if it does not."""
     latency_s: float | None = None
-    """Median round-trip time of an empty call."""
+    """The median round-trip time of an empty call, in seconds."""
     bytes_per_s: float | None = None
     problem: str = ""
     """Why the other host could not be called; empty if it could."""
 
 
 class HostProbe(Actor):
-    """Describes its host, and probes other hosts."""
+    """Actor that describes its host and probes other hosts."""
 
     @concurrent_endpoint
     async def facts(self) -> HostFacts:
@@ -106,4 +106,4 @@ def core_version() -> str:
     try:
         return version("mesh-core")
     except PackageNotFoundError:
-        return "not installed"  # It runs from its source.
+        return "not installed"  # The package runs from its source.

@@ -22,11 +22,11 @@ _CONNECT_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Reachability:
-    """Whether a worker accepts connections from here."""
+    """The result of connecting to a worker."""
 
     host: HostReport
     connect_s: float | None = None
-    """Time to connect; None if that failed."""
+    """The time to connect, in seconds; None if that failed."""
     problem: str = ""
     advice: str = ""
 

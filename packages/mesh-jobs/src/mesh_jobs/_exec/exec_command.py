@@ -1,4 +1,4 @@
-"""A command on every rank of a host mesh."""
+"""Execution of a command on every rank of a host mesh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CommandOrder", "exec_command", "first_failure"]
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """The same command for all ranks, which are told their places."""
+    """The same command for all ranks, with environment variables that contain the rank."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class CommandOrder:
         env: Mapping[str, str] | None = None,
         workdir: str | PathLike[str] | None = None,
     ) -> CommandOrder:
-        """Makes an order of a line for the shell, or of a program and its arguments.
+        """Create an order from a shell command line, or from a program and its arguments.
 
         Raises:
             ValueError: The command is empty.
@@ -45,7 +45,7 @@ class CommandOrder:
         return cls(argv, dict(env or {}), None if workdir is None else str(workdir))
 
     def command(self, place: Point) -> Command:
-        """Gives the command of one rank."""
+        """Return the command of one rank."""
         env = {**rank_environment(place, place.extent), **self.env}
         return Command(self.argv, env, self.workdir)
 
@@ -60,11 +60,11 @@ def exec_command(
     *,
     name: str = "mesh",
 ) -> Future[int]:
-    """Runs a command on every rank of a host mesh.
+    """Run a command on every rank of a host mesh.
 
-    What the ranks say is printed here line by line, each line behind the name of its rank. When a
-    command has ended, so has all that it has started. The command finds its place in
-    `MESH_RANK_<DIM>` and `MESH_SIZE_<DIM>`, and the worker's Python as `python`.
+    The output of the ranks is printed here line by line, each line prefixed with the name of its
+    rank. When a command exits, all its descendants are terminated. The command finds its rank in
+    `MESH_RANK_<DIM>` and `MESH_SIZE_<DIM>`, and the worker's Python interpreter as `python`.
 
     Example:
         >>> exec_command(hosts, "nvidia-smi -L").get()          # doctest: +SKIP
@@ -72,22 +72,23 @@ def exec_command(
         0
 
     Args:
-        host_mesh: Where to run it.
-        cmd: A line for `/bin/sh`, or a program and its arguments.
-        env: Added to the environment of the workers.
-        workdir: Where it runs; where the worker was started when left out.
-        output_dir: A folder here, where what each rank says is kept under the name of the mesh, as
-            `output_dir/mesh/hosts-0/stdout.txt` and `stderr.txt`, beside its `exit_code.txt`.
-        per_host: Dimensions to add, with their sizes, for several ranks on each host.
-        name: What the mesh is called in what is printed and kept.
+        host_mesh: The hosts.
+        cmd: A command line for `/bin/sh`, or a program and its arguments.
+        env: Variables to add to the environment of the workers.
+        workdir: The working directory of the command. Defaults to the worker's.
+        output_dir: A local folder for the output of each rank, stored under the name of the mesh,
+            as in `output_dir/mesh/hosts-0/stdout.txt`, `stderr.txt` and `exit_code.txt`.
+        per_host: Additional dimensions with their sizes, for several ranks per host.
+        name: The name of the mesh in the output.
 
     Returns:
-        A future of the exit status: that of the first rank whose status is not zero, as a shell
-        says it. To cancel it ends the command everywhere.
+        A future of the exit status of the first rank with a nonzero status, or 0 if all ranks
+        succeeded. The status is 128 + N for signal N. Cancelling the future terminates the command
+        on all ranks.
 
     Raises:
         ValueError: The command is empty, or a size is not a positive number.
-        MeshError: From the future: a rank was lost. The command is ended on the others.
+        MeshError: From the future: a rank was lost. The command is terminated on the others.
     """
     order = CommandOrder.of(cmd, env, workdir)
     execution = Execution(host_mesh, per_host=per_host, name=name)
@@ -96,5 +97,5 @@ def exec_command(
 
 
 def first_failure(statuses: ValueMesh[int]) -> int:
-    """Gives the first status that is not zero, or zero."""
+    """Return the first nonzero status, or zero."""
     return next((status for status in statuses.values() if status), 0)

@@ -1,4 +1,4 @@
-"""One command on every rank of a mesh, from the start of its processes to its last exit status."""
+"""The execution of a command on every rank of a mesh, until the last rank has exited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Execution:
-    """Runs an order on new processes of a host mesh, and ends them when it is over."""
+    """Execution of an order on new processes of a host mesh, which are stopped when it is over."""
 
     def __init__(
         self, host_mesh: HostMesh, *, per_host: Mapping[str, int] | None = None, name: str
@@ -34,9 +34,9 @@ class Execution:
         self._runners = self._procs.spawn("runners", RankRunner)
         self.extent = self._procs.extent
         self.statuses: dict[int, int] = {}
-        """The exit statuses so far, in the order in which ranks ended."""
+        """The exit statuses so far, in the order in which ranks exited."""
         self.is_cancelled = False
-        """Whether the program has cancelled it: ranks that end now do so by its own wish."""
+        """Whether the program has cancelled it; later nonzero statuses are not failures."""
 
     def run(
         self,
@@ -46,16 +46,17 @@ class Execution:
         on_exit: Callable[[int, int], object] | None = None,
         on_error: Callable[[int, bytes], object] | None = None,
     ) -> ValueMesh[int]:
-        """Runs the command everywhere, and waits for its end; gives the exit statuses.
+        """Run the command on all ranks, wait for its end, and return the exit statuses.
 
         Args:
-            order: What to run, or what makes that once the processes are there.
-            output: Takes what the ranks say.
-            on_exit: Called with the rank and the status of each that has ended.
-            on_error: Called before, with what the rank has left in its file for errors.
+            order: The order, or a function that creates it once the processes have started.
+            output: The output of the ranks.
+            on_exit: A function that is called with the rank and the status of each rank that exits.
+            on_error: A function that is called before that, with the content of the rank's error
+                file.
 
         Raises:
-            MeshError: A rank is lost; the others are ended.
+            MeshError: A rank was lost; the others are terminated.
         """
         try:
             made = order() if callable(order) else order
@@ -79,21 +80,21 @@ class Execution:
         return ValueMesh(self.extent, statuses)
 
     def first_of_hosts(self, per_host: int) -> ProcMesh:
-        """Gives the first process of each host."""
+        """Return the first process of each host."""
         return self._procs.flatten("rank").slice(rank=slice(0, None, per_host))
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the command on all ranks that still run."""
+        """Send a signal to the command on all ranks that still run."""
         for rank in self._running():
             self._runners[rank].signal.broadcast(number)
 
     def end(self) -> None:
-        """Ends the command on all ranks that still run, by force where that takes too long."""
+        """Terminate the command on all ranks that still run, with SIGKILL after a grace period."""
         for rank in self._running():
             self._runners[rank].end.broadcast()
 
     def in_background(self, work: Callable[[], T]) -> Future[T]:
-        """Does the work in a thread; to cancel the future ends the command."""
+        """Run a function in a thread; cancelling the future terminates the command."""
         outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def settle() -> None:

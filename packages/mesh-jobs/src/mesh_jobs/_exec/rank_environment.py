@@ -1,4 +1,4 @@
-"""What a command on a rank is told about its place, in its environment and in file names."""
+"""The rank of a command in its environment and in the names of its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["rank_environment", "rank_folder", "rank_label"]
 
 
 def rank_environment(place: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, str]:
-    """Gives `MESH_RANK_<DIM>` and `MESH_SIZE_<DIM>` for each dimension."""
+    """Return `MESH_RANK_<DIM>` and `MESH_SIZE_<DIM>` for each dimension."""
     told = {}
     for label, size in sizes.items():
         name = re.sub(r"\W", "_", label).upper()
@@ -23,11 +23,11 @@ def rank_environment(place: Mapping[str, int], sizes: Mapping[str, int]) -> dict
 
 
 def rank_label(mesh: str, place: Mapping[str, int]) -> str:
-    """Names a rank for people, as `trainers hosts=0 gpus=3`."""
+    """Return a human-readable name of a rank, such as `trainers hosts=0 gpus=3`."""
     return " ".join([mesh, *(f"{label}={at}" for label, at in place.items())])
 
 
 def rank_folder(root: Path, mesh: str, place: Mapping[str, int]) -> Path:
-    """Gives the folder of a rank, as `root/trainers/hosts-0/gpus-3`."""
+    """Return the folder of a rank, such as `root/trainers/hosts-0/gpus-3`."""
     parts = [mesh, *(f"{label}-{at}" for label, at in place.items())]
     return root.joinpath(*(part.replace("/", "_") for part in parts))

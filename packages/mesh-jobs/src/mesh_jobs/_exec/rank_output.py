@@ -1,4 +1,4 @@
-"""What ranks say: shown line by line behind the name of the rank, and kept in a file for each."""
+"""The output of ranks, printed line by line with the name of the rank, and stored in files."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 __all__ = ["RankLine", "RankOutput", "show_with_prefix"]
 
-# What has no line end for so long is shown in pieces.
+# Longer lines are printed in pieces.
 _LINE_LEN_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RankLine:
-    """One line of one rank."""
+    """A line of output of one rank."""
 
     mesh: str
     place: Point
     stream: str
     """`stdout` or `stderr`."""
     text: str
-    """Without the line end."""
+    """The line without its line ending."""
 
 
 def show_with_prefix(line: RankLine) -> None:
-    """Prints a line behind the name of its rank, to the stream that it came from."""
+    """Print a line after the name of its rank, to the stream that it came from."""
     stream = sys.stderr if line.stream == "stderr" else sys.stdout
-    # In one write, so that lines of several threads stay whole.
+    # A single write keeps lines of several threads from being interleaved.
     stream.write(f"[{rank_label(line.mesh, line.place)}] {line.text}\n")
     stream.flush()
 
 
 class RankOutput:
-    """Takes what ranks say, in pieces as they come."""
+    """Receiver for the output of ranks."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class RankOutput:
                     (self.folder_of(rank) / f"{stream}.txt").write_bytes(b"")
 
     def folder_of(self, rank: int) -> Path:
-        """Gives the folder of a rank's files."""
+        """Return the folder of a rank's files."""
         return rank_folder(self._folder or Path(), self._mesh, Point(rank, self._extent))
 
     def take(self, rank: int, stream: str, piece: bytes) -> None:
-        """Takes a piece of what a rank says."""
+        """Process a piece of a rank's output."""
         self._keep(rank, stream, piece)
         begun = self._begun.pop((rank, stream), b"") + piece
         *lines, rest = begun.split(b"\n")
@@ -82,7 +82,7 @@ class RankOutput:
             self._begun[rank, stream] = rest
 
     def ended(self, rank: int, status: int) -> None:
-        """Shows what a rank has said without ending the line, and keeps its exit status."""
+        """Print the incomplete last line of a rank, and store its exit status."""
         for stream in ("stdout", "stderr"):
             if rest := self._begun.pop((rank, stream), b""):
                 self._tell(rank, stream, rest)
@@ -91,7 +91,8 @@ class RankOutput:
 
     def _keep(self, rank: int, stream: str, piece: bytes) -> None:
         if self._folder is not None:
-            # Not kept open: there may be more ranks than a process may have open files.
+            # Files are not kept open, because there may be more ranks than a process may have open
+            # files.
             with (self.folder_of(rank) / f"{stream}.txt").open("ab") as file:
                 file.write(piece)
 

@@ -1,4 +1,4 @@
-"""The actor that runs a command on a rank, and sends home what it says."""
+"""The actor that runs a command on a rank, and sends its output to the program."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTPUT_WINDOW", "Order", "RankNews", "RankRunner"]
 
-# Rank, what it is about (stdout, stderr, error or exit), and the bytes or the status.
+# The rank, the kind (stdout, stderr, error or exit), and the content or the status.
 RankNews: TypeAlias = "tuple[int, str, bytes | int]"
 
-# How many pieces of output a rank may have under way. When the program is slower than its ranks,
-# their commands wait in their writes as they would for a slow terminal.
+# The maximum number of output pieces of a rank in flight. If the program is slower than its ranks,
+# their commands block in writes, as with a slow terminal.
 OUTPUT_WINDOW = 64
 _PIECE_LEN_MAX = 32 * 1024
 
 
 class Order(Protocol):
-    """What a mesh runs."""
+    """A command for all ranks of a mesh."""
 
     def command(self, place: Point) -> Command:
-        """Gives the command of one rank; called there."""
+        """Return the command of one rank; called on that rank."""
         ...
 
 
 class RankRunner(Actor):
-    """Runs one command."""
+    """Actor that runs one command."""
 
     def __init__(self) -> None:
         self._process: SupervisedProcess | None = None
 
     @endpoint
     def start(self, order: Order, news: Port[RankNews]) -> None:
-        """Starts the command. News comes until its exit status, which is last."""
+        """Start the command, and send its output, followed by its exit status, to the port."""
         place = current_rank()
         command, error_file = _with_error_file(order.command(place))
         process = SupervisedProcess(
@@ -64,13 +64,13 @@ class RankRunner(Actor):
 
     @endpoint
     def signal(self, number: int) -> None:
-        """Sends a signal to the command and what it has started, as a terminal does."""
+        """Send a signal to the process group of the command, as a terminal does."""
         if self._process is not None:
             self._process.signal(number)
 
     @endpoint
     def end(self) -> None:
-        """Ends the command, by force where it takes more than 5 s."""
+        """Terminate the command, with SIGKILL after 5 s."""
         if self._process is not None:
             self._process.end()
 
@@ -80,20 +80,20 @@ class RankRunner(Actor):
 
 
 class _Pipes:
-    """Two pipes, for what a command says."""
+    """Two pipes for the output of a command."""
 
     def __init__(self) -> None:
         self.stdout = os.pipe()
         self.stderr = os.pipe()
 
     def close_writers(self) -> None:
-        """Leaves the writing ends to the command alone."""
+        """Close our copies of the writing ends, so that only the command holds them."""
         os.close(self.stdout[1])
         os.close(self.stderr[1])
 
 
 def _with_error_file(command: Command) -> tuple[Command, Path | None]:
-    """Gives the command, told of a file where it may say why it fails, if it wants one."""
+    """Add the path of an error file to the environment of a command that supports one."""
     if command.error_variable is None:
         return command, None
     path = Path(tempfile.mkdtemp(prefix="mesh-rank-")) / "error.json"
@@ -101,7 +101,7 @@ def _with_error_file(command: Command) -> tuple[Command, Path | None]:
 
 
 def _last_word(path: Path) -> bytes:
-    """Reads what a command has left in its file, and removes that."""
+    """Read and remove the error file of a command."""
     said = b""
     with suppress(OSError):
         with path.open("rb") as file:

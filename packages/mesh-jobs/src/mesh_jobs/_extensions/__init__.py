@@ -1,1 +1,1 @@
-"""Job extensions: what other packages open on the hosts of a job."""
+"""Job extensions: resources of other packages that are opened on the hosts of a job."""

@@ -1,4 +1,4 @@
-"""What commands of other packages are given: the jobs that are applied, and ways to print."""
+"""The interface that commands of other packages use to access applied jobs and to print."""
 
 from __future__ import annotations
 
@@ -12,61 +12,63 @@ __all__ = ["CommandDoor"]
 
 
 class CommandDoor(Protocol):
-    """The object of the `typer.Context` that a command takes.
+    """The object of the `typer.Context` that a command receives.
 
-    A context is the name of a job, `default` where it is None.
+    A context is the name of a job; None means `default`.
     """
 
     def attached(
         self, context: str | None, mesh: str | None, timeout: float | None
     ) -> AbstractContextManager[Mapping[str, HostMesh]]:
-        """Attaches to the hosts of a job, beside the program that uses them.
+        """Attach to the hosts of a job, next to the program that uses them.
+
+        The command uses an additional session of each worker.
 
         Args:
-            context: The job.
-            mesh: Which of its meshes; all when left out.
-            timeout: For how many seconds to wait for hosts; for ever when left out.
+            context: The context of the job.
+            mesh: The name of a mesh. Defaults to all meshes.
+            timeout: The timeout in seconds for waiting for hosts. None waits without a limit.
 
         Raises:
-            JobError: There is no such job, mesh, or host.
+            JobError: The job, the mesh or a host does not exist.
         """
 
     def hold(
         self, context: str | None, kind: str, name: str, fields: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Gives equipment to the hosts of a job, which they keep when the command has ended.
+        """Open equipment on the hosts of a job, which remains open after the command has exited.
 
-        What they have already is refreshed.
+        Equipment that is already open is refreshed.
 
         Args:
-            context: The job.
+            context: The context of the job.
             kind: The name of the entry point in `mesh_jobs.equipment`.
-            name: What tells it from others of its kind.
-            fields: What the entry point is called with, in values that JSON has.
+            name: A name that is unique among the equipment of this kind.
+            fields: The keyword arguments of the entry point, as JSON values.
 
         Returns:
-            Its status.
+            The status of the equipment.
 
         Raises:
-            JobError: It cannot be had, or there is another of that name.
+            JobError: The equipment cannot be opened, or different equipment of that name exists.
         """
 
     def held(self, context: str | None, kind: str) -> Sequence[Mapping[str, Any]]:
-        """Gives the status of all equipment of a kind that is held, each with its `name`.
+        """Return the status of all open equipment of a kind, each with its `name`.
 
         Raises:
-            JobError: There is no such job.
+            JobError: The job does not exist.
         """
 
     def release(self, context: str | None, kind: str, name: str) -> None:
-        """Takes equipment that is held from the hosts.
+        """Close open equipment and remove it from the hosts.
 
         Raises:
-            JobError: There is none of that name.
+            JobError: No equipment has that name.
         """
 
     def print_json(self, value: Any) -> None:
-        """Prints a value as one line of JSON."""
+        """Print a value as one line of JSON."""
 
     def print_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Prints a table."""
+        """Print a table."""

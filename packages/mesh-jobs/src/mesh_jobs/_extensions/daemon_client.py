@@ -66,7 +66,8 @@ class ExtensionDaemonClient:
             with locked(self._folder.path / ".held.lock", _LOCK_S):
                 if not self._is_running():
                     self._start()
-            # A daemon exits after its last extension was closed; the next attempt starts another.
+            # A daemon exits after its last extension was closed, so the next attempt starts another
+            # one.
             if (answer := self._request(order)) is not None:
                 return dict(answer)
         raise JobError(f"what holds it does not run: see {log_path(self._folder)}")
@@ -94,7 +95,7 @@ class ExtensionDaemonClient:
         return False
 
     def _request(self, order: Mapping[str, Any], timeout_s: float | None = None) -> Any:
-        """Send a request; return None if no daemon runs or it does not answer in time."""
+        """Send a request; return None if no daemon runs or it does not respond in time."""
         try:
             with _connected(self._folder) as stream:
                 stream.settimeout(timeout_s)
@@ -131,7 +132,7 @@ class ExtensionDaemonClient:
                     stdout=log,
                     stderr=log,
                     pass_fds=[listener.fileno()],
-                    # In a new session, Ctrl-C in the terminal does not reach the daemon.
+                    # In a new session, the daemon does not receive Ctrl-C from the terminal.
                     start_new_session=True,
                 )
             finally:
@@ -149,7 +150,7 @@ def _connected(folder: StateFolder) -> Iterator[socket.socket]:
 
 @contextmanager
 def _opened(folder: StateFolder) -> Iterator[int]:
-    """Open the folder as a descriptor: the path of a Unix socket has a short maximum length."""
+    """Open the folder as a descriptor, because the length of a Unix socket path is limited."""
     number = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield number

@@ -1,4 +1,4 @@
-"""What other packages give to the hosts of a job, such as files: opened and closed with the job."""
+"""The interface of equipment: resources of other packages, such as files, on the hosts of a job."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from mesh_jobs._errors import JobError
 __all__ = ["GROUP", "Equipment", "OpenEquipment", "load_extension"]
 
 GROUP = "mesh_jobs.equipment"
-"""The entry points of other packages: what makes an `Equipment` of plain values, by keyword."""
+"""The entry-point group; each entry point creates an `Equipment` from plain keyword arguments."""
 
 
 class OpenEquipment(Protocol):
-    """Equipment that hosts have."""
+    """Equipment that is open on the hosts of a job."""
 
     def refresh(self) -> None:
-        """Brings it up to date; is called each time the program asks for the job's state again.
+        """Refresh the equipment; called each time the program requests the job's state again.
 
         Raises:
-            MeshError: It cannot.
+            MeshError: The equipment cannot be refreshed.
         """
 
     def used(self, name: str, hosts: HostMesh) -> HostMesh:
-        """Gives the hosts of a mesh as the program is to use them; mostly the same.
+        """Return the hosts of a mesh as the program should use them, usually unchanged.
 
         Args:
-            name: The mesh.
-            hosts: Its hosts.
+            name: The name of the mesh.
+            hosts: The hosts of the mesh.
         """
 
     def status(self) -> Mapping[str, Any]:
-        """Says how it is, in values that JSON has."""
+        """Return the status of the equipment, as JSON values."""
 
     def close(self) -> None:
-        """Takes it from the hosts; some of them may be lost."""
+        """Remove the equipment from the hosts, some of which may be lost."""
 
 
 class Equipment(Protocol):
-    """What hosts are to have; `Job.equip` takes it."""
+    """Equipment for the hosts of a job, passed to `Job.equip`."""
 
     def open(self, meshes: Mapping[str, HostMesh]) -> OpenEquipment:
-        """Gives it to hosts of a job; is called when the program has attached to them.
+        """Open the equipment on the hosts of a job; called when the program has attached to them.
 
         Args:
             meshes: All meshes of the job, by name.
 
         Raises:
-            MeshError: It cannot be had; nothing of it is left then.
+            MeshError: The equipment cannot be opened; nothing of it remains.
         """
 
 
 def load_extension(kind: str, fields: Mapping[str, Any]) -> Equipment:
-    """Makes equipment of a kind.
+    """Create equipment of a kind.
 
     Args:
-        kind: The name of its entry point.
-        fields: What that is called with.
+        kind: The name of the entry point.
+        fields: The keyword arguments of the entry point.
 
     Raises:
-        JobError: It is not installed, or cannot be loaded.
+        JobError: The entry point is not installed, or cannot be loaded.
     """
     found = list(entry_points(group=GROUP, name=kind))
     if not found:

@@ -1,4 +1,4 @@
-"""The extensions of one job in one program: the requested ones, and those that are open."""
+"""The extensions of one job in one program, both requested and open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpenExtensions:
 
     def __init__(self) -> None:
         self._wanted: list[Equipment] = []
-        # In the order of `_wanted`; those that were added since are not open yet.
+        # The order is that of `_wanted`; extensions that were added later are not open yet.
         self._open: list[OpenEquipment] = []
         self._order_id = ""
 
@@ -54,6 +54,6 @@ class OpenExtensions:
     def close(self) -> None:
         """Close all extensions in reverse order."""
         while self._open:
-            # Lost hosts hold nothing any more.
+            # Extensions hold no resources on lost hosts.
             with suppress(MeshError):
                 self._open.pop().close()

@@ -24,7 +24,7 @@ _CONNECT_LIMIT_S = 30.0
 
 
 class _Tasks:
-    """Open connections; they are cancelled when their actor ends."""
+    """The tasks of open connections, which are cancelled when their actor stops."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -42,7 +42,7 @@ class _Tasks:
 
 
 class ForwardConnector(Actor):
-    """Opens connections to a port."""
+    """Actor that opens connections to a port."""
 
     def __init__(self) -> None:
         self._tasks = _Tasks()
@@ -65,7 +65,7 @@ class ForwardConnector(Actor):
 
 
 class ForwardListener(Actor):
-    """Listens, and has the connector open one connection for each that is accepted."""
+    """Actor that listens, and has the connector open a connection for each one that it accepts."""
 
     def __init__(
         self, connectors: ForwardConnector, ports: Sequence[HostPort], addresses: Sequence[HostPort]
@@ -82,7 +82,7 @@ class ForwardListener(Actor):
         """Start listening and return the address.
 
         Raises:
-            OSError: The address cannot be listened at.
+            OSError: The address cannot be used.
         """
         self._server = await asyncio.start_server(self._accept, *self._address)
         bound = self._server.sockets[0].getsockname()
@@ -96,7 +96,7 @@ class ForwardListener(Actor):
         try:
             peer = await self._connector.connect.call_one(*self._port, local_port)
         except MeshError as error:
-            # A reset is all that the client can be told.
+            # The protocol cannot pass the reason to the client, so the connection is reset.
             abort_connection(writer)
             reason = str(error).partition("\n")[0]
             self.logger.warning("a forwarded connection cannot go on: %s", reason)

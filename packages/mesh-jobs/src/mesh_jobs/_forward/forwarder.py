@@ -1,4 +1,4 @@
-"""Ports of ranks, reached from elsewhere through the mesh."""
+"""Port forwarding to ranks through the mesh."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LOOPBACK = "127.0.0.1"
 
 
 class PortForwarder:
-    """TCP connections from here to a rank, or from ranks to ranks, through the mesh.
+    """Forwarder of TCP connections from this program to a rank, or between ranks.
 
-    Nothing but the mesh has to connect the two: whoever can reach the address that is listened at
-    gets to the port behind, as one connection each. It listens until `stop`, or to the end of a
-    `with` block.
+    The connections need no network path except the mesh. Anyone who can reach the listening address
+    can connect to the forwarded port; each connection is forwarded separately. The forwarder
+    listens until `stop`, or until the end of a `with` block.
 
     Example:
         >>> board = hosts.slice(hosts=0).spawn_procs()             # doctest: +SKIP
@@ -42,19 +42,20 @@ class PortForwarder:
         src_proc_mesh: ProcMesh | None = None,
         src_address: Where = f"{_LOOPBACK}:0",
     ) -> None:
-        """Begins to listen.
+        """Start listening.
 
         Args:
-            dst_proc_mesh: Where connections go out.
-            dst_port: To which port of that machine's loopback; or to which `host:port`; or a
-                function of the place in the mesh that says so.
-            src_proc_mesh: Where connections come in: as many processes, the first for the first.
-                This program when left out.
-            src_address: Where it listens, in the same forms; port 0 is one that the system chooses.
+            dst_proc_mesh: The processes that connect to the destinations.
+            dst_port: The destination: a port on the loopback interface of that machine, a
+                `host:port`, or a function that returns either for a point of the mesh.
+            src_proc_mesh: The processes that listen, as many as in `dst_proc_mesh` and in the same
+                order. Defaults to this program.
+            src_address: The listening address, in the same forms; with port 0, the system chooses
+                one.
 
         Raises:
-            ValueError: The meshes differ in size, or an address is none.
-            OSError: An address cannot be listened at.
+            ValueError: The meshes differ in size, or an address is invalid.
+            OSError: An address cannot be listened on.
         """
         source_procs = this_proc() if src_proc_mesh is None else src_proc_mesh
         if len(source_procs) != len(dst_proc_mesh):
@@ -75,7 +76,7 @@ class PortForwarder:
             raise
 
     def stop(self) -> Future[None]:
-        """Listens no more, and ends the connections that are open."""
+        """Stop listening, and close the open connections."""
         self._listener.stop().exception()
         return self._connector.stop()
 
@@ -93,10 +94,10 @@ def _places(where: Where, mesh: ProcMesh) -> list[HostPort]:
 
 
 def _host_port(where: int | str) -> HostPort:
-    """Reads a port, or `host:port`.
+    """Parse a port, or `host:port`.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The value is neither.
     """
     host, _, port = (str(where) if ":" in str(where) else f"{_LOOPBACK}:{where}").rpartition(":")
     if not port.isdecimal() or not int(port) < 1 << 16:

@@ -1,8 +1,8 @@
-"""One end of a forwarded TCP connection: relays between a local socket and a channel.
+"""One end of a forwarded TCP connection, which relays between a local socket and a channel.
 
 Both ends send the same three frames: bytes read from their socket, credit for the pieces that were
-written to it, and end of stream. Each end sends at most a fixed number of pieces without credit,
-so a slow reader applies backpressure to the writer across the mesh.
+written to it, and end of stream. Each end sends at most a fixed number of pieces without credit, so
+a slow reader applies backpressure to the writer across the mesh.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "TcpRelay", "abort_connection"]
 
-# Bytes; or credit for a number of pieces; or None, the end of the stream.
+# Bytes; or credit for a number of pieces; or None for the end of the stream.
 Frame: TypeAlias = "bytes | int | None"
 
 _PIECE_LEN_MAX = 48 * 1024
-# Pieces in flight in one direction of one connection.
+# The maximum number of pieces in flight in one direction of one connection.
 _AHEAD_MAX = 16
 
 
 class TcpRelay:
-    """Relays between a socket and a channel until both directions are closed."""
+    """Relay between a socket and a channel, which ends when both directions are closed."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TcpRelay:
 
 
 def abort_connection(writer: asyncio.StreamWriter) -> None:
-    """Close a connection with a reset, so that its peer does not take it for complete."""
+    """Close a connection with a reset, so that its peer does not consider it complete."""
     reset_on_close = struct.pack("ii", 1, 0)
     with suppress(OSError):
         writer.get_extra_info("socket").setsockopt(

@@ -1,1 +1,1 @@
-"""The host as its worker sees it: processes, output, stacks. Does not import gRPC."""
+"""The view of a worker on its host: processes, output and stacks. Does not import gRPC."""

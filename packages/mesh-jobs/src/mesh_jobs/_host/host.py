@@ -1,4 +1,4 @@
-"""What a worker knows of itself: who it is, whom it serves, what was printed."""
+"""The information that a worker has on its host: identity, program, output and processes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Program:
     """A program that uses the host.
 
     Attributes:
-        owner: Who and where it is, in words.
-        since: When it came, in seconds since 1970.
-        agent: The pid of the process that serves it.
+        owner: The user, the machine and the process of the program, such as
+            `ada@login1 (process 4711)`.
+        since: When the program attached, in seconds since 1970.
+        agent: The pid of the process that serves the program.
     """
 
     owner: str
@@ -38,13 +39,13 @@ class Program:
 
 
 class ServedHost:
-    """One host, as its worker sees it.
+    """A host, as its worker sees it.
 
     Args:
-        name: What the machine calls itself.
-        mesh: The mesh that the host belongs to.
-        rank: Its place there.
-        epoch: How many workers had this place before.
+        name: The host name of the machine.
+        mesh: The mesh of the host.
+        rank: The rank of the host in the mesh.
+        epoch: The number of earlier workers of this rank.
         order: The id of the order.
     """
 
@@ -60,18 +61,18 @@ class ServedHost:
         self._program: Program | None = None
         self._guests: list[Program] = []
         self._names: dict[int, str] = {}
-        # Printed lines come on another thread than questions.
+        # Output lines and requests arrive on different threads.
         self._lock = threading.Lock()
 
     def record_line(self, line: str, is_error: bool = False) -> None:
-        """Takes a line that the worker or what it runs has printed."""
+        """Process an output line of the worker or of a process that it runs."""
         self.log.add(line, is_error)
         if is_error:
             return
         if serves := SERVES_JOB.fullmatch(line):
             program = Program(serves["owner"], time.time(), int(serves["session"]))
             with self._lock:
-                # Who looks in beside the program is not the one who uses the host.
+                # A program in an additional session does not occupy the host.
                 if serves["beside"] is None:
                     self._program = program
                     self._names.clear()
@@ -87,26 +88,26 @@ class ServedHost:
                     self._names[int(found[1])] = found[2]
 
     def processes(self) -> list[HostProcess]:
-        """Lists the processes of the host, parents before their children."""
+        """List the processes of the host, parents before their children."""
         with self._lock:
             names = dict(self._names)
         return host_processes(os.getpid(), names)
 
     def program_among(self, processes: list[HostProcess]) -> Program | None:
-        """Gives the program that the host serves; None when it is free."""
+        """Return the program that the host serves; None if the host is free."""
         with self._lock:
             program = self._program
-        # What serves it may have been killed, and then has said nothing.
+        # A killed agent process does not report the end of its session.
         is_served = program is not None and any(
             one.kind is Kind.AGENT and one.pid == program.agent for one in processes
         )
         return program if is_served else None
 
     def owners_among(self, processes: list[HostProcess]) -> dict[int, str]:
-        """Gives the program that each process is there for, by pid; what is for none is not in it.
+        """Return the program that each process belongs to, by pid; other processes are omitted.
 
         Args:
-            processes: Those of the host, parents before their children.
+            processes: The processes of the host, parents before their children.
         """
         with self._lock:
             guests = {one.agent: one.owner for one in self._guests}

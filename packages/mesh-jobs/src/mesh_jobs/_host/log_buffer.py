@@ -1,4 +1,4 @@
-"""What a worker has printed last, for those who ask for it while it runs."""
+"""A ring buffer of the worker's most recent output, which clients read while the worker runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LEN_MAX = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PrintedLine:
-    """One line.
+    """A line of output.
 
     Attributes:
-        number: Counted from 1 since the worker has started.
-        at: When it was printed, in seconds since 1970.
-        text: Without the line feed.
+        number: The number of the line, counted from 1 since the worker started.
+        at: When the line was printed, in seconds since 1970.
+        text: The line without its line feed.
         is_error: Whether it was printed to standard error.
     """
 
@@ -32,7 +32,7 @@ class PrintedLine:
 
 
 class WorkerLog:
-    """The last lines, as many as there is room for; readers never hold up who prints."""
+    """A buffer of the last lines, bounded in lines and length; readers do not block the writer."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class WorkerLog:
         self._changed = threading.Condition()
 
     def add(self, text: str, is_error: bool = False) -> None:
-        """Keeps a line, and lets go of the oldest where there are too many."""
+        """Append a line, and drop the oldest lines while the buffer exceeds its limits."""
         with self._changed:
             self._count += 1
             self._lines.append(PrintedLine(self._count, self._clock(), text, is_error))
@@ -53,15 +53,15 @@ class WorkerLog:
             self._changed.notify_all()
 
     def last(self, count: int) -> list[PrintedLine]:
-        """Gives the last lines, the oldest first."""
+        """Return the last lines, the oldest first."""
         with self._changed:
             return list(self._lines)[-count:] if count else []
 
     def after(self, number: int, limit_s: float) -> list[PrintedLine] | None:
-        """Gives the lines behind that of a number; waits for one if there is none.
+        """Return the lines after the given number; wait for one if there is none.
 
         Returns:
-            Nothing when none came in that time; None when none will come any more.
+            An empty list if no line arrived within the limit; None if the buffer is closed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._count > number or self._is_over, limit_s)
@@ -77,7 +77,7 @@ class WorkerLog:
             return self._count
 
     def close(self) -> None:
-        """Nothing will be printed any more: those who wait are told."""
+        """Close the buffer and wake all waiting readers; no more lines will be added."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()

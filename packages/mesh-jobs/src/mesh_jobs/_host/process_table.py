@@ -1,4 +1,4 @@
-"""The processes of this machine, as the kernel lists them."""
+"""The processes of this machine, as listed by the kernel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _KILL_S = 10.0
 
 @dataclass(frozen=True)
 class Process:
-    """One process.
+    """A process.
 
     Attributes:
-        pid: Its number.
-        parent: That of the one that it reports to.
-        session: That of the session it belongs to, which its children inherit.
-        started: When it started, in ticks since boot: a pid that was used again has another.
+        pid: The process id.
+        parent: The pid of the parent.
+        session: The id of its session, which its children inherit.
+        started: The start time in ticks since boot, which distinguishes processes with a reused
+            pid.
     """
 
     pid: int
@@ -35,14 +36,14 @@ class Process:
 
 
 def processes() -> Iterator[Process]:
-    """Gives all that run now; those that have ended and wait to be reaped are none."""
+    """Iterate over all running processes; zombies are omitted."""
     for name in os.listdir("/proc"):
         if name.isdecimal() and (one := _read(int(name))) is not None:
             yield one
 
 
 def command_of(pid: int) -> list[str]:
-    """Gives the command line of a process; nothing when it is gone or another user's secret."""
+    """Return the command line of a process; empty if the process has exited or is not readable."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             content = file.read()
@@ -52,14 +53,15 @@ def command_of(pid: int) -> list[str]:
 
 
 def end_all(chosen: Iterable[Process], grace_s: float) -> None:
-    """Ends processes and all of their sessions: in good order, and by force after a while.
+    """Terminate processes and their sessions, with SIGTERM first and SIGKILL after a grace period.
 
     Args:
-        chosen: Leaders of their sessions.
-        grace_s: How long they may take.
+        chosen: The processes; each is the leader of its session.
+        grace_s: The grace period in seconds.
 
     Raises:
-        JobError: Some cannot be ended, as when they wait for a disk that does not answer.
+        JobError: A process cannot be terminated, for example because it waits for a disk that does
+            not respond.
     """
     leaders = list(chosen)
     for leader in leaders:
@@ -69,7 +71,7 @@ def end_all(chosen: Iterable[Process], grace_s: float) -> None:
         time.sleep(_PAUSE_S)
     sessions = {leader.pid for leader in leaders}
     deadline = time.monotonic() + _KILL_S
-    # Again and again: a process may start another while it is being killed.
+    # The loop repeats because a process may start another one while it is being killed.
     while left := [one for one in processes() if one.session in sessions]:
         if time.monotonic() > deadline:
             pids = ", ".join(str(one.pid) for one in left)
@@ -96,7 +98,8 @@ def _read(pid: int) -> Process | None:
             content = file.read()
     except OSError:
         return None
-    # The name stands in brackets and may hold any byte: what is wanted comes after it.
+    # The process name is in parentheses and may contain any byte, so parsing starts after the last
+    # one.
     fields = content[content.rfind(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X"):
         return None

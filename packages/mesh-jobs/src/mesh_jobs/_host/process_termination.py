@@ -1,4 +1,4 @@
-"""Terminates one process of a host, first with SIGTERM and then with SIGKILL."""
+"""Termination of a process of a host, with SIGTERM first and SIGKILL after a grace period."""
 
 from __future__ import annotations
 

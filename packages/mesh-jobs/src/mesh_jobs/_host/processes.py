@@ -1,4 +1,4 @@
-"""The processes of a host: the worker, what serves a program there, and the program's own."""
+"""The processes of a host: the worker, the agents that serve programs, and their processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["HostProcess", "Kind", "host_processes", "sampled"]
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_LEN = os.sysconf("SC_PAGE_SIZE")
 _COMMAND_LEN_MAX = 300
-# What mesh-core calls the processes that start those of programs.
+# The names that mesh-core gives to the processes that start the processes of programs.
 _WARDEN = "mesh-warden"
 _MACHINERY = (_WARDEN, "mesh-template", "mesh-seed")
 
 
 class Kind(StrEnum):
-    """What a process of a host is there for."""
+    """The role of a process on a host."""
 
     WORKER = "worker"
     AGENT = "agent"
@@ -32,21 +32,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """One process of a host.
+    """A process of a host.
 
     Attributes:
-        pid: Its number.
-        parent: That of its parent.
-        kind: What it is there for.
-        name: Of a proc its mesh and rank, as far as the system keeps it.
-        ticks: When it was started, in ticks since boot: a pid that was used again has another.
-        started: The same, in seconds since 1970.
-        cpu_s: How long it has computed.
-        cpu: How many processors it uses.
-        memory_bytes: What it holds.
-        threads: How many it has.
-        state: One letter.
-        command: Its command line.
+        pid: The process id.
+        parent: The pid of the parent.
+        kind: The role of the process.
+        name: The mesh and the rank of a proc, possibly truncated by the system.
+        ticks: The start time in ticks since boot, which distinguishes processes with a reused pid.
+        started: The start time in seconds since 1970.
+        cpu_s: The consumed CPU time in seconds.
+        cpu: The number of CPUs in use.
+        memory_bytes: The resident memory.
+        threads: The number of threads.
+        state: The state as one letter, as the kernel reports it.
+        command: The command line.
     """
 
     pid: int
@@ -64,11 +64,11 @@ class HostProcess:
 
 
 def host_processes(worker: int, names: Mapping[int, str] | None = None) -> list[HostProcess]:
-    """Lists a worker and its descendants, parents before their children.
+    """List a worker and its descendants, parents before their children.
 
     Args:
         worker: The pid of the worker.
-        names: What procs are called, where that is known better than the system does.
+        names: The full names of procs by pid, which replace the names that the system reports.
     """
     children: dict[int, list[Process]] = {}
     own: Process | None = None
@@ -91,12 +91,12 @@ def host_processes(worker: int, names: Mapping[int, str] | None = None) -> list[
 def sampled(
     look: Callable[[], list[HostProcess]], interval_s: float, wait: Callable[[float], object]
 ) -> list[HostProcess]:
-    """Looks twice, and says of the time between how many processors each has used.
+    """List processes twice, and compute their CPU usage over the interval between the two lists.
 
     Args:
-        look: Lists the processes.
-        interval_s: How far the looks are apart; with 0 there is one.
-        wait: Waits so many seconds.
+        look: A function that lists the processes.
+        interval_s: The interval in seconds; with 0, the processes are listed once.
+        wait: A function that waits for a number of seconds.
     """
     if not interval_s:
         return look()
@@ -123,7 +123,8 @@ def _with_kinds(
 
 def _kind(process: Process, parent: Process, of_parent: Kind) -> Kind:
     if of_parent is Kind.WORKER:
-        # What serves programs stays in the worker's session; other commands of it do not.
+        # Agents stay in the worker's process session; other commands of the worker get their own
+        # session.
         return Kind.AGENT if process.session == parent.session else Kind.MACHINERY
     if of_parent is Kind.AGENT:
         return Kind.MACHINERY if _name_of(process.pid) == _WARDEN else Kind.CHILD
@@ -142,7 +143,7 @@ def _name_of(pid: int) -> str:
 
 
 def _read(process: Process, kind: Kind, boot: float, now: float) -> HostProcess | None:
-    """Gives what the kernel says of a process; None when it is gone."""
+    """Return what the kernel reports about a process; None if it has exited."""
     try:
         with open(f"/proc/{process.pid}/stat", "rb") as file:
             content = file.read()
@@ -150,7 +151,7 @@ def _read(process: Process, kind: Kind, boot: float, now: float) -> HostProcess 
         return None
     fields = content[content.rfind(b")") + 2 :].split()
     if int(fields[19]) != process.started or fields[0] in (b"Z", b"X"):
-        return None  # It has ended, and its number may be another's.
+        return None  # The process has exited, and its pid may have been reused.
     started = boot + process.started / _TICKS_PER_S
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return HostProcess(
@@ -170,7 +171,7 @@ def _read(process: Process, kind: Kind, boot: float, now: float) -> HostProcess 
 
 
 def _boot_time() -> float:
-    """When the machine was started, in seconds since 1970."""
+    """Return the boot time of the machine, in seconds since 1970."""
     with open("/proc/stat", encoding="ascii") as file:
         for line in file:
             if line.startswith("btime "):

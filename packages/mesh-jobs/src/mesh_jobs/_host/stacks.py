@@ -1,4 +1,4 @@
-"""Where the threads of a process are, as py-spy sees it from outside."""
+"""The stacks of a process's threads, sampled from outside by py-spy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT_ONCE = 4
 
 
 class PySpyFailed(Exception):
-    """It could not look; the message says why, and what to do."""
+    """py-spy failed; the message contains the cause and a remedy."""
 
     def __init__(self, message: str, is_final: bool = False) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class PySpyFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One call of a stack."""
+    """A frame of a stack."""
 
     function: str
     file: str
@@ -38,7 +38,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """Where one thread is, the innermost call first."""
+    """The stack of a thread, innermost frame first."""
 
     id: int
     name: str
@@ -48,10 +48,10 @@ class ThreadStack:
 
 
 class PySpy:
-    """The program py-spy, where it is installed.
+    """The program py-spy, if it is installed.
 
-    It reads the memory of the other process, which notices nothing. Only where what it has read
-    twice does not fit together, it stops that process for some milliseconds.
+    py-spy reads the memory of the other process without stopping it. Only if two such reads are
+    inconsistent, a third one stops the process for some milliseconds.
     """
 
     def __init__(self, program: str | None = None) -> None:
@@ -59,11 +59,11 @@ class PySpy:
 
     @property
     def is_installed(self) -> bool:
-        """Whether there is one."""
+        """Whether py-spy is installed."""
         return self._program is not None
 
     def look(self, pids: Sequence[int]) -> list[list[ThreadStack] | PySpyFailed]:
-        """Looks at several processes; gives for each its threads, or why there are none."""
+        """Sample several processes; return for each its threads, or the error."""
         if not pids:
             return []
         with ThreadPoolExecutor(min(len(pids), _AT_ONCE)) as pool:
@@ -85,7 +85,7 @@ class PySpy:
         assert self._program is not None, "asked for only where it is installed"
         command = [self._program, "dump", "--json", "--pid", str(pid), *how]
         try:
-            # In a session of its own: what is in the worker's own serves programs.
+            # A separate session is needed because the processes in the worker's session are agents.
             run = subprocess.run(
                 command,
                 capture_output=True,
@@ -127,7 +127,7 @@ def _thread(told: dict[str, Any]) -> ThreadStack:
 
 
 def _why(said: str) -> str:
-    """Makes one line of what py-spy says when it fails."""
+    """Return a one-line message for the error output of py-spy."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if "permission denied" in said.lower() or "operation not permitted" in said.lower():
         return (

@@ -1,1 +1,1 @@
-"""Jobs: allocation, status, hosts as meshes."""
+"""Jobs: their allocation, their status, and their hosts as meshes."""

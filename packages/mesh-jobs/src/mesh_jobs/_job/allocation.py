@@ -1,7 +1,7 @@
-"""Allocation and release of hosts, safe against a kill of the program between any two steps.
+"""Allocation and release of hosts, which survives a kill of the program at any point.
 
 The caller of these functions holds the lock of the job's folder. Each step is recorded before it is
-taken (write-ahead), and the next program completes what an earlier one started.
+executed (write-ahead), and the next program completes the step that an earlier one started.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["recover_allocation", "release_allocation", "resize_allocation", "sta
 def start_allocation(
     folder: StateFolder, spec: JobSpec, credentials: Credentials | None = None
 ) -> Record:
-    """Request hosts under a new order id, which is stored before the scheduler sees it.
+    """Request hosts under a new order id, which is stored before the scheduler receives it.
 
     Args:
         folder: The state folder of the job.
         spec: The requested job.
-        credentials: Credentials that the hosts already trust. (new credentials)
+        credentials: Credentials that the hosts already trust. None creates new credentials.
 
     Raises:
         SchedulerUnreachable: The scheduler may have received the order. The id is kept, so the next
-            call continues with it.
+            call resumes with it.
         JobError: The scheduler rejected the order, and the state folder was cleared.
     """
     folder.begin(credentials or credentials_for_new_job())
@@ -49,7 +49,8 @@ def start_allocation(
     except SchedulerUnreachable:
         raise
     except JobError:
-        # Parts of the order may run. Workers that cannot be ended now end with their lease.
+        # Parts of the order may be running. Workers that cannot be terminated now exit when their
+        # lease expires.
         with suppress(JobError):
             release_allocation(folder, record)
         folder.clear()

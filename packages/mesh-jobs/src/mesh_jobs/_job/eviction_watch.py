@@ -1,4 +1,4 @@
-"""Hosts that are about to go, told to the program while there is time to save what they have."""
+"""Notifications about hosts that are about to be reclaimed, early enough to save their state."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mesh_jobs._errors import JobError
 
 __all__ = ["LeavingWatch"]
 
-#: How long `stop` waits at most for a wait for the scheduler.
+#: The longest time that `stop` waits for a pending wait on the scheduler.
 _SLICE_S = 0.25
 
 
 class LeavingWatch:
-    """Looks from time to time whether hosts are leaving, and says so once for each.
+    """Watch for hosts that are about to be reclaimed, and call a function once for each of them.
 
-    It looks at once where the scheduler tells of changes. It ends with `stop`, at the end of a
-    `with` block, or with the program.
+    The watch checks immediately if the scheduler reports a change, and periodically otherwise. It
+    ends with `stop`, at the end of a `with` block, or with the program.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LeavingWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks no more; what is being told is told first."""
+        """Stop the watch; a call of the function that is in progress completes first."""
         self._is_over.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -68,11 +68,11 @@ class LeavingWatch:
                         self._tell_new(self._look())
                         self._wait(follower)
             except JobError:
-                # The job is not applied any more, or the scheduler does not answer now.
+                # The job is no longer applied, or the scheduler does not respond at the moment.
                 self._is_over.wait(self._poll_s)
 
     def _wait(self, follower: Follower) -> None:
-        """Waits until something may have changed, or it is time to look in any case."""
+        """Wait until something may have changed, or until the poll interval is over."""
         until = time.monotonic() + self._poll_s
         while not self._is_over.is_set() and (left_s := until - time.monotonic()) > 0:
             if follower.wait(min(left_s, _SLICE_S)) is not False:
@@ -87,6 +87,6 @@ class LeavingWatch:
                 self._tell(one)
 
     def _is_new(self, one: HostLeaving) -> bool:
-        """Whether nothing was told of a host for this reason, nor that its worker ends."""
+        """Whether neither this reason nor the end of the worker has been reported for the host."""
         told = {(one.mesh, one.rank, reason, one.epoch) for reason in (one.reason, "end")}
         return not told & self._told

@@ -1,8 +1,8 @@
 """The extension daemon: `python -m mesh_jobs._job.extension_daemon`.
 
-It keeps extensions of a job open while no program does. `_extensions.daemon_client` starts it. It
-attaches to the hosts beside the program that uses them, and exits when its last extension is
-closed, when the job has ended, or when all hosts are lost.
+The daemon keeps extensions of a job open while no program does. `_extensions.daemon_client` starts
+it. It attaches to the hosts in an additional session, so another program can use them, and exits
+when its last extension is closed, when the job has ended, or when all hosts are lost.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-#: Intervals of the checks that the job is still applied, and that its hosts are reachable.
+#: The intervals for checking that the job is still applied, and that its hosts are reachable.
 _POLL_S = 0.5
 _HOSTS_S = 5.0
 _ANSWER_S = 10.0
 _UP_S = 60.0
-#: The program that started the daemon sends a request at once, unless it was killed.
+#: The program that starts the daemon sends a request immediately, unless it was killed.
 _FIRST_S = 60.0
 _END_S = 15.0
 _ORDER_LEN_MAX = 1 << 20
@@ -49,7 +49,7 @@ class _HeldExtension:
 
 
 class _ExtensionDaemon:
-    """Holds open extensions and serves requests.
+    """Server that keeps extensions open and handles requests.
 
     Args:
         folder: The state folder of the job.
@@ -96,7 +96,7 @@ class _ExtensionDaemon:
         return is_same and record is not None and not record.is_ending
 
     def _has_reachable_host(self) -> bool:
-        """Return whether any host is reachable; replaces lost hosts if the job has new ones."""
+        """Return whether any host is reachable; replace lost hosts if the job has new ones."""
         count = lost = 0
         for hosts in self._meshes.values():
             flat = hosts.flatten("host")
@@ -118,7 +118,7 @@ class _ExtensionDaemon:
                 while not said.endswith(b"\n") and len(said) < _ORDER_LEN_MAX:
                     part = stream.recv(1 << 16)
                     if not part:
-                        return False  # A liveness check without a request.
+                        return False  # A liveness check sends no request.
                     said += part
                 stream.sendall(json.dumps(self._handle(json.loads(said))).encode())
                 return True
@@ -167,7 +167,7 @@ class _ExtensionDaemon:
     def _close_all(self) -> None:
         while self._held:
             _, held = self._held.popitem()
-            # Lost hosts hold nothing any more.
+            # Extensions hold no resources on lost hosts.
             with suppress(MeshError):
                 held.extension.close()
 

@@ -24,12 +24,13 @@ _LOOPBACK = re.compile(r"tcp://(127\.|localhost:|\[::1\])")
 
 @dataclass(frozen=True)
 class CachedHosts:
-    """The hosts of a job, as an earlier program was attached to them.
+    """The hosts of a job, as an earlier program attached to them.
 
     Attributes:
         hosts: The hosts, ordered by mesh and rank.
         worker_ids: The id of the worker of each host, in the same order.
-        gateway: The address of the gateway to the workers; None if they were reached directly.
+        gateway: The address of the gateway to the workers; None if the program reached them
+            directly.
     """
 
     hosts: tuple[HostReport, ...]
@@ -69,7 +70,7 @@ def load_cached_hosts(folder: StateFolder, record: Record) -> CachedHosts | None
             stored["gateway"],
         )
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # An unreadable cache is no error: the scheduler is queried instead.
+        return None  # An unreadable cache is not an error: the scheduler is queried instead.
     places = [(host.mesh, host.rank) for host in found.hosts]
     wanted = [(mesh.name, rank) for mesh in record.spec.meshes for rank in range(mesh.hosts)]
     is_whole = len(found.worker_ids) == len(places) and all(found.worker_ids)
@@ -95,7 +96,7 @@ def cache_hosts(
     joined = [mesh.initialized for mesh in meshes.values()]
 
     def note() -> None:
-        # The cache only speeds up the next program, so a failure does not concern this one.
+        # The cache only speeds up the next program, so a failure does not affect this one.
         with suppress(MeshError, RuntimeError, OSError, ValueError):
             for one in joined:
                 one.get()

@@ -1,4 +1,4 @@
-"""A job: hosts from a scheduler, applied once and used by program after program."""
+"""A job: hosts from a scheduler, applied once and used by many programs, one after another."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ _LINE_LEN = 400
 
 
 class Job:
-    """Hosts from a scheduler, which stay until they are given back.
+    """Hosts from a scheduler, which remain allocated until they are released.
 
         job = ProcessJob({"trainers": 2})
         job.apply()
         state = job.state(timeout=60)
         state.trainers.spawn_procs({"gpus": 8})
 
-    `apply` asks for them; a second program that applies the same finds them, and goes on in a
-    moment. What is applied is noted in `.mesh/<context>/`, in the current folder.
+    `apply` requests the hosts. If another program applies the same job, it finds these hosts and
+    starts immediately. The state of an applied job is stored in `.mesh/<context>/` in the current
+    folder.
 
     Args:
-        meshes: How many hosts each mesh has; or their specs, where hosts are not alike.
+        meshes: The number of hosts of each mesh by name, or a `MeshSpec` for each mesh.
         backend: The name of the backend.
-        name: What the job is called at the scheduler.
-        options: What the backend is told.
-        ttl_s: How long the hosts stay when no program uses them: nothing outlives its owner's
-            intent.
-        context: Under what name it is applied; `default` when left out. A named one is found from
-            any folder.
-        folder: In which folder the state is; the current one when left out.
+        name: The name of the job at the scheduler.
+        options: Options of the backend for the whole job.
+        ttl_s: The time in seconds for which the hosts are kept while no program uses them.
+        context: The context under which the job is applied. Defaults to `default`. A named context
+            can be found from any folder.
+        folder: The folder that contains the state. Defaults to the current folder.
 
     Raises:
-        ConfigError: A name or a number is not one, or an option cannot be stored.
+        ConfigError: A name or a number is invalid, or an option cannot be stored.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Job:
             meshes = [MeshSpec(mesh, hosts) for mesh, hosts in meshes.items()]
         self._spec = JobSpec(name, backend, tuple(meshes), dict(options or {}), ttl_s)
         self._folder = find_folder(context, folder)
-        # A job that was loaded is what it is: it is never applied implicitly.
+        # A loaded job is already applied, so it is never applied implicitly.
         self._is_declared = True
         self._is_applied = False
         self._open_extensions = OpenExtensions()
@@ -102,15 +102,15 @@ class Job:
         context: str | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> Job:
-        """Makes a job of a spec, such as that of another.
+        """Create a job from a spec, such as the spec of another job.
 
         Args:
-            spec: What is asked for.
-            context: Under what name it is applied.
-            folder: In which folder the state is.
+            spec: The specification of the job.
+            context: The context under which the job is applied.
+            folder: The folder that contains the state.
 
         Raises:
-            ConfigError: The context is none.
+            ConfigError: The name of the context is invalid.
         """
         job = object.__new__(Job)
         job._spec = spec
@@ -122,7 +122,7 @@ class Job:
 
     @classmethod
     def _loaded(cls, folder: StateFolder, record: Record) -> Job:
-        """Gives the job that is applied in a folder."""
+        """Return the job that is applied in a folder."""
         job = object.__new__(Job)
         job._spec = record.spec
         job._folder = folder
@@ -133,17 +133,17 @@ class Job:
 
     @property
     def spec(self) -> JobSpec:
-        """What is asked for."""
+        """The specification of the requested job."""
         return self._spec
 
     @property
     def context(self) -> str:
-        """Under what name it is applied."""
+        """The context under which the job is applied."""
         return self._folder.context
 
     @property
     def folder(self) -> str:
-        """Where its state is."""
+        """The state folder of the job."""
         return str(self._folder.path)
 
     def add_mesh(
@@ -156,21 +156,21 @@ class Job:
         gpus: int | None = None,
         **options: Any,
     ) -> Self:
-        """Asks for one more mesh; before `apply`.
+        """Add a mesh to the job; call this before `apply`.
 
         Raises:
-            ConfigError: The name is taken or not one, or a number is not one.
+            ConfigError: The name is invalid or used already, or a number is invalid.
         """
         mesh = MeshSpec(name, hosts, cpus, memory, gpus, options)
         self._spec = dataclasses.replace(self._spec, meshes=(*self._spec.meshes, mesh))
         return self
 
     def equip(self, *equipment: Equipment) -> Self:
-        """Gives the hosts what other packages have for them, such as files; before `state`.
+        """Add equipment of other packages to the hosts, such as files; call this before `state`.
 
-        It is opened when `state` has attached to the hosts, refreshed when it is asked again, and
-        closed by `detach` and `kill`, and with the program at the latest. What the next program is
-        to find as well, it equips its job with too.
+        `state` opens the equipment once it has attached to the hosts, and refreshes it on later
+        calls. `detach` and `kill` close it; at the latest, it is closed when the program exits. A
+        later program that needs the same equipment must add it to its job as well.
 
             from mesh_fs import RemoteMount
 
@@ -178,14 +178,14 @@ class Job:
             state = job.state()
 
         Args:
-            equipment: What they are to have, in this order.
+            equipment: The equipment, which is opened in this order.
         """
         for one in equipment:
             self._open_extensions.want(one)
         return self
 
     def plan(self) -> str:
-        """Gives what `apply` would submit, as text; submits nothing."""
+        """Return what `apply` would submit, as text; submits nothing."""
         order = Order("0" * 32, self._spec, self._folder.path)
         return self._backend(self._spec).plan(order)
 
@@ -195,30 +195,31 @@ class Job:
         *,
         replace: bool = False,
     ) -> Self:
-        """Asks for the hosts, and returns without waiting for them; nothing when they are there.
+        """Request the hosts without waiting for them; does nothing if they are allocated already.
 
-        Where the program before this one was killed while it applied, this one finishes that. An
-        allocation that has ended is asked for anew. Nothing that runs is ever given back by this,
-        but with `replace`.
+        If an earlier program was killed while it applied the job, this call completes that step. If
+        the allocation has ended, it is requested again. Running hosts are released only with
+        `replace`.
 
-        With a client script the job is a batch job: the script runs inside the allocation, also
-        when this program has ended. A job that it makes there is the one around it: `state()` gives
-        its hosts. The job ends with the script and gives all back; `wait().exit_code` is the
-        script's, and `client_logs()` what it has printed.
+        With a client script, the job is a batch job: the script runs inside the allocation, even
+        after this program has exited. A job that the script creates refers to the enclosing job,
+        and `state()` returns its hosts. When the script exits, the job ends and all hosts are
+        released. `wait().exit_code` is the exit status of the script, and `client_logs()` returns
+        its output.
 
         Args:
-            client_script: A Python script to run inside; a list for one with arguments, as
-                `python` takes them. Paths are seen from the current folder, which has to be there
-                for the hosts as well.
-            replace: Give back what is applied under this context when it differs.
+            client_script: A Python script to run inside the allocation, or a list of the script and
+                its arguments, as on the command line of `python`. Paths are relative to the current
+                folder, which must also exist on the hosts.
+            replace: Whether to release a different job that is applied under this context.
 
         Raises:
-            NotSupported: The backend runs no client scripts.
-            JobMismatch: Something else is applied under this context.
+            NotSupported: The backend does not run client scripts.
+            JobMismatch: A different job is applied under this context.
             JobBusy: Another program is changing the job.
-            JobPending: The hosts are somebody else's, who has not made them yet.
-            SchedulerUnreachable: The scheduler cannot be asked; nothing was changed.
-            JobError: The scheduler refuses; the message has its words.
+            JobPending: The job uses hosts of another owner, who has not created them yet.
+            SchedulerUnreachable: The scheduler does not respond; nothing was changed.
+            JobError: The scheduler rejects the request; the message contains its reason.
         """
         attachment = self._backend(self._spec).attachment(self._spec)
         if attachment is not None:
@@ -236,7 +237,7 @@ class Job:
                 record = recover_allocation(self._folder, record, self._spec)
             if record is not None and (found := differences(record.spec, self._spec)):
                 if attachment is not None and all(path.endswith(".hosts") for path, *_ in found):
-                    # The owner of the pods resizes them.
+                    # The owner of the pods has resized them.
                     record = resize_allocation(self._folder, record, self._spec)
                 elif not replace:
                     raise JobMismatch(self.context, found)
@@ -256,26 +257,27 @@ class Job:
         *,
         beside: bool = False,
     ) -> JobState:
-        """Waits until all hosts are up, and attaches to them.
+        """Wait until all hosts are up, and attach to them.
 
-        A job that was made by its class, and not by `job_load`, is applied first. In one program
-        it gives the same meshes again; a host whose worker is another by now is replaced in them.
-
-        A job that replaces lost hosts asks for new ones in their places first.
+        A job that was created with its class, and not with `job_load`, is applied first. Further
+        calls in the same program return the same meshes; hosts whose worker has changed are
+        replaced in them. If the job has the option to replace lost hosts, new hosts are requested
+        for them first.
 
         Args:
-            timeout: For how many seconds to wait; for ever when left out.
-            progress: Is called with the status whenever that has changed.
-            beside: Whether to be served beside the program that uses the hosts, which they are as
-                free or taken for as before: to look into them.
+            timeout: The timeout in seconds. Defaults to no limit.
+            progress: A function that is called with the status whenever it changes.
+            beside: Whether to attach in an additional session. It neither reserves the hosts nor
+                affects the program that uses them, and is meant for inspection.
 
         Raises:
-            JobPending: The hosts were not up in time; the message says why. They are still asked
-                for.
-            JobEnded: The allocation or a host of it has ended; with the last lines of its worker.
-            SchedulerUnreachable: The scheduler could not be asked in all that time.
-            JobMismatch: Something else is applied under this context.
-            JobError: Nothing is applied.
+            JobPending: The hosts were not up before the timeout; the message contains the reason.
+                The request remains submitted.
+            JobEnded: The allocation or one of its hosts has ended; the error contains the last
+                output of the worker.
+            SchedulerUnreachable: The scheduler was not reachable until the timeout.
+            JobMismatch: A different job is applied under this context.
+            JobError: No job is applied.
         """
         if (found := self._attach_from_cache(progress, beside)) is not None:
             return found
@@ -293,14 +295,14 @@ class Job:
         return self._used(record, meshes)
 
     def _used(self, record: Record, meshes: Mapping[str, HostMesh]) -> JobState:
-        """Gives hosts to the program, with what they are equipped with."""
+        """Provide the hosts to the program, with their equipment."""
         note_used(record.order_id, self._folder)
         return JobState(self._open_extensions.used(record.order_id, meshes))
 
     def _attach_from_cache(self, progress: Progress | None, is_beside: bool) -> JobState | None:
-        """Attach to the workers that served the previous program, if they are still there.
+        """Attach to the workers that served the previous program, if they still run.
 
-        This needs no query to the scheduler: a host that has just joined is up.
+        The scheduler is not queried: a host that has just joined is up.
         """
         record = self._folder.read()
         if record is None or record.ticket is None or record.is_ending or self._folder.is_inside:
@@ -321,14 +323,14 @@ class Job:
         return self._used(record, meshes)
 
     def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
-        """Waits until all hosts are up, as `state` does, and does not attach to them.
+        """Wait until all hosts are up, as `state` does, without attaching to them.
 
         Args:
-            timeout: For how many seconds to wait; for ever when left out.
-            progress: Is called with the status whenever that has changed.
+            timeout: The timeout in seconds. Defaults to no limit.
+            progress: A function that is called with the status whenever it changes.
 
         Raises:
-            JobError: As with `state`.
+            JobError: See `state`.
         """
         if self._is_declared and not self._is_applied:
             self.apply()
@@ -349,100 +351,100 @@ class Job:
             self._bring_back()
 
     def status(self) -> JobStatus:
-        """Says how the job is now, without waiting.
+        """Return the current status of the job, without waiting.
 
         Raises:
-            JobError: Nothing is applied.
-            SchedulerUnreachable: The scheduler cannot be asked.
+            JobError: No job is applied.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         record, ticket = self._record()
         return self._status(record, self._backend(record.spec).report(ticket))
 
     def wait(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
-        """Waits until the allocation has ended, and says how.
+        """Wait until the allocation has ended, and return its final status.
 
         Args:
-            timeout: For how many seconds; for ever when left out.
-            progress: Is called with the status whenever that has changed.
+            timeout: The timeout in seconds. Defaults to no limit.
+            progress: A function that is called with the status whenever it changes.
 
         Raises:
-            JobPending: It has not ended in time.
-            JobError: Nothing is applied.
-            SchedulerUnreachable: The scheduler could not be asked in all that time.
+            JobPending: The allocation has not ended before the timeout.
+            JobError: No job is applied.
+            SchedulerUnreachable: The scheduler was not reachable until the timeout.
         """
         return self._wait_for(*self._record(), has_ended, timeout, progress)
 
     def logs(self, mesh: str, rank: int, lines: int = 100) -> str:
-        """Gives the last lines that the worker of a host printed.
+        """Return the last lines of output of a host's worker.
 
         Raises:
-            NotSupported: The backend does not keep them.
-            JobError: Nothing is applied.
+            NotSupported: The backend does not store this output.
+            JobError: No job is applied.
         """
         record, ticket = self._record()
         return self._backend(record.spec).logs(ticket, mesh, rank, lines)
 
     def client_logs(self, lines: int = 100) -> str:
-        """Gives the last lines that the client script has printed.
+        """Return the last lines of output of the client script.
 
         Raises:
-            NotSupported: The backend does not keep them.
-            JobError: Nothing is applied.
+            NotSupported: The backend does not store this output.
+            JobError: No job is applied.
         """
         output = self.client_output(-lines * _LINE_LEN)
         return "\n".join(output.decode(errors="replace").splitlines()[-lines:])
 
     def client_output(self, start: int = 0) -> bytes:
-        """Gives what the client script has printed from a byte on, a mebibyte of it at most.
+        """Return the output of the client script from an offset on, at most 1 MiB of it.
 
         Args:
-            start: The first byte; counted from the end when negative.
+            start: The offset of the first byte; a negative one counts from the end.
 
         Raises:
-            NotSupported: The backend does not keep it.
-            JobError: Nothing is applied.
+            NotSupported: The backend does not store this output.
+            JobError: No job is applied.
         """
         record, ticket = self._record()
         return self._backend(record.spec).client_output(ticket, start)
 
     def events(self) -> list[JobEvent]:
-        """Gives what has happened to the job, oldest first.
+        """Return the events of the job, oldest first.
 
         Raises:
-            JobError: Nothing is applied.
+            JobError: No job is applied.
         """
         record, ticket = self._record()
         with suppress(SchedulerUnreachable):
-            self.status()  # Lost hosts are noted by whoever looks.
+            self.status()  # A status query records lost hosts as events.
         told = self._backend(record.spec).events(ticket)
         return sorted([*self._folder.events(), *told], key=lambda event: event.at)
 
     def control_gateway(self) -> str | None:
-        """Gives where a control service listens that reaches those of the other hosts.
+        """Return the address of a control service that forwards requests to the other hosts.
 
-        It is None where they are reached as they are, at `HostReport.control`.
+        The result is None if each host is reached directly, at `HostReport.control`.
 
         Raises:
-            JobError: Nothing is applied.
+            JobError: No job is applied.
         """
         record, ticket = self._record()
         return self._backend(record.spec).control_gateway(ticket)
 
     def remaining(self) -> float | None:
-        """Gives after how many seconds the scheduler ends the job; None where it does not.
+        """Return the time in seconds until the scheduler ends the job; None without a limit.
 
         Raises:
-            JobError: Nothing is applied.
-            SchedulerUnreachable: The scheduler cannot be asked.
+            JobError: No job is applied.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         return self.status().remaining_s
 
     def leaving(self) -> list[HostLeaving]:
-        """Gives the hosts that the scheduler is about to take, as far as it says so before.
+        """Return the hosts that are about to be reclaimed, if the scheduler announces this.
 
         Raises:
-            JobError: Nothing is applied.
-            SchedulerUnreachable: The scheduler cannot be asked.
+            JobError: No job is applied.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         record, ticket = self._record()
         found = list(self._backend(record.spec).leaving(ticket))
@@ -453,42 +455,45 @@ class Job:
     def on_leaving(
         self, tell: Callable[[HostLeaving], object], *, poll_s: float = 5.0
     ) -> LeavingWatch:
-        """Calls a function once for each host that is about to go, in a thread of its own.
+        """Call a function once for each host that is about to be reclaimed, in a separate thread.
 
             with job.on_leaving(lambda host: save.set()):
                 train()
 
         Args:
-            tell: Is called with the host, the reason, and how many seconds are left.
-            poll_s: How often to look where the scheduler does not tell of changes.
+            tell: A function that is called with the host, which includes the reason and the
+                remaining time.
+            poll_s: The poll interval in seconds if the scheduler does not report changes.
         """
         return LeavingWatch(self.leaving, tell, poll_s, self._follow, self._leaving_here)
 
     def _leaving_here(self) -> list[HostLeaving]:
-        """Returns the hosts of which their workers say that they are leaving."""
+        """Return the hosts whose workers report that they are shutting down."""
         record, _ = self._record()
         return leaving_here(record.order_id)
 
     @contextmanager
     def _follow(self) -> Iterator[Follower]:
-        """Follows what is applied now.
+        """Follow the applied allocation.
 
         Raises:
-            JobError: Nothing is applied.
-            SchedulerUnreachable: The scheduler cannot be asked.
+            JobError: No job is applied.
+            SchedulerUnreachable: The scheduler does not respond.
         """
         record, ticket = self._record()
         with self._backend(record.spec).follow(ticket) as follower:
             yield follower
 
     def resize(self, *, mesh: str, hosts: int) -> Self:
-        """Changes how many hosts a mesh has; the last ones come or go, the others go on.
+        """Change the number of hosts of a mesh; hosts are added or removed at its end.
+
+        The remaining hosts continue to run.
 
         Raises:
-            NotSupported: The scheduler cannot do that.
-            ConfigError: There is no such mesh, or the number is not one.
+            NotSupported: The scheduler does not support this.
+            ConfigError: No mesh has this name, or the number is invalid.
             JobBusy: Another program is changing the job.
-            JobError: Nothing is applied.
+            JobError: No job is applied.
         """
         with self._folder.locked():
             record, _ = self._record()
@@ -498,24 +503,25 @@ class Job:
         return self
 
     def detach(self) -> None:
-        """Stops what this program runs on the hosts, and leaves them to the next."""
+        """Stop what this program runs on the hosts, and leave the hosts to the next program."""
         self._open_extensions.close()
         record = self._folder.read()
         if record is not None:
             detach_meshes(record.order_id)
 
     def kill(self, *, force: bool = False) -> None:
-        """Gives the hosts back and forgets the job; nothing when there is none.
+        """Release the hosts and remove the state of the job; does nothing if no job is applied.
 
-        In the client script of the job it only leaves the hosts: they go when the script ends.
+        In the client script of the job, this only detaches from the hosts; they are released when
+        the script exits.
 
         Args:
-            force: Forget it also when the scheduler cannot be asked. Workers then end by themselves
-                when no program has used them for `ttl_s`.
+            force: Whether to remove the state even if the scheduler does not respond. The workers
+                then exit once no program has used them for `ttl_s`.
 
         Raises:
             JobBusy: Another program is changing the job.
-            SchedulerUnreachable: The scheduler cannot be asked: call it again later.
+            SchedulerUnreachable: The scheduler does not respond; call `kill` again later.
         """
         self._is_applied = False
         self._open_extensions.close()
@@ -538,7 +544,7 @@ class Job:
         return load_backend(spec.backend, spec.options)
 
     def _record(self) -> tuple[Record, Ticket]:
-        """Gives what is applied, with its ticket."""
+        """Return the record of the applied job, and its ticket."""
         record = self._folder.read()
         if record is None or record.is_ending:
             what = "is being given back" if record else "is not applied"
@@ -546,7 +552,8 @@ class Job:
         if self._folder.is_inside:
             check_meshes(self.context, record.spec, self._spec)
             return record, record.ticket or self._found(record)
-        # Whoever attaches to what others declare says nothing of its meshes.
+        # A job without declared meshes attaches to the meshes of others, so there is nothing to
+        # compare.
         is_told = self._is_declared and bool(self._spec.meshes)
         if is_told and (found := differences(record.spec, self._spec)):
             raise JobMismatch(self.context, found)
@@ -576,14 +583,14 @@ class Job:
         )
 
     def _bring_back(self) -> None:
-        """Asks for hosts in the places of those that are lost."""
+        """Request new hosts for the lost ones."""
         with self._folder.locked():
             record, _ = self._record()
             resize_allocation(self._folder, record, record.spec)
             self._folder.note("resized", "lost hosts are asked for anew")
 
     def _found(self, record: Record) -> Ticket:
-        """Gives the ticket of the job around us, which who has applied it may not have noted."""
+        """Return the ticket of the enclosing job, which its record may not contain yet."""
         order = Order(record.order_id, record.spec, self._folder.path, self._folder.credentials())
         ticket = self._backend(record.spec).find(order)
         if ticket is None:

@@ -1,4 +1,4 @@
-"""Jobs that are applied, found by where and under what name that was."""
+"""Functions that find applied jobs by folder and context."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ __all__ = ["job_list", "job_load"]
 
 
 def job_load(context: str | None = None, *, folder: str | os.PathLike[str] | None = None) -> Job:
-    """Finds a job that is applied, without asking for anything.
+    """Return an applied job, without allocating anything.
 
     Args:
-        context: Its name; `default` when left out.
-        folder: In which folder; when left out the current one, or for a name any.
+        context: The name of the context. Defaults to `default`.
+        folder: The folder in which the job was applied. Defaults to the current folder, or for a
+            named context to any folder.
 
     Raises:
-        JobError: None is applied there.
+        JobError: No job is applied there.
     """
     found = find_folder(context, folder)
     record = found.read()
@@ -29,10 +30,10 @@ def job_load(context: str | None = None, *, folder: str | os.PathLike[str] | Non
 
 
 def job_list(folder: str | os.PathLike[str] | None = None) -> list[Job]:
-    """Gives all jobs that are applied in a folder, and those with a name in any.
+    """Return all jobs that are applied in a folder, and all jobs with a named context.
 
     Args:
-        folder: The folder; the current one when left out.
+        folder: The folder. Defaults to the current folder.
     """
     found = ((one, one.read()) for one in applied_folders(folder))
     return [Job._loaded(one, record) for one, record in found if record is not None]

@@ -9,14 +9,14 @@ __all__ = ["record_lost_hosts"]
 
 
 def record_lost_hosts(folder: StateFolder, report: Report) -> None:
-    """Record an event for each host that ended while the job runs, unless there is one."""
+    """Record an event for each host that ended while the job runs, unless one exists."""
     lost = [host for host in report.hosts if host.state is Phase.ENDED]
     if not lost or report.state is Phase.ENDED:
         return
     known: set[tuple[str | None, int | None]] = set()
     for event in folder.events():
         if event.kind == "resized":
-            known.clear()  # Others have taken those places.
+            known.clear()  # Other hosts now have those ranks.
         elif event.kind == "host-lost":
             known.add((event.mesh, event.rank))
     for host in lost:

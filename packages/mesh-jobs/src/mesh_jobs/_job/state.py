@@ -1,4 +1,4 @@
-"""The hosts of a job that are up, as meshes, and what of them this program has attached to."""
+"""The running hosts of a job as meshes, and the meshes that this program has attached to."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ __all__ = [
 ]
 
 _SHUTDOWN_S = 15.0
-# Longer than the three heartbeats after which a silent host is lost, unless they are very slow.
+# This limit exceeds the three missed heartbeats after which a host counts as lost, unless
+# heartbeats are very slow.
 _NOTICE_S = 60.0
 _LOOK_S = 0.05
-# Workers that wait for a program answer in a fraction of it.
+# Workers that wait for a program respond in a fraction of this time.
 _ANSWER_S = 3.0
 
 
 class JobState:
-    """The meshes of a job, each as an attribute and by its name: `state.trainers`."""
+    """The meshes of a job, accessible as attributes (`state.trainers`) and by name."""
 
     def __init__(self, meshes: Mapping[str, HostMesh]) -> None:
         self.__meshes = dict(meshes)
@@ -71,11 +72,12 @@ class JobState:
 @dataclass
 class _Attached:
     mesh: HostMesh
-    # Address and epoch: a worker may come again where the one before it was.
+    # The address and the epoch: a new worker may have the same address as the previous one.
     workers: list[tuple[str, int]]
 
 
-# A worker serves one program once: two `Job` objects of a program share what it has attached to.
+# A worker accepts one session per program, so two `Job` objects of a program share their attached
+# meshes.
 _attached: dict[tuple[int, str, str], _Attached] = {}
 
 
@@ -87,9 +89,9 @@ def attach_mesh(
     *,
     is_beside: bool = False,
 ) -> HostMesh:
-    """Attaches to the hosts of one mesh, or gives what this program has attached to already.
+    """Attach to the hosts of one mesh, or return the mesh if this program is attached already.
 
-    A host that has another worker than before takes its place with an empty mesh of processes.
+    A host whose worker has changed is replaced by a host without processes.
 
     Raises:
         JobError: The mesh has another size than when this program attached to it.
@@ -123,7 +125,7 @@ def attach_mesh(
 
 
 def leaving_here(order_id: str) -> list[HostLeaving]:
-    """Returns the hosts of an order that this program uses and whose workers were told to end."""
+    """Return the hosts of an order that this program uses and whose workers are shutting down."""
     if not any(pid == os.getpid() and order == order_id for pid, order, _ in _attached):
         return []
     leaving = leaving_hosts()
@@ -153,14 +155,15 @@ def attach_cached_hosts(
         names: The names of the meshes.
         cached: The hosts of all meshes.
         credentials: The credentials of the job.
-        is_beside: Whether to attach beside the program that uses the hosts.
+        is_beside: Whether to attach in an additional session, next to the program that uses the
+            hosts.
 
     Returns:
-        The meshes by name. None if a worker does not answer in time or serves another program, in
+        The meshes by name. None if a worker does not respond in time or serves another program, in
         which case the other workers are detached again, or if this program is already attached.
 
     Raises:
-        JobError: The program is attached to a job with another authority.
+        JobError: The program is attached to a job with another certificate authority.
     """
     keys = {name: (os.getpid(), order_id, name) for name in names}
     if any(key in _attached for key in keys.values()):
@@ -191,7 +194,7 @@ def attach_cached_hosts(
 
 
 def attached_hosts(order_id: str) -> dict[str, int]:
-    """Says how many hosts of each mesh of a job this program has attached to."""
+    """Return the number of hosts of each mesh of a job that this program is attached to."""
     return {
         mesh: len(one.mesh)
         for (pid, order, mesh), one in list(_attached.items())
@@ -200,9 +203,10 @@ def attached_hosts(order_id: str) -> dict[str, int]:
 
 
 def _replace(mesh: HostMesh, rank: int, address: str) -> None:
-    """Puts another worker in a place.
+    """Replace the worker of a rank.
 
-    A scheduler may know of a death before this program does, whose links are silent for a while.
+    The scheduler may detect a failure earlier than this program, which has to wait for missed
+    heartbeats.
     """
     deadline = time.monotonic() + _NOTICE_S
     while True:
@@ -217,16 +221,17 @@ def _replace(mesh: HostMesh, rank: int, address: str) -> None:
 
 
 def detach_meshes(order_id: str) -> None:
-    """Stops what this program runs on a job's hosts, and leaves them to the next program."""
+    """Stop what this program runs on a job's hosts, and leave the hosts to the next program."""
     mine = [key for key in _attached if key[:2] == (os.getpid(), order_id)]
     meshes = [_attached.pop(key).mesh for key in mine]
-    # Who is still on the way to a worker cannot leave it: it would arrive after the good-bye.
+    # A mesh that is still connecting cannot detach: its connection would arrive after the detach
+    # request.
     _settle([mesh.initialized for mesh in meshes])
     _settle([mesh.detach() for mesh in meshes])
 
 
 def _settle(pending: Sequence[Future[Any]]) -> None:
-    """Waits for all; a host that is lost already needs neither welcome nor good-bye."""
+    """Wait for all futures; failures of lost hosts are ignored."""
     for one in pending:
         with suppress(MeshError, TimeoutError):
             one.get(timeout=_SHUTDOWN_S)

@@ -1,4 +1,4 @@
-"""A job as it is at one moment, without waiting."""
+"""The status of a job at one moment."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["JobStatus"]
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job as its scheduler has it now.
+    """The current status of a job, as its scheduler reports it.
 
     Attributes:
-        context: Under what name it is applied.
-        name: The job's own name.
-        backend: Which backend it is from.
-        state: How far it is: pending, running or ended.
-        reason: Why it waits or has ended, in the scheduler's words.
-        hosts: One entry for each host that was asked for.
-        owner: Who has applied it: user, host and pid.
-        applied: When, in ISO format.
-        folder: Where its state is.
-        order_id: Under what id it was ordered; each worker has it on its command line.
-        exit_code: That of the client script, once it has ended.
-        remaining_s: After how many seconds the scheduler ends it; None where it does not.
+        context: The context under which the job is applied.
+        name: The name of the job.
+        backend: The name of the backend.
+        state: The phase of the allocation: pending, running or ended.
+        reason: Why the allocation is pending or has ended, as the scheduler reports it.
+        hosts: One entry for each requested host.
+        owner: The program that applied the job: user, host and pid.
+        applied: When the job was applied, in ISO format.
+        folder: The state folder of the job.
+        order_id: The id of the order; it is on the command line of each worker.
+        exit_code: The exit status of the client script, once it has ended.
+        remaining_s: The time in seconds until the scheduler ends the job; None without a limit.
     """
 
     context: str
@@ -41,26 +41,26 @@ class JobStatus:
     folder: str
     order_id: str
     exit_code: int | None = None
-    # It changes all the time, which is no news.
+    # This value changes constantly, so it must not make a status count as new.
     remaining_s: float | None = field(default=None, compare=False)
 
     @property
     def is_up(self) -> bool:
-        """Whether all its hosts can be attached to."""
+        """Whether all hosts are ready to be attached to."""
         return self.state is Phase.RUNNING and all(host.is_up for host in self.hosts)
 
     @property
     def up(self) -> int:
-        """How many of its hosts can be attached to."""
+        """The number of hosts that are ready to be attached to."""
         return sum(host.is_up for host in self.hosts)
 
     def of(self, mesh: str) -> tuple[HostReport, ...]:
-        """Gives the hosts of one mesh, by rank."""
+        """Return the hosts of one mesh, ordered by rank."""
         chosen = (host for host in self.hosts if host.mesh == mesh)
         return tuple(sorted(chosen, key=lambda host: host.rank))
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values, as `mesh status --json` prints them."""
+        """Return plain values, as `mesh status --json` prints them."""
         return {
             "context": self.context,
             "name": self.name,

@@ -1,4 +1,4 @@
-"""The table `jobs` of mesh-telemetry: the jobs whose hosts a program uses."""
+"""The table `jobs` of mesh-telemetry: the jobs whose hosts this program uses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "note_used"]
 
-#: Where the state is of each order that this program has used, by its id.
+#: The state folder of each order that this program has used, by order id.
 _folders: dict[str, StateFolder] = {}
 
 
 def note_used(order_id: str, folder: StateFolder) -> None:
-    """Notes that this program uses hosts of an order."""
+    """Record that this program uses the hosts of an order."""
     _folders[order_id] = folder
 
 
@@ -30,7 +30,7 @@ def _jobs() -> Iterator[dict[str, Any]]:
         try:
             record = folder.read()
         except JobError:
-            # Somebody is writing it, or has removed it.
+            # Another program is writing the record, or has removed it.
             record = None
         if not attached or record is None or record.order_id != order_id:
             continue

@@ -1,4 +1,4 @@
-"""Wait until the status of a job satisfies a condition, or explain why it does not."""
+"""Functions that wait until the status of a job satisfies a condition."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def wait_for_status(
     Args:
         backend: The backend of the job.
         ticket: The ticket of the allocation.
-        status_of: Makes the status of the job from a report.
+        status_of: Creates the status of the job from a report.
         condition: The condition.
-        timeout: Seconds to wait. (no limit)
-        progress: Called with each new status.
+        timeout: The timeout in seconds; None waits without a limit.
+        progress: A function that is called with each new status.
 
     Raises:
-        JobPending: The condition did not hold in time.
+        JobPending: The condition did not hold before the timeout.
         SchedulerUnreachable: The scheduler could not be reached at the end of the timeout.
     """
     began = time.monotonic()
@@ -75,7 +75,7 @@ def wait_for_status(
                 follower = stack.enter_context(backend.follow(ticket))
                 is_followed = True
             now = time.monotonic()
-            # The longer the wait, the longer the poll interval may be.
+            # The poll interval grows with the time waited so far.
             pause_s = min(max((now - began) * _POLL_SHARE, _FIRST_POLL_S), backend.poll_s)
             left_s = pause_s if deadline is None else max(deadline - now, 0.0)
             follower.wait(min(pause_s, left_s))

@@ -1,4 +1,4 @@
-"""Pods that somebody else has made, as hosts of a job: a MeshJob's, or any with a label."""
+"""Existing pods as hosts of a job, from a MeshJob or selected by labels."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ Object = dict[str, Any]
 
 
 def is_attaching(spec: JobSpec) -> bool:
-    """Says whether a job uses what others have made."""
+    """Return whether a job uses existing pods."""
     return bool(spec.options.get("mesh_job") or spec.options.get("credentials_secret"))
 
 
 def attachment(api: KubeApi, spec: JobSpec) -> Attachment:
-    """Gives what there is to attach to.
+    """Return the meshes and the credentials to attach to.
 
     Raises:
-        JobPending: It is not made yet.
-        SchedulerUnreachable: The server does not answer.
-        JobError: There is no such thing, or it is none.
+        JobPending: They do not exist yet.
+        SchedulerUnreachable: The API server does not respond.
+        JobError: The MeshJob or the Secret does not exist, or is invalid.
     """
     name = spec.options.get("mesh_job")
     if name is None:
@@ -94,11 +94,11 @@ def _meshes(mesh_job: Object) -> Iterator[MeshSpec]:
 
 
 def attached_ticket(api: KubeApi, order: Order) -> Ticket:
-    """With what the pods are found again.
+    """Return the ticket by which the pods are found again.
 
     Raises:
-        SchedulerUnreachable: The server does not answer.
-        JobError: It is not there.
+        SchedulerUnreachable: The API server does not respond.
+        JobError: The MeshJob does not exist.
     """
     name = order.spec.options.get("mesh_job")
     return {
@@ -121,7 +121,7 @@ def attached_ticket(api: KubeApi, order: Order) -> Ticket:
 
 
 def attached_report(api: KubeApi, ticket: Ticket) -> Report:
-    """Looks at the pods, and at their MeshJob."""
+    """Return a report from the pods and their MeshJob."""
     mesh_jobs: list[Object] = []
     if ticket["mesh_job"] is not None:
         try:
@@ -133,7 +133,7 @@ def attached_report(api: KubeApi, ticket: Ticket) -> Report:
 
 @contextmanager
 def attached_follow(api: KubeApi, ticket: Ticket) -> Iterator[Follower]:
-    """Watches the pods and their MeshJob."""
+    """Watch the pods and their MeshJob."""
     watched = [("pods", mesh["selector"]) for mesh in ticket["meshes"]]
     has_mesh_job = ticket["mesh_job"] is not None
     if has_mesh_job:
@@ -147,7 +147,7 @@ def attached_follow(api: KubeApi, ticket: Ticket) -> Iterator[Follower]:
 
 
 def attached_pods(api: KubeApi, ticket: Ticket) -> list[Object]:
-    """Gives all pods that a job is attached to; each has the name of its mesh as `mesh`."""
+    """Return all pods that a job is attached to; each has the name of its mesh as `mesh`."""
     found = ((mesh["name"], _pods(api, mesh)) for mesh in ticket["meshes"])
     return [{**pod, "mesh": name} for name, pods in found for pod in pods]
 
@@ -155,18 +155,18 @@ def attached_pods(api: KubeApi, ticket: Ticket) -> list[Object]:
 def attached_host_pods(
     ticket: Ticket, pods: Sequence[Object], mesh: str, rank: int
 ) -> list[Object]:
-    """Gives those of them that are or were a host."""
+    """Return those of the attached pods that are or were the given host."""
     labels = {one["name"]: one["rank_label"] for one in ticket["meshes"]}
     return [pod for pod in pods if pod["mesh"] == mesh and _rank(labels[mesh], pod) == rank]
 
 
 def set_hosts(api: KubeApi, order: Order) -> None:
-    """Changes the sizes of a MeshJob to those of an order; nothing when it has them.
+    """Change the sizes of a MeshJob to those of an order; does nothing if they are equal.
 
     Raises:
-        ConfigError: The pods are nobody's that could be told.
-        SchedulerUnreachable: The server does not answer.
-        JobError: It refuses.
+        ConfigError: The pods do not belong to a MeshJob, so the job cannot resize them.
+        SchedulerUnreachable: The API server does not respond.
+        JobError: The API server rejects the request.
     """
     name = order.spec.options.get("mesh_job")
     if name is None:
@@ -174,7 +174,7 @@ def set_hosts(api: KubeApi, order: Order) -> None:
     meshes = _mesh_job(api, name)["spec"]["meshes"]
     wanted = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
     if any(wanted.get(mesh["name"], mesh["hosts"]) != mesh["hosts"] for mesh in meshes):
-        # The list is replaced as a whole: that is what a merge patch does with one.
+        # A merge patch replaces a list as a whole.
         sized = [{**mesh, "hosts": wanted.get(mesh["name"], mesh["hosts"])} for mesh in meshes]
         api.patch("meshjobs", name, {"spec": {"meshes": sized}})
 
@@ -184,7 +184,7 @@ def _pods(api: KubeApi, mesh: Object) -> list[Object]:
 
 
 def _rank(label: str, pod: Object) -> int:
-    """The place of a pod: by its label, else by the number at the end of its name; else -1."""
+    """Return the rank of a pod, from its label or the number at the end of its name, else -1."""
     told = (pod["metadata"].get("labels") or {}).get(label, "")
     if told.isdecimal():
         return int(told)
@@ -193,7 +193,7 @@ def _rank(label: str, pod: Object) -> int:
 
 
 def _reading(ticket: Ticket, known: Sequence[list[Object]]) -> Report:
-    """Makes a report of the MeshJobs there are, and of the pods of each mesh."""
+    """Return a report from the matching MeshJobs, and from the pods of each mesh."""
     ended = ""
     if name := ticket["mesh_job"]:
         mine = [one for one in known[0] if one["metadata"]["uid"] == ticket["uid"]]

@@ -1,4 +1,4 @@
-"""The backend of Kubernetes: it needs a namespace and a few rights there, and no operator."""
+"""The Kubernetes backend, which needs a namespace and a few permissions, but no operator."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ Object = dict[str, Any]
 
 
 class KubernetesBackend(Backend):
-    """Makes a workload for each mesh of an order, and finds them by the order's label."""
+    """Backend that creates a workload for each mesh, and finds objects by the order's label."""
 
-    # Watches tell what changes: this is for what they might have missed.
+    # Watches report changes; polling only covers events that they may have missed.
     poll_s: ClassVar[float] = 30.0
 
     @property
@@ -75,7 +75,7 @@ class KubernetesBackend(Backend):
         return KubeApi(given["namespace"], given.get("kubeconfig"), given.get("cluster_context"))
 
     def plan(self, order: Order) -> str:
-        """Gives the manifests, as YAML; the server checks them too where it was asked to."""
+        """Return the manifests as YAML, validated by the API server if requested."""
         if is_attaching(order.spec):
             named = self.options.get("mesh_job")
             return f"# makes nothing: attaches to {f'MeshJob {named}' if named else 'pods'}\n"
@@ -92,11 +92,11 @@ class KubernetesBackend(Backend):
         return [(plural, body) for _, plural, body in manifests(order, self._workload)]
 
     def attachment(self, spec: JobSpec) -> Attachment | None:
-        """Gives the pods of a MeshJob, or of whoever else made some, where these are asked for."""
+        """Return the pods of a MeshJob or of another controller, if the spec refers to them."""
         return attachment(self._api(), spec) if is_attaching(spec) else None
 
     def allocate(self, order: Order) -> Ticket:
-        """Makes what is not there yet."""
+        """Create the objects that do not exist yet."""
         api = self._api()
         if is_attaching(order.spec):
             return attached_ticket(api, order)
@@ -114,7 +114,7 @@ class KubernetesBackend(Backend):
         return self._ticket(order)
 
     def _check_there(self, api: KubeApi, order: Order) -> None:
-        """Refuses a workload that the cluster does not know, before anything is made."""
+        """Reject a workload that the cluster does not support, before anything is created."""
         if self._workload != "jobset":
             return
         try:
@@ -126,7 +126,7 @@ class KubernetesBackend(Backend):
             ) from error
 
     def _bind(self, api: KubeApi, order_id: str) -> None:
-        """Makes the workloads the owners of all else: when the last one goes, nothing is left."""
+        """Make the workloads own all other objects, which are thus deleted with the last one."""
         version, kind = KINDS[self._workload]
         owners = [
             {
@@ -146,13 +146,13 @@ class KubernetesBackend(Backend):
         return ticket_of(order, self._workload, str(self.options["namespace"]))
 
     def find(self, order: Order) -> Ticket | None:
-        """Gives the ticket; what there is of the order is found by its label."""
+        """Return the ticket; objects of the order are found by its label."""
         if is_attaching(order.spec):
             return None
         return self._ticket(order)
 
     def report(self, ticket: Ticket) -> Report:
-        """Looks at the pods, and at what made them."""
+        """Return a report from the pods and their workloads."""
         if ticket.get("attached"):
             return attached_report(self._api(), ticket)
         api, selector = self._api(), _selector(ticket["order"])
@@ -161,7 +161,7 @@ class KubernetesBackend(Backend):
 
     @contextmanager
     def follow(self, ticket: Ticket) -> Iterator[Follower]:
-        """Watches the pods and what made them."""
+        """Watch the pods and their workloads."""
         if ticket.get("attached"):
             with attached_follow(self._api(), ticket) as follower:
                 yield follower
@@ -176,9 +176,9 @@ class KubernetesBackend(Backend):
             yield follower
 
     def release(self, ticket: Ticket) -> None:
-        """Deletes everything of the order, and waits until no pod is left.
+        """Delete all objects of the order, and wait until no pod is left.
 
-        What others have made is left to them.
+        Objects of other owners are not deleted.
         """
         stop_forward(ticket["order"])
         if ticket.get("attached"):
@@ -190,7 +190,7 @@ class KubernetesBackend(Backend):
         delete_pods(api, selector, lambda pod: True)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Changes the size of workloads; the last pods come or go."""
+        """Change the size of workloads; pods are added or removed at the end."""
         api = self._api()
         if ticket.get("attached"):
             set_hosts(api, order)
@@ -211,7 +211,7 @@ class KubernetesBackend(Backend):
         return self._ticket(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
-        """Reads the log of the pod that counts; of its last run, when it runs no more."""
+        """Return the log of the host's current pod, or of its previous run if it is restarting."""
         api = self._api()
         pods = host_pods(ticket, self._pods(ticket), mesh, rank)
         pod = latest(pods)
@@ -226,10 +226,10 @@ class KubernetesBackend(Backend):
         except SchedulerUnreachable:
             raise
         except JobError:
-            return ""  # It has never begun: there is nothing that it could have said.
+            return ""  # The container has never started, so it has no output.
 
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
-        """Gives what the cluster tells of the pods, and of what made them."""
+        """Return the events that the cluster reports for the pods and their workloads."""
         api, pods = self._api(), self._pods(ticket)
         places: dict[str, Place] = {}
         names: dict[str, str | None] = {}
@@ -243,7 +243,7 @@ class KubernetesBackend(Backend):
         return events_of(names, places, api.list("events"), pods)
 
     def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
-        """Gives the hosts whose pods are being deleted, evicted or preempted."""
+        """Return the hosts whose pods are being deleted, evicted or preempted."""
         pods = self._pods(ticket)
         return [
             one
@@ -253,10 +253,10 @@ class KubernetesBackend(Backend):
         ]
 
     def gateway(self, ticket: Ticket) -> str | None:
-        """Gives the worker that was named as the way into the cluster, or one made for it.
+        """Return the configured gateway to the cluster, or one that is created for the job.
 
-        Where no worker can be reached from here, or where that is asked for, there is one through
-        the API server.
+        If no worker can be reached directly, or if the options request it, a gateway through the
+        API server is created.
         """
         named, asked = self.options.get("attach_to"), self.options.get("port_forward")
         if named is not None or asked is False:
@@ -269,7 +269,7 @@ class KubernetesBackend(Backend):
         return forward_to(order_id, api, lambda: self._workers(ticket))
 
     def _workers(self, ticket: Ticket) -> list[tuple[str, int]]:
-        """The pods of the workers that are up, and their ports."""
+        """Return the pods and the ports of the workers that are up."""
         up = {one.address for one in self.report(ticket).hosts if one.address}
         ports = {mesh["port"] for mesh in ticket["meshes"]}
         return [
@@ -286,7 +286,7 @@ class KubernetesBackend(Backend):
         return api.list("pods", _selector(ticket["order"]))
 
     def control_gateway(self, ticket: Ticket) -> str | None:
-        """Gives the control port of the worker that was named: the one after its own."""
+        """Return the address of the configured gateway's control service: the next port."""
         named = self.options.get("attach_to")
         if named is None:
             return None
@@ -295,7 +295,7 @@ class KubernetesBackend(Backend):
 
 
 def host_pods(ticket: Ticket, pods: Sequence[Object], mesh: str, rank: int) -> list[Object]:
-    """Gives all pods that are or were a host."""
+    """Return all pods that are or were the given host."""
     if ticket.get("attached"):
         return attached_host_pods(ticket, pods, mesh, rank)
     kind = ticket["workload"]
@@ -319,4 +319,4 @@ def _ensure(api: KubeApi, plural: str, body: Object) -> None:
     try:
         api.create(plural, body)
     except KubeConflict:
-        return  # The name has the order's id in it: it is ours, of an earlier try.
+        return  # The name contains the order id, so an earlier attempt created the object.

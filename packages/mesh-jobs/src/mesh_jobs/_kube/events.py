@@ -1,4 +1,4 @@
-"""What a cluster tells of the pods of a job and of what made them, as events of the job."""
+"""Conversion of the events that a cluster reports for pods and workloads to events of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Place", "events_of"]
 _NUMBER = re.compile(r"-(\d+)(?=-|$)")
 
 Object = Mapping[str, Any]
-#: A mesh and a rank there, each None where it is not known.
+#: A mesh and a rank in it; each is None if it is unknown.
 Place = tuple[str | None, int | None]
 
 
@@ -25,14 +25,14 @@ def events_of(
     events: Sequence[Object],
     pods: Sequence[Object],
 ) -> list[JobEvent]:
-    """Gives the events of a job.
+    """Return the events of a job.
 
     Args:
-        names: What the names of its objects begin with, and the mesh that these are of.
-        places: Where each pod is that is there now, by its name.
-        events: All that the cluster has in the namespace. It forgets them after a while, an hour
-            on most clusters, and tells not all that it knows in this way.
-        pods: The pods that are there, which know more of their own ends.
+        names: The name prefixes of its objects, with the mesh of each.
+        places: The mesh and the rank of each existing pod, by name.
+        events: All events in the namespace. The cluster deletes them after a while, by default
+            after one hour, and does not report everything as an event.
+        pods: The existing pods, whose status contains more information on their termination.
     """
     found: list[JobEvent] = []
     told: set[tuple[str, str]] = set()
@@ -62,7 +62,7 @@ def _begins(name: str, prefix: str) -> bool:
 
 
 def _place(name: str, names: Mapping[str, str | None]) -> Place:
-    """Where a pod was that is gone, by its name."""
+    """Return the mesh and the rank of a deleted pod, derived from its name."""
     for prefix, mesh in names.items():
         if mesh is not None and _begins(name, prefix):
             number = _NUMBER.match(name, len(prefix))
@@ -90,7 +90,7 @@ def _seconds(told: str) -> float:
 
 
 def _own_words(pod: Object) -> Iterator[tuple[str, str, str]]:
-    """What the status of a pod tells of what has happened to it: when, one word, and a sentence."""
+    """Yield the events in the status of a pod: time, reason and message."""
     status, made = pod["status"], str(pod["metadata"]["creationTimestamp"])
     for one in status.get("conditions") or []:
         at = str(one.get("lastTransitionTime") or made)

@@ -11,7 +11,7 @@ from mesh_jobs._kube.pod_status import condition, epoch_of, is_going, worker_of
 
 __all__ = ["leaving"]
 
-#: The reasons of the condition DisruptionTarget, as reasons of `HostLeaving`.
+#: The mapping from reasons of the condition DisruptionTarget to reasons of `HostLeaving`.
 _REASONS = {
     "PreemptionByScheduler": "preempt",
     "EvictionByEvictionAPI": "drain",
@@ -52,5 +52,5 @@ def _seconds_left(pod: Object, now: datetime) -> float | None:
     if not is_going(pod):
         return None
     left_s = (datetime.fromisoformat(meta["deletionTimestamp"]) - now).total_seconds()
-    # The local clock may differ from that of the cluster.
+    # The local clock may differ from the cluster's clock.
     return max(0.0, min(left_s, float(meta.get("deletionGracePeriodSeconds") or left_s)))

@@ -1,4 +1,4 @@
-"""The follower of a job on Kubernetes: informers report what changes."""
+"""The follower of a job on Kubernetes, which is notified of changes by informers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["KubeFollower", "delete_pods", "follow_objects"]
 
 # The pods of a job change in bursts, which are handled in batches.
 _BATCH_WINDOW_S = 0.02
-# Longer than the grace period of the pods.
+# The limit exceeds the grace period of the pods.
 _GONE_S = 60.0
 _LOOK_S = 5.0
 
 Object = dict[str, Any]
-#: Makes a report from the objects of each informer.
+#: A function that creates a report from the objects of each informer.
 Reader = Callable[[Sequence[list[Object]]], Report]
 
 
 class KubeFollower(Follower):
-    """Reports the state of informers; a decision is confirmed by a request to the API server."""
+    """Follower that reports the state of informers, and confirms it by querying the API server."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class KubeFollower(Follower):
         return self._read([informer.objects() for informer in self._informers])
 
     def confirmed(self) -> Report:
-        """Return a report from the API server: informers may be behind."""
+        """Return a report from the API server, because informers may be out of date."""
         return self._fetch()
 
     def wait(self, seconds: float) -> bool:
@@ -72,8 +72,8 @@ def follow_objects(
     Args:
         api: The API client.
         selections: The plural name and the label selector of each kind of object.
-        read: Makes a report from the objects of each informer.
-        fetch: Requests a report from the API server.
+        read: A function that creates a report from the objects of each informer.
+        fetch: A function that requests a report from the API server.
     """
     changed = threading.Event()
     informers = [KubeInformer(api, plural, labels, changed.set) for plural, labels in selections]
@@ -88,7 +88,7 @@ def delete_pods(api: KubeApi, selector: str, is_chosen: Callable[[Object], bool]
     """Delete some pods, and wait until they are gone.
 
     Raises:
-        SchedulerUnreachable: The pods do not terminate, or the API server does not answer.
+        SchedulerUnreachable: The pods do not terminate, or the API server does not respond.
     """
     if not any(map(is_chosen, api.list("pods", selector))):
         return

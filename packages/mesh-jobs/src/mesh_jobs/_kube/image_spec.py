@@ -1,4 +1,4 @@
-"""What a pod runs: the image, its Python, and what it needs of a node."""
+"""The container image of workers, with its Python, its resources and its user."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ __all__ = ["ImageSpec"]
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """The container image of a mesh's workers. It has to have mesh-jobs installed.
+    """The container image of a mesh's workers; mesh-jobs must be installed in it.
 
     Attributes:
-        image: Its name, as the cluster pulls it.
-        resources: What each pod gets, by the names of Kubernetes, such as
-            `{"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": 8}`; requests and limits alike.
-        python: The Python in it.
-        env: What to add to the environment of the workers.
-        pull_secrets: Names of the secrets that the cluster pulls it with.
-        pull_policy: `Always`, `IfNotPresent` or `Never`; the cluster's choice when left out.
-        shared_memory: How large `/dev/shm` may get, such as `16Gi`; half of the node's memory when
-            left out. It counts as memory of the pod.
-        run_as_user: The number of the user that it runs as, who must not be root; None takes the
-            image's own.
+        image: The name of the image, as the cluster pulls it.
+        resources: The resources of each pod by Kubernetes name, such as
+            `{"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": 8}`; used as both requests and limits.
+        python: The Python interpreter in the image.
+        env: Additional environment variables of the workers.
+        pull_secrets: The names of the secrets for pulling the image.
+        pull_policy: `Always`, `IfNotPresent` or `Never`. Defaults to the policy of the cluster.
+        shared_memory: The size limit of `/dev/shm`, such as `16Gi`. Defaults to half of the memory
+            of the node. It counts toward the memory of the pod.
+        run_as_user: The user id, which must not be 0. None uses the user of the image.
     """
 
     image: str
@@ -37,7 +36,7 @@ class ImageSpec:
     run_as_user: int | None = 1000
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values that the job's record keeps."""
+        """Return plain values for the job's record."""
         return {
             "image": self.image,
             "resources": dict(self.resources or {}),

@@ -1,4 +1,4 @@
-"""Hosts that are pods of a Kubernetes cluster."""
+"""Jobs on hosts that are pods of a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -22,48 +22,49 @@ from mesh_jobs._spec import MeshSpec
 __all__ = ["DEFAULT_PORT", "KubernetesJob"]
 
 DEFAULT_PORT = 26600
-# Until an operator has seen a MeshJob.
+# The poll interval until an operator has processed a MeshJob.
 _LOOK_S = 0.2
-# Nobody renews them: pods that stay for longer are given new ones.
+# The credentials are not renewed: pods that run longer need new ones.
 _KEYS_LIVE_S = 365 * 24 * 3600.0
 _WORKLOADS = ("job", "statefulset", "pods", "jobset")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class KubernetesJob(Job):
-    """A job whose hosts are pods; needs `mesh-jobs[kubernetes]`.
+    """A job whose hosts are pods; requires `mesh-jobs[kubernetes]`.
 
         job = KubernetesJob("research", timeout=600)
         job.add_mesh("trainers", 4, image_spec=ImageSpec("registry.example.org/train:7"), gpus=8)
         state = job.state()
 
-    Nothing has to be installed in the cluster, and the pods keep to the restricted profile. A pod
-    that is lost is replaced, and `state` takes the new one into the mesh.
+    Nothing has to be installed in the cluster, and the pods comply with the restricted Pod Security
+    profile. A lost pod is replaced, and `state` adds the replacement to the mesh.
 
     Args:
-        namespace: Where everything is made.
-        timeout: For how many seconds `state` waits; for ever when left out.
-        kubeconfig: The file that says where the cluster is. When left out the service account of
-            the pod that the program runs in, else the user's own file.
-        attach_to: The address of a worker, where the program does not reach pods by themselves,
-            such as that of a load balancer: `tcp://mesh.example.org:26600`.
-        port_forward: Whether to reach the pods through the API server. When left out that is done
-            when no worker can be reached directly.
-        mesh_job: The name of a MeshJob of the namespace, to use its hosts and make none.
-        credentials_secret: The Secret with which pods of another maker and this job trust each
-            other; for meshes with a `label_selector`. `new_secret` makes one.
-        workload: What a mesh is made of. `job`, an indexed Job, goes when its lease is over.
-            `statefulset` gives a pod the same name again; its pods are restarted for ever, so it
-            stays until it is killed. `pods` are replaced by nobody, and need the fewest rights.
-            `jobset` is one JobSet of all meshes, for clusters that have JobSet.
-        cluster_context: The context in the kubeconfig; its current one when left out.
-        name: What the job is called.
-        ttl_s: How long the hosts stay when no program uses them.
-        context: Under what name it is applied.
-        folder: In which folder the state is; the current one when left out.
+        namespace: The namespace of all created resources.
+        timeout: The timeout of `state` in seconds. Defaults to no limit.
+        kubeconfig: The kubeconfig file. Defaults to the service account of the pod that runs the
+            program, or outside of a cluster to the kubeconfig of the user.
+        attach_to: The address of a worker, such as that of a load balancer, if the program cannot
+            reach the pods directly: `tcp://mesh.example.org:26600`.
+        port_forward: Whether to connect to the pods through the API server. By default, this is
+            done if no worker can be reached directly.
+        mesh_job: The name of a MeshJob in the namespace, whose hosts are used instead of new ones.
+        credentials_secret: The Secret by which the job and existing pods authenticate each other,
+            for meshes with a `label_selector`. `new_secret` creates one.
+        workload: The workload that a mesh consists of. `job` is an indexed Job, which completes
+            when its lease expires. `statefulset` replaces a pod under the same name; its pods are
+            restarted forever, so it remains until the job is killed. `pods` are not replaced, and
+            need the fewest permissions. `jobset` is one JobSet for all meshes, for clusters that
+            have JobSet.
+        cluster_context: The context in the kubeconfig. Defaults to its current context.
+        name: The name of the job.
+        ttl_s: The time in seconds for which the hosts are kept while no program uses them.
+        context: The context under which the job is applied.
+        folder: The folder that contains the state. Defaults to the current folder.
 
     Raises:
-        ConfigError: A name or a choice is none.
+        ConfigError: A name or an option is invalid.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class KubernetesJob(Job):
             raise ConfigError("a MeshJob has a Secret of its own: leave out credentials_secret")
         options = {
             "namespace": namespace,
-            # Another program may apply from another folder.
+            # The path is absolute because another program may apply the job from another folder.
             "kubeconfig": None if kubeconfig is None else os.path.abspath(kubeconfig),
             "attach_to": attach_to,
             "workload": workload,
@@ -129,33 +130,33 @@ class KubernetesJob(Job):
         node_selector: Mapping[str, str] | None = None,
         tolerations: Sequence[Mapping[str, Any]] = (),
     ) -> Self:
-        """Asks for one more mesh; before `apply`.
+        """Add a mesh to the job; call this before `apply`.
 
         Args:
-            name: What it is called in the program.
-            num_replicas: How many pods it has.
-            label_selector: The labels of pods that somebody else has made, such as
-                `app=workers,team=blue`: the mesh is these, and none are made.
-            pod_rank_label: The label of such a pod that has its place in the mesh; where it has
-                none, that is the number at the end of its name.
-            image_spec: The image, and how the worker is run in it.
-            port: Where workers listen, each at the address of its pod; their control service
-                listens at the next one, and at the one after that they say how they are.
-            pod_template: A PodTemplateSpec as a mapping, for whatever is not an argument here. Its
-                container `worker` is the one that the worker runs in.
+            name: The name of the mesh in the program.
+            num_replicas: The number of pods.
+            label_selector: The label selector of existing pods, such as `app=workers,team=blue`.
+                The mesh consists of these pods, and no pods are created.
+            pod_rank_label: The label of an existing pod that contains its rank in the mesh. A pod
+                without the label uses the number at the end of its name.
+            image_spec: The image, and how the worker runs in it.
+            port: The port of the workers, each at the address of its pod. Their control service
+                uses the next port, and their health service the one after that.
+            pod_template: A PodTemplateSpec as a mapping, for all settings without an argument. The
+                worker runs in its container `worker`.
             labels: More labels for the workload and its pods, such as
                 `{"kueue.x-k8s.io/queue-name": "research"}`.
-            annotations: More annotations for both.
-            cpus: Processors of each pod.
-            memory: Memory of each pod, such as `32Gi`.
-            gpus: GPUs of each pod.
-            gpu_resource: What the cluster calls them.
+            annotations: More annotations for the workload and its pods.
+            cpus: The number of CPUs per pod.
+            memory: The memory per pod, such as `32Gi`.
+            gpus: The number of GPUs per pod.
+            gpu_resource: The resource name of GPUs in the cluster.
             node_selector: The labels that a node must have.
             tolerations: The taints that a node may have.
 
         Raises:
-            ConfigError: The name is taken or not one, a number is not one, or some arguments are
-                for pods of others and some for pods of the job's own.
+            ConfigError: The name is invalid or used already, a number is invalid, or arguments for
+                existing pods are combined with arguments for new ones.
         """
         self._check_maker(name, label_selector, image_spec, pod_template)
         if not 0 < port < 65534:
@@ -201,13 +202,14 @@ class KubernetesJob(Job):
 
     @staticmethod
     def new_secret(name: str) -> str:
-        """Gives a new Secret as YAML, with which pods of another maker and jobs trust each other.
+        """Return a new Secret as YAML, by which existing pods and jobs authenticate each other.
 
         Its key `worker` is for the pods, which run
-        `python -m mesh_jobs.worker --secret env:MESH_WORKER_SECRET`, and `controller` for jobs.
+        `python -m mesh_jobs.worker --secret env:MESH_WORKER_SECRET`. Its key `controller` is for
+        jobs.
 
         Args:
-            name: What it is called, for `credentials_secret`.
+            name: The name of the Secret, for `credentials_secret`.
         """
         credentials = Credentials.create(valid_for=_KEYS_LIVE_S)
         worker = credentials.issue(role="worker", name="any")
@@ -223,14 +225,15 @@ class KubernetesJob(Job):
         return json.dumps(body, indent=2) + "\n"
 
     def plan(self, *, check: bool = False) -> str:
-        """Gives the manifests that `apply` would submit, as YAML; submits nothing.
+        """Return the manifests that `apply` would submit, as YAML; submits nothing.
 
         Args:
-            check: Let the server check them too, with quotas, rights and policies, and keep none.
+            check: Whether the server also validates them in a dry run, with quotas, permissions and
+                policies.
 
         Raises:
-            SchedulerUnreachable: The server does not answer.
-            JobError: It refuses them; the message has its words.
+            SchedulerUnreachable: The API server does not respond.
+            JobError: The API server rejects the manifests; the message contains its reason.
         """
         spec = self._spec
         self._spec = replace(spec, options={**spec.options, "is_checked_by_server": check})
@@ -240,7 +243,7 @@ class KubernetesJob(Job):
             self._spec = spec
 
     def role(self) -> str:
-        """Gives the role that whoever applies this job needs in its namespace, as YAML."""
+        """Return the role that is needed in the namespace to apply this job, as YAML."""
         options = self._spec.options
         is_attached = bool(options["mesh_job"] or options["credentials_secret"])
         workload = "attached" if is_attached else str(options["workload"])
@@ -253,12 +256,13 @@ class KubernetesJob(Job):
         *,
         beside: bool = False,
     ) -> JobState:
-        """Waits until all hosts are up, and attaches to them: see `Job.state`.
+        """Wait until all hosts are up, and attach to them; see `Job.state`.
 
         Args:
-            timeout: For how many seconds to wait; that of the job when left out.
-            progress: Is called with the status whenever that has changed.
-            beside: Whether to be served beside the program that uses the hosts.
+            timeout: The timeout in seconds. Defaults to the job's timeout.
+            progress: A function that is called with the status whenever it changes.
+            beside: Whether to attach in an additional session, next to the program that uses the
+                hosts.
         """
         limit = self._timeout if timeout is None else timeout
         if self._spec.options["mesh_job"] is None:
@@ -266,7 +270,7 @@ class KubernetesJob(Job):
         until = None if limit is None else time.monotonic() + limit
         while True:
             try:
-                self.apply()  # Its size is the MeshJob's now.
+                self.apply()  # The MeshJob defines the size.
                 break
             except JobPending:
                 if until is not None and time.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""What an order is in Kubernetes: for each mesh a workload and a service, and one secret."""
+"""The Kubernetes objects of an order: a workload and a service for each mesh, and one secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MESH_LABEL = "mesh-jobs/mesh"
 JOB_LABEL = "mesh-jobs/job"
 _RANK_LABEL = "mesh-jobs/rank"
 
-#: The labels that say which rank a pod is, by what made it.
+#: The label that contains the rank of a pod, by kind of workload.
 RANK_LABELS = {
     "job": "batch.kubernetes.io/job-completion-index",
     "statefulset": "apps.kubernetes.io/pod-index",
@@ -38,7 +38,7 @@ RANK_LABELS = {
     "pods": _RANK_LABEL,
 }
 
-#: What meshes may be made of, as the API names it.
+#: The plural name of each kind of workload in the API.
 PLURALS = {
     "job": "jobs",
     "jobset": "jobsets",
@@ -46,7 +46,7 @@ PLURALS = {
     "pods": "pods",
 }
 
-#: What owns the rest of an order: version and kind.
+#: The API version and kind of the workloads, which own the other objects of an order.
 KINDS = {
     "job": ("batch/v1", "Job"),
     "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
@@ -55,12 +55,12 @@ KINDS = {
 }
 
 _NAME_LEN_MAX = 40
-# Of what a JobSet makes pod names: its own name, that of a mesh, and three numbers.
+# A JobSet composes pod names from its own name, the name of a mesh, and three numbers.
 _SET_NAME_LEN_MAX = 16
 _ID_LEN = 8
-# Lost pods count, whatever for: a policy that does not count evictions would replace no pod of a
-# silent node before that node is gone for good. Each place is counted by itself, so that one that
-# often fails keeps no other waiting; older clusters know the sum alone.
+# Lost pods count as failures, whatever the cause: a policy that ignores evictions would not replace
+# a pod on an unresponsive node before the node is removed. Failures are counted per index, so that
+# an index that fails often does not delay others; older clusters support only the total.
 _FAILURES_OF_HOST_MAX = 20
 _STAYS_S = 600.0
 
@@ -68,18 +68,18 @@ Object = dict[str, Any]
 
 
 def secret_name(order: Order) -> str:
-    """The name of the order's Secret."""
+    """Return the name of the order's Secret."""
     return f"{_short(order.spec.name)}-{order.id[:_ID_LEN]}"
 
 
 def mesh_name(order: Order, mesh: MeshSpec) -> str:
-    """The name of a mesh's workload and of its service."""
+    """Return the name of a mesh's workload and service."""
     place = order.spec.meshes.index(mesh)
     return f"{_short(f'{order.spec.name}-{mesh.name}')}-{place}-{order.id[:_ID_LEN]}"
 
 
 def _short(name: str) -> str:
-    """As much of a name as leaves room for what controllers append, without a dash at its end."""
+    """Truncate a name to leave room for suffixes of controllers, without a dash at its end."""
     return re.sub(r"[^a-z0-9-]", "-", name)[:_NAME_LEN_MAX].rstrip("-")
 
 
@@ -100,32 +100,32 @@ def _meta(order: Order, name: str, mesh: MeshSpec | None = None) -> Object:
 
 
 def secret(order: Order, contents: dict[str, str]) -> Object:
-    """The Secret of an order; contents by key, in base 64."""
+    """Return the Secret of an order; `contents` are in Base64, by key."""
     meta = _meta(order, secret_name(order))
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": contents}
 
 
 def manifests(order: Order, kind: str) -> list[tuple[MeshSpec, str, Object]]:
-    """All that an order is but its Secret, with the mesh and the plural of each, in order."""
+    """Return all objects of an order except its Secret, each with its mesh and its plural name."""
     made: list[tuple[MeshSpec, str, Object]] = []
     for mesh in order.spec.meshes:
         made.append((mesh, "services", _service(order, mesh)))
         made += [(mesh, PLURALS[kind], one) for one in _workloads(order, mesh, kind)]
     if kind == "jobset":
-        # One for all meshes: they come and go as one.
+        # A JobSet contains all meshes, because they are created and deleted together.
         made.append((order.spec.meshes[0], PLURALS[kind], _job_set(order)))
     return made
 
 
 def size(kind: str, hosts: int) -> Object:
-    """What of a workload's spec says how many pods it has."""
+    """Return the fields of a workload's spec that determine its number of pods."""
     if kind == "job":
         return {"completions": hosts, "parallelism": hosts}
     return {"replicas": hosts}
 
 
 def ticket_of(order: Order, kind: str, namespace: str) -> Object:
-    """With what the order is found again, and its report made."""
+    """Return the ticket, which contains everything to find and report the order."""
     return {
         "order": order.id,
         "namespace": namespace,
@@ -143,7 +143,7 @@ def ticket_of(order: Order, kind: str, namespace: str) -> Object:
 
 
 def _service(order: Order, mesh: MeshSpec) -> Object:
-    """The headless Service that gives each pod of a mesh a name."""
+    """Return the headless Service that gives each pod of a mesh a DNS name."""
     port = {"name": "mesh", "port": mesh.options["port"]}
     spec = {
         "clusterIP": "None",
@@ -156,7 +156,7 @@ def _service(order: Order, mesh: MeshSpec) -> Object:
 
 
 def _workloads(order: Order, mesh: MeshSpec, kind: str) -> list[Object]:
-    """What makes the pods of a mesh: one job, one stateful set, or the pods themselves."""
+    """Return the workloads of a mesh: one Job, one StatefulSet, or the pods themselves."""
     if kind == "job":
         return [_job(order, mesh)]
     if kind == "statefulset":
@@ -177,7 +177,7 @@ def _template(order: Order, mesh: MeshSpec, kind: str, rank: Object, spec: Objec
 
 
 def _job(order: Order, mesh: MeshSpec) -> Object:
-    """An indexed job: a worker whose lease is over has ended well, and the job goes with it."""
+    """Return an indexed Job, which completes when the leases of its workers expire."""
     path = f"metadata.annotations['{RANK_LABELS['job']}']"
     rank = {"valueFrom": {"fieldRef": {"fieldPath": path}}}
     return {
@@ -201,7 +201,7 @@ def _set_name(order: Order) -> str:
 
 
 def _job_set(order: Order) -> Object:
-    """A set of indexed jobs, one for each mesh, for what schedules such sets as a gang."""
+    """Return a JobSet with an indexed Job for each mesh, for gang schedulers."""
     jobs = []
     for place, mesh in enumerate(order.spec.meshes):
         job = _job(order, mesh)
@@ -212,7 +212,7 @@ def _job_set(order: Order) -> Object:
         name = f"{_short(mesh.name)[:_SET_NAME_LEN_MAX].rstrip('-')}-{place}"
         template = {"metadata": meta, "spec": job["spec"]}
         jobs.append({"name": name, "replicas": 1, "template": template})
-    # What a queue wants of a job it wants of the whole set.
+    # Labels and annotations for queues apply to the whole set.
     labels = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "labels")}
     notes = {key: value for mesh in order.spec.meshes for key, value in _own(mesh, "annotations")}
     meta = _meta(order, _set_name(order))
@@ -225,7 +225,7 @@ def _job_set(order: Order) -> Object:
         "kind": kind,
         "metadata": meta,
         "spec": {
-            # The services of the meshes give names already.
+            # The services of the meshes provide DNS names.
             "network": {"enableDNSHostnames": False},
             "successPolicy": {"operator": "All"},
             "failurePolicy": {"maxRestarts": 0},
@@ -266,5 +266,5 @@ def _pod(order: Order, mesh: MeshSpec, rank: int) -> Object:
 
 
 def secret_keys(order: Order) -> list[tuple[str, MeshSpec]]:
-    """The keys of the order's Secret, with the mesh that each is for."""
+    """Return the keys of the order's Secret, each with its mesh."""
     return [(secret_key(mesh.name), mesh) for mesh in order.spec.meshes]

@@ -1,4 +1,4 @@
-"""The custom resource MeshJob: what it asks for, and what is told of it."""
+"""The custom resource MeshJob: its definition, its spec and its status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "status_of",
 ]
 
-#: On everything that an operator has made: the name of its MeshJob.
+#: The label of all objects that an operator creates; its value is the name of the MeshJob.
 MESH_JOB_LABEL = "mesh-jobs/mesh-job"
 
 _REASON = re.compile(r": ([A-Z][A-Za-z]+)\b")
@@ -38,20 +38,20 @@ Object = dict[str, Any]
 
 @cache
 def crd() -> str:
-    """Gives the definition of the custom resource, as YAML."""
+    """Return the custom resource definition as YAML."""
     return files("mesh_jobs._kube").joinpath("mesh_job_crd.yaml").read_text()
 
 
 def order_id(mesh_job: Object) -> str:
-    """The id of the one order that a MeshJob ever is."""
+    """Return the order id of a MeshJob, which never changes."""
     return str(mesh_job["metadata"]["uid"]).replace("-", "")
 
 
 def job_spec(mesh_job: Object) -> JobSpec:
-    """Gives what a MeshJob asks for.
+    """Return the job spec that a MeshJob describes.
 
     Raises:
-        ConfigError: A name or a number is not one.
+        ConfigError: A name or a number is invalid.
     """
     spec, name = mesh_job["spec"], mesh_job["metadata"]["name"]
     meshes = tuple(_mesh(one, name) for one in spec["meshes"])
@@ -87,9 +87,9 @@ def _mesh(mesh: Object, mesh_job: str) -> MeshSpec:
 
 
 def fingerprints(mesh_job: Object) -> dict[str, str]:
-    """Gives for each mesh what stands for all of it but its size.
+    """Return a hash of each mesh that covers all fields except its size.
 
-    It is noted on what is made of the mesh. What a cluster fills in by itself is no part of it.
+    The hash is stored on the objects of the mesh. It does not cover defaults that the cluster adds.
     """
     spec = mesh_job["spec"]
     found = {}
@@ -102,20 +102,20 @@ def fingerprints(mesh_job: Object) -> dict[str, str]:
 
 
 def finished_at(mesh_job: Object) -> datetime | None:
-    """When all hosts of a MeshJob had ended; None when that is not so."""
+    """Return when all hosts of a MeshJob had ended; None if they have not."""
     told = (mesh_job.get("status") or {}).get("finishedAt")
     return None if told is None else datetime.fromisoformat(told)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an operator has come to.
+    """The result of reconciling a MeshJob.
 
     Attributes:
-        report: How the hosts are; None when there can be none.
-        problem: Reason and message of why a MeshJob is not followed, as it is asked for now.
-        is_finished: Whether nothing of it runs, or ever will again.
-        is_unused: Whether that is so because no program used it, as it is meant to end.
+        report: The report on the hosts; None if there cannot be any.
+        problem: The reason and the message, if the MeshJob cannot be reconciled to its spec.
+        is_finished: Whether nothing of it runs or can start anymore.
+        is_unused: Whether it finished because no program used it, which is a normal end.
     """
 
     report: Report | None
@@ -125,7 +125,7 @@ class Outcome:
 
 
 def status_of(mesh_job: Object, secret: str, outcome: Outcome) -> Object:
-    """Gives the status of a MeshJob; conditions that have not changed keep their time."""
+    """Return the status of a MeshJob; unchanged conditions keep their transition time."""
     old, generation = mesh_job.get("status") or {}, mesh_job["metadata"]["generation"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     before = {one["type"]: one for one in old.get("conditions") or []}
@@ -189,7 +189,7 @@ def _conditions(outcome: Outcome, hosts: Sequence[HostReport]) -> dict[str, tupl
 
 
 def _why(hosts: Sequence[HostReport]) -> tuple[str, str]:
-    """The scheduler's own word for it, and its sentence."""
+    """Return the scheduler's reason as one word, and its message."""
     told = next((host.reason for host in hosts if host.reason), "")
     found = _REASON.search(told)
     return (found[1] if found else "HostsNotUp"), told

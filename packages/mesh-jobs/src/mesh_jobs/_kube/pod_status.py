@@ -1,4 +1,4 @@
-"""What pods say of the hosts of a job: which are up, and why the others are not."""
+"""The state of a job's hosts, derived from the status of their pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "worker_of",
 ]
 
-#: What a container waits for that does not come by itself.
+#: Waiting reasons of containers that do not resolve by themselves.
 _HOPELESS = frozenset(
     {
         "CrashLoopBackOff",
@@ -34,16 +34,16 @@ _HOPELESS = frozenset(
     }
 )
 
-#: How a worker ends that could not begin: it would not begin the next time either.
+#: Exit statuses of a worker that could not start, and would not start the next time either.
 _CANNOT_BEGIN = frozenset({1, 2, 126, 127, 128})
-#: Who has worked for so long has begun.
+#: A worker that has run for this long has started.
 _BEGINNING_S = 60.0
 
-#: What every container waits for, for a moment.
+#: Waiting reasons that every container has for a short time.
 _BEGINS = ("", "ContainerCreating", "PodInitializing")
 
 _OVER = ("Succeeded", "Failed")
-# Restarts of one container are told apart within a second.
+# The limit of the restart count in an epoch, which distinguishes restarts within one second.
 _RESTARTS_MAX = 1000
 
 Object = Mapping[str, Any]
@@ -52,15 +52,15 @@ Object = Mapping[str, Any]
 def host(
     mesh: str, rank: int, pods: Sequence[Object], port: int, ended: str, is_replaced: bool
 ) -> HostReport:
-    """Gives the state of one host.
+    """Return the state of one host.
 
     Args:
-        mesh: Its mesh.
-        rank: Its place there.
+        mesh: The mesh of the host.
+        rank: The rank of the host in the mesh.
         pods: All pods that are or were this host.
-        port: Where its worker listens.
-        ended: Why the mesh has ended; empty when it has not.
-        is_replaced: Whether another pod comes when one has ended.
+        port: The port on which the worker listens.
+        ended: Why the mesh has ended; empty if it has not.
+        is_replaced: Whether an ended pod is replaced.
     """
     pod = latest(pods)
     if ended:
@@ -86,14 +86,14 @@ def host(
 
 
 def address_of(pod: Object, port: int) -> str:
-    """Where the worker of a pod listens; empty before the pod has an address."""
+    """Return the address on which a pod's worker listens; empty before the pod has an IP."""
     address = pod["status"].get("podIP") or ""
     named = f"[{address}]" if ":" in address else address
     return f"tcp://{named}:{port}" if named else ""
 
 
 def latest(pods: Sequence[Object]) -> Object | None:
-    """Gives the pod that counts of all that had one place: one that runs, else the youngest."""
+    """Return the current pod of a rank: one that runs, else the newest."""
 
     def order(pod: Object) -> tuple[bool, bool, str]:
         is_over = pod["status"].get("phase") in _OVER
@@ -103,7 +103,7 @@ def latest(pods: Sequence[Object]) -> Object | None:
 
 
 def condition(one: Object, type: str) -> Object | None:
-    """Gives a condition of a pod or a job that is true; None when it is not."""
+    """Return a condition of a pod or a job if it is true, else None."""
     for found in (one.get("status") or {}).get("conditions") or []:
         if found["type"] == type and found["status"] == "True":
             return dict(found)
@@ -111,7 +111,7 @@ def condition(one: Object, type: str) -> Object | None:
 
 
 def is_going(pod: Object) -> bool:
-    """Says whether a pod was deleted and only has its last seconds."""
+    """Return whether a pod was deleted and is in its grace period."""
     return "deletionTimestamp" in pod["metadata"]
 
 
@@ -120,7 +120,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def epoch_of(pod: Object) -> int:
-    """A number that is larger for each later worker: when it began, and how often."""
+    """Return a number that increases with each worker, from its start time and restart count."""
     worker = worker_of(pod)
     began = worker.get("state", {}).get("running", {}).get("startedAt")
     began = began or pod["metadata"]["creationTimestamp"]
@@ -130,14 +130,14 @@ def epoch_of(pod: Object) -> int:
 
 
 def worker_of(pod: Object) -> Object:
-    """The status of the worker's container, or of the first; empty before there is any."""
+    """Return the status of the worker's container, or of the first one; empty if there is none."""
     statuses = pod["status"].get("containerStatuses") or []
     named = [one for one in statuses if one["name"] == CONTAINER]
     return dict(next(iter([*named, *statuses]), {}))
 
 
 def _never_began(pod: Object) -> bool:
-    """Says whether a pod failed in a way in which its successor will too."""
+    """Return whether a pod failed in a way in which its replacement would fail as well."""
     ended = (worker_of(pod).get("state") or {}).get("terminated")
     if pod["status"].get("phase") != "Failed" or not ended:
         return False
@@ -150,7 +150,7 @@ def _never_began(pod: Object) -> bool:
 
 
 def _why_waiting(pod: Object) -> tuple[str, bool]:
-    """Why a pod is not ready, and whether it will never be."""
+    """Return why a pod is not ready, and whether it never will be."""
     name = _name(pod)
     for one in pod["status"].get("conditions") or []:
         if one["type"] == "PodScheduled" and one["status"] != "True":
@@ -170,7 +170,7 @@ def _why_waiting(pod: Object) -> tuple[str, bool]:
 
 
 def why_ended(pod: Object | None) -> str:
-    """Why a pod has ended, as the cluster tells it; empty when it has not."""
+    """Return why a pod has ended, as the cluster reports it; empty if it has not."""
     if pod is None:
         return ""
     status, name = pod["status"], _name(pod)

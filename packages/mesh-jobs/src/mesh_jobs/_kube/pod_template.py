@@ -1,4 +1,4 @@
-"""The pod of one worker, as its template: it needs no privilege, and keeps nothing."""
+"""The pod template of workers, which need no privileges and store no data."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from mesh_jobs._spec import MeshSpec
 
 __all__ = ["CONTAINER", "RANK", "SECRET", "control_port", "secret_key", "template"]
 
-#: The container of the worker; a pod template that has one of this name adds to it.
+#: The container of the worker; a container of this name in a pod template extends it.
 CONTAINER = "worker"
 
-#: Variables of the worker's environment.
+#: The names of environment variables of the worker.
 RANK = "MESH_RANK"
 SECRET = "MESH_WORKER_SECRET"
 _ADDRESS = "POD_IP"
 
 _GRACE_S = 10
-# Of the grace period of a pod, what the worker needs to stop the processes that are left.
+# The part of the pod's grace period that the worker needs to stop the remaining processes.
 _STOP_S = 3
-# A pod that is deleted has not done its work: without this a job would take its index for done.
+# A deleted pod has not completed. With exit status 0, the Job would count its index as completed.
 _TOLD_STATUS = 143
 _READINESS = {"periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3}
-# A worker that is taken for dead takes all with it that runs there: only after five minutes.
+# If a worker is considered dead, everything that it runs is killed, so this takes five minutes.
 _LIVENESS = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 30}
-# A pod of a lost node is replaced after so long. The cluster's own choice is five minutes.
+# How long a pod stays bound to a lost node before it is replaced. The default of Kubernetes is five
+# minutes.
 _LOST_S = 60
 _LOST = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -36,29 +37,29 @@ Object = dict[str, Any]
 
 
 def secret_key(mesh: str) -> str:
-    """Under what key the secret of a mesh's workers is in the Secret of the order."""
+    """Return the key of a mesh's worker credentials in the Secret of the order."""
     return f"worker.{mesh}"
 
 
 def control_port(port: int) -> int:
-    """The port of the control service of a worker that listens at a port."""
+    """Return the port of the control service of a worker that listens on the given port."""
     return port + 1
 
 
 def _health_port(port: int) -> int:
-    """The port where the kubelet asks, which proves nothing."""
+    """Return the port of the unauthenticated health service, which the kubelet probes."""
     return port + 2
 
 
 def template(order: Order, mesh: MeshSpec, labels: Mapping[str, str], extra: Object) -> Object:
-    """Gives the template of a mesh's pods: the user's own, with the worker in it.
+    """Return the template of a mesh's pods: that of the user, extended by the worker.
 
     Args:
-        order: What is asked for.
+        order: The order.
         mesh: The mesh.
-        labels: What the pods are found by.
-        extra: `rank`, from where the worker reads its rank; `secret`, the name of the Secret;
-            `spec`, what the workload wants of the pod.
+        labels: The labels by which the pods are found.
+        extra: `rank`, the source of the worker's rank; `secret`, the name of the Secret; `spec`,
+            the fields that the workload requires in the spec of the pod.
 
     Raises:
         JobError: No image is given.
@@ -167,7 +168,7 @@ def _container(
 
 
 def _resources(mesh: MeshSpec, own: Object) -> Object:
-    """What the pod asks for is what it gets: requests and limits are alike."""
+    """Return the resources of the worker, with equal requests and limits."""
     asked = dict((mesh.options.get("image_spec") or {}).get("resources") or {})
     if mesh.cpus is not None:
         asked["cpu"] = mesh.cpus
@@ -186,7 +187,7 @@ def _resources(mesh: MeshSpec, own: Object) -> Object:
 
 
 def _security(image: Object) -> Object:
-    """What the restricted profile wants of a pod."""
+    """Return the security context that the restricted profile requires."""
     security: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     user = image.get("run_as_user", 1000)
     if user is not None:
@@ -210,6 +211,6 @@ def _tolerations(given: list[Object]) -> list[Object]:
 
 
 def _shared_memory(image: Object) -> Object:
-    """The 64 MB that a container has by itself are too few for what processes share."""
+    """Return the volume for shared memory; the default of 64 MB per container is too small."""
     limit = {"sizeLimit": image["shared_memory"]} if image.get("shared_memory") else {}
     return {"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}

@@ -37,7 +37,7 @@ _RULE = """\
 def rules(workload: str) -> list[dict[str, list[str]]]:
     """Return the rules of a role that creates meshes of a kind of workload."""
     if workload == "attached":
-        # Pods of others are only read.
+        # Existing pods are only read.
         return [
             {"apiGroups": [group], "resources": [resource], "verbs": verbs}
             for group, resource, verbs in _ATTACHED

@@ -1,4 +1,4 @@
-"""What the pods of a job and what made them say of the job as a whole."""
+"""The report on a job, derived from its pods and its workloads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Object = dict[str, Any]
 
 
 def report_of(ticket: Ticket, pods: Sequence[Object], makers: Sequence[Object]) -> Report:
-    """Gives the report of a job.
+    """Return the report on a job.
 
     Args:
-        ticket: With what it is found.
-        pods: All its pods.
-        makers: What has made them, where they are not made one by one.
+        ticket: The ticket of the allocation.
+        pods: All pods of the job.
+        makers: The workloads that created them, unless the pods were created individually.
     """
     by_name = {one["metadata"]["name"]: one for one in makers}
     kind = ticket["workload"]
@@ -29,7 +29,7 @@ def report_of(ticket: Ticket, pods: Sequence[Object], makers: Sequence[Object]) 
 
 
 def rank_of(kind: str, pod: Object) -> int:
-    """The place of a pod in its mesh, by what made it; -1 when that is not told."""
+    """Return the rank of a pod in its mesh, depending on its workload; -1 if it is unknown."""
     return int(pod["metadata"]["labels"].get(RANK_LABELS[kind], -1))
 
 
@@ -67,7 +67,7 @@ def _hosts(
 
 
 def _state_of_job(job: Object) -> tuple[str, str]:
-    """Why a job has ended, and why it waits as a whole; each empty when it is not so."""
+    """Return why a Job has ended, and why it waits as a whole; empty if it does not."""
     name = job["metadata"]["name"]
     for type in ("Failed", "Complete", "Completed"):
         if found := condition(job, type):
@@ -80,7 +80,7 @@ def _state_of_job(job: Object) -> tuple[str, str]:
 
 
 def _given_up(job: Object) -> set[int]:
-    """The indexes whose pods have failed too often, told as `1,3-5`."""
+    """Return the indexes whose pods have failed too often; the status lists them as `1,3-5`."""
     found: set[int] = set()
     for part in filter(None, (job.get("status") or {}).get("failedIndexes", "").split(",")):
         first, _, last = part.partition("-")
@@ -89,7 +89,7 @@ def _given_up(job: Object) -> set[int]:
 
 
 def summed(hosts: Sequence[HostReport]) -> Report:
-    """Gives the report of a job by its hosts: it has ended when all of them have."""
+    """Return the report on a job from its hosts; it has ended when all of them have."""
     states = {one.state for one in hosts}
     reason = next((one.reason for one in hosts if one.reason), "")
     if states <= {Phase.ENDED}:

@@ -18,7 +18,7 @@ CONTROLLER_KEY = "controller"
 
 
 def packed(credentials: Credentials) -> str:
-    """Serialize credentials to one text, which must be kept secret."""
+    """Serialize credentials to one string, which must be kept secret."""
     with tempfile.TemporaryDirectory(prefix=".mesh-keys-") as made:
         folder = Path(made, "keys")
         credentials.save(folder)
@@ -26,7 +26,7 @@ def packed(credentials: Credentials) -> str:
 
 
 def unpacked(secret: str, contents: Mapping[str, str]) -> Credentials:
-    """Read the controller credentials from a Secret.
+    """Load the controller credentials from a Secret.
 
     Args:
         secret: The name of the Secret.

@@ -1,7 +1,7 @@
 """A client of the Kubernetes API server, with untyped objects.
 
 The official client library handles kubeconfig files, tokens, proxies and TLS. Its typed methods
-differ between versions, so requests are sent through its connection pool directly.
+differ between versions, so requests are sent directly through its connection pool.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 _TIMEOUT_S = 10.0
-# Immediate retries of a request whose connection fails.
+# The number of immediate retries if a connection cannot be established.
 _RETRIES = 1
 _BUSY = (429, 500, 502, 503, 504)
 _PATCH = "application/merge-patch+json"
-# The server ends a watch after this time; a watch that is silent for longer is lost.
+# The server ends a watch after this time, so a watch that is silent for longer is lost.
 _WATCH_S = 10
 _WATCH_SILENT_S = 15.0
 
@@ -52,14 +52,14 @@ _GROUPS = {
     "meshjobs": f"apis/{CRD_GROUP}/{CRD_VERSION}",
 }
 
-# The library has no types in some versions.
+# Some versions of the library have no type annotations.
 _load_kube_config: Any = config.load_kube_config
 _load_incluster_config: Any = config.load_incluster_config
 
 _METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 # The message of a server whose cache is behind the requested resource version.
 _TOO_NEW = "Too large resource version"
-# Part of the message of a server when no role grants a permission.
+# Part of the message of a server if no role grants a permission.
 _NO_RIGHT = " cannot "
 
 Object = dict[str, Any]
@@ -82,16 +82,16 @@ _ERRORS: dict[int, type[JobError]] = {404: KubeNotFound, 409: KubeConflict}
 
 
 class KubeApi:
-    """One namespace of one cluster, as one user.
+    """Client for one namespace of one cluster, with the credentials of one user.
 
     Args:
-        namespace: The namespace; empty is all of them, for lists and watches.
-        kubeconfig: The file that says where the cluster is; when left out the service account of
-            the pod that this program runs in, else the user's own file.
-        context: The context in that file; its current one when left out.
+        namespace: The namespace; if empty, lists and watches cover all namespaces.
+        kubeconfig: The kubeconfig file. Defaults to the service account of the pod that runs this
+            program, or outside of a cluster to the kubeconfig of the user.
+        context: The context in that file. Defaults to its current context.
 
     Raises:
-        ConfigError: There is no such file, or nothing useful in it.
+        ConfigError: The file does not exist, or is not a valid kubeconfig.
     """
 
     def __init__(self, namespace: str, kubeconfig: str | None, context: str | None) -> None:
@@ -125,7 +125,7 @@ class KubeApi:
         """List the objects that match a label selector.
 
         Raises:
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         return self.listed(plural, selector)[0]
@@ -136,11 +136,11 @@ class KubeApi:
         Args:
             plural: The plural name of the resource.
             selector: The label selector.
-            is_cached: Accept a list from the cache of the server. It may be slightly old, and the
-                server can watch from its version.
+            is_cached: Whether to accept a list from the cache of the server. It may be slightly out
+                of date, and the server can watch from its version.
 
         Raises:
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         query = {"labelSelector": selector} if selector else {}
@@ -159,7 +159,7 @@ class KubeApi:
 
         Raises:
             KubeExpired: The resource version has expired.
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         query = {
@@ -177,7 +177,7 @@ class KubeApi:
 
         Raises:
             KubeConflict: An object of that name exists.
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         query = {"dryRun": "All"} if is_dry_run else {}
@@ -188,7 +188,7 @@ class KubeApi:
 
         Raises:
             KubeNotFound: The object does not exist.
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         return self._object("get", plural, name)
@@ -198,7 +198,7 @@ class KubeApi:
 
         Raises:
             KubeNotFound: The object does not exist.
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         return self._object("patch", plural, name, body=body)
@@ -209,7 +209,7 @@ class KubeApi:
         Raises:
             KubeNotFound: The object does not exist.
             KubeConflict: The object has another version.
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         return self._object("update", plural, name, body=body)
@@ -220,10 +220,10 @@ class KubeApi:
         Args:
             plural: The plural name of the resource.
             name: The name of the object.
-            uid: Delete only the object with this uid.
+            uid: The uid that the object must have; objects with another uid are not deleted.
 
         Raises:
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request.
         """
         try:
@@ -241,7 +241,7 @@ class KubeApi:
         """Return the last lines of the log of a container.
 
         Raises:
-            SchedulerUnreachable: The API server does not answer.
+            SchedulerUnreachable: The API server does not respond.
             JobError: The API server rejects the request, or the container does not exist.
         """
         query = {"container": container, "tailLines": str(lines)}
@@ -274,7 +274,7 @@ class KubeApi:
             "Content-Type": _PATCH if verb == "patch" else "application/json",
             **self._authorization(),
         }
-        # A request that may have been executed is not retried: only failed connections are.
+        # A request that may have been executed is not retried; only failed connections are.
         retries = urllib3.Retry(total=_RETRIES, connect=_RETRIES, read=0, other=0)
         silent_s = _WATCH_SILENT_S if verb == "watch" else _TIMEOUT_S
         try:

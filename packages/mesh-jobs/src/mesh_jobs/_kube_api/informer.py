@@ -12,7 +12,7 @@ from mesh_jobs._kube_api.watch_stream import KubeWatchStream
 
 __all__ = ["KubeInformer"]
 
-# Exponential backoff between attempts.
+# The bounds of the exponential backoff between attempts.
 _BACKOFF_MIN_S = 0.05
 _BACKOFF_MAX_S = 2.0
 _END_S = 2.0
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 class KubeInformer:
-    """Lists objects once, then watches them for changes.
+    """Informer that lists objects once, then watches them for changes.
 
     A watch times out regularly, may be disconnected, and fails if its resource version has expired
     (410) or is ahead of the server's cache (504). The informer resumes the watch at the last
@@ -31,7 +31,8 @@ class KubeInformer:
         api: The API client.
         plural: The plural name of the resource.
         selector: The label selector.
-        changed: Called in another thread when an object has changed or the state is unknown.
+        changed: A function that is called in another thread when an object has changed or the state
+            is unknown.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class KubeInformer:
         """Return the objects, which callers must not modify; blocks until the first list.
 
         Raises:
-            SchedulerUnreachable: The API server does not answer at the moment.
+            SchedulerUnreachable: The API server does not respond at the moment.
             JobError: The API server rejects the request.
         """
         self._synced.wait()

@@ -1,4 +1,4 @@
-"""A way to the workers through the API server, for programs outside of the cluster's network."""
+"""Port forwarding to workers through the API server, for programs outside the cluster network."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _CHUNK_LEN = 1 << 16
 _REACH_S = 2.0
 _REACHED_MAX = 4
 
-#: The pod and the port of each worker that could be forwarded to now, the preferred one first.
+#: A function that returns the pod and the port of each available worker, preferred first.
 Choice = Callable[[], Sequence[tuple[str, int]]]
 
-# The library has no types in some versions.
+# Some versions of the library have no type annotations.
 _portforward: Any = portforward
 
 
 class KubeForward:
-    """Listens here; each connection goes to a port of a pod, by a websocket of its own.
+    """Local listener that forwards each connection to a port of a pod, in a separate websocket.
 
-    So there is nothing to restart: a connection that is lost is made again by whoever lost it, to
-    the same pod or, when that is not ready any more, to another.
+    There is no tunnel to restart: if a connection is lost, its owner connects again, and reaches
+    the same pod or, if that is no longer ready, another one.
 
     Args:
-        api: The namespace of the pods.
-        choice: To where.
+        api: The API client for the namespace of the pods.
+        choice: A function that returns the available workers.
 
     Raises:
-        SchedulerUnreachable: The server does not answer, or no worker is ready.
-        JobError: It refuses.
+        SchedulerUnreachable: The API server does not respond, or no worker is ready.
+        JobError: The API server rejects the request.
     """
 
     def __init__(self, api: KubeApi, choice: Choice) -> None:
@@ -49,14 +49,14 @@ class KubeForward:
         self._choice = choice
         self._last: tuple[str, int] | None = None
         self._lock = threading.Lock()
-        # Who has no right to it is told so now, and not by a link that never comes up.
+        # This call detects a missing permission before connections depend on it.
         self._dial().close()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: str = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="kube-forward", daemon=True).start()
 
     def close(self) -> None:
-        """Listens no more; connections that are open go on."""
+        """Stop listening; open connections continue."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -75,7 +75,7 @@ class KubeForward:
         try:
             there = self._dial()
         except JobError:
-            here.close()  # Whoever has called calls again.
+            here.close()  # The caller connects again.
             return
         back = threading.Thread(target=_copy, args=[there, here], name="kube-forward", daemon=True)
         back.start()
@@ -85,16 +85,16 @@ class KubeForward:
         there.close()
 
     def _dial(self) -> Any:
-        """Connects to a worker; gives what behaves as a socket."""
+        """Connect to a worker; return an object with the interface of a socket."""
         found = list(self._choice())
         with self._lock:
-            # All links of a program go by the same worker, as long as that is there.
+            # All connections of a program use the same worker as long as it is available.
             if self._last in found:
                 found.insert(0, self._last)
         if not found:
             raise SchedulerUnreachable("no worker is ready to be forwarded to: call again later")
         pod, port = found[0]
-        # Of its own: the library changes it while it opens a websocket.
+        # A separate client is needed because the library modifies it while it opens a websocket.
         core: Any = client.CoreV1Api(client.ApiClient(self._api.client.configuration))
         try:
             opened = _portforward(
@@ -130,16 +130,16 @@ def _copy(one: Any, other: Any) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-# A program attaches to a job once, and all its `Job` objects share the way there.
+# A program attaches to a job once, and all its `Job` objects share the forwarding.
 _forwards: dict[tuple[int, str], KubeForward] = {}
 
 
 def forward_to(order_id: str, api: KubeApi, choice: Choice) -> str:
-    """Gives the address here behind which a worker of an order is.
+    """Return the local address that is forwarded to a worker of an order.
 
     Raises:
-        SchedulerUnreachable: The server does not answer.
-        JobError: It refuses.
+        SchedulerUnreachable: The API server does not respond.
+        JobError: The API server rejects the request.
     """
     key = (os.getpid(), order_id)
     if key not in _forwards:
@@ -148,19 +148,19 @@ def forward_to(order_id: str, api: KubeApi, choice: Choice) -> str:
 
 
 def is_forwarded(order_id: str) -> bool:
-    """Says whether this program has such a way already."""
+    """Return whether this program forwards a port to the order already."""
     return (os.getpid(), order_id) in _forwards
 
 
 def stop_forward(order_id: str) -> None:
-    """Closes the way to an order, when there is one."""
+    """Stop the forwarding to an order, if there is any."""
     known = _forwards.pop((os.getpid(), order_id), None)
     if known is not None:
         known.close()
 
 
 def is_any_reachable(addresses: Sequence[str]) -> bool:
-    """Says whether one of some workers can be connected to from here."""
+    """Return whether at least one of the workers accepts connections from here."""
     asked = addresses[:_REACHED_MAX]
     with ThreadPoolExecutor(max(1, len(asked))) as pool:
         return any(pool.map(_is_reachable, asked))

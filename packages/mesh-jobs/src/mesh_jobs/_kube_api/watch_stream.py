@@ -14,7 +14,7 @@ from mesh_jobs._errors import SchedulerUnreachable
 __all__ = ["KubeWatchStream"]
 
 _CHUNK_LEN = 1 << 16
-# Objects are smaller: etcd takes none of more than 1.5 MB.
+# This limit exceeds the size of any object: etcd accepts at most 1.5 MB.
 _EVENT_LEN_MAX = 1 << 24
 
 Object = dict[str, Any]
@@ -44,12 +44,13 @@ class KubeWatchStream:
         except urllib3.exceptions.ReadTimeoutError as error:
             raise SchedulerUnreachable("the API server does not answer: ask again later") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError):
-            return  # A disconnect is no error: the next watch resumes.
+            return  # A disconnect is not an error: the next watch resumes.
         finally:
             self._answer.close()
 
     def close(self) -> None:
         """Close the stream; a thread that reads it returns."""
-        # Older versions of urllib3 cannot shut down a response: the thread then reads to its end.
+        # Older versions of urllib3 cannot shut down a response; the thread then reads until its
+        # end.
         with suppress(AttributeError, OSError, ValueError, RuntimeError):
             self._answer.shutdown()

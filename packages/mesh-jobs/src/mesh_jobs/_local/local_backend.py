@@ -1,4 +1,4 @@
-"""The machine of the program as its only host: no worker, nothing to wait for."""
+"""A backend whose only host is the program's own machine, without a worker."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _CLIENT_OPTIONS = ("--grace", "5")
 
 
 class LocalJob(Job):
-    """A job whose every mesh is the machine where the program runs.
+    """A job whose meshes are all the machine that runs the program.
 
         hosts = LocalJob().state().hosts
 
     Args:
         hosts: The names of the meshes; each is `this_host()`.
-        name: What the job is called.
-        context: Under what name it is applied.
-        folder: In which folder the state is; the current one when left out.
+        name: The name of the job.
+        context: The context under which the job is applied.
+        folder: The folder that contains the state. Defaults to the current folder.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class LocalJob(Job):
 
 
 class LocalBackend(Backend):
-    """Gives what is there already; a client script is the only process that it starts."""
+    """Backend for the local machine, which starts no process except a client script."""
 
     poll_s = 0.1
     runs_clients = True
 
     def plan(self, order: Order) -> str:
-        """Says that nothing is started, but for the client."""
+        """Return the names of the meshes, and the command of the client script, if there is one."""
         lines = [f"{mesh.name}: this machine" for mesh in order.spec.meshes]
         if order.spec.client is not None:
             lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
         return "\n".join(lines) + "\n"
 
     def allocate(self, order: Order) -> Ticket:
-        """Starts the client, if there is one."""
+        """Start the client script, if there is one."""
         meshes = [mesh.name for mesh in order.spec.meshes]
         if order.spec.client is None:
             return {"meshes": meshes}
@@ -76,7 +76,7 @@ class LocalBackend(Backend):
         return {"meshes": meshes, "order": order.id, "folder": str(order.folder)}
 
     def report(self, ticket: Ticket) -> Report:
-        """Says that all is up, until the client has ended."""
+        """Report all hosts as up until the client script has ended."""
         if "order" not in ticket:
             return Report(Phase.RUNNING, hosts=_hosts(ticket, Phase.RUNNING))
         is_running = running_client(ticket["order"]) is not None
@@ -89,12 +89,12 @@ class LocalBackend(Backend):
         return Report(Phase.ENDED, f"the client script {how}", hosts, status)
 
     def release(self, ticket: Ticket) -> None:
-        """Ends the client; what a program has started on its own machine ends with it."""
+        """Terminate the client script; processes of a program on its own machine end with it."""
         if "order" in ticket:
             end_client(ticket["order"])
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
-        """Reads the log of the client script."""
+        """Read the log of the client script."""
         return client_output(client_log(ticket["folder"]), start) if "folder" in ticket else b""
 
 

@@ -1,4 +1,4 @@
-"""Hosts that are processes of this machine: to try a program, and to test it."""
+"""A backend whose hosts are processes of this machine, for development and tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mesh_jobs._worker.local_workers import all_workers, end_workers, running_wo
 __all__ = ["ProcessBackend", "ProcessJob"]
 
 _STARTING = "its worker has not reported yet"
-# The script ends before whoever ends the job would end us by force.
+# The runner kills the script before `end_client` would kill the runner.
 _CLIENT_OPTIONS = ("--ends-workers", "--grace", "5")
 
 
@@ -41,12 +41,12 @@ class ProcessJob(Job):
         hosts = job.state(timeout=60).trainers
 
     Args:
-        meshes: How many hosts each mesh has.
-        env: What to add to the environment of the workers.
-        name: What the job is called.
-        ttl_s: How long the hosts stay when no program uses them.
-        context: Under what name it is applied.
-        folder: In which folder the state is; the current one when left out.
+        meshes: The number of hosts of each mesh by name, or a `MeshSpec` for each mesh.
+        env: Additional environment variables of the workers.
+        name: The name of the job.
+        ttl_s: The time in seconds for which the hosts are kept while no program uses them.
+        context: The context under which the job is applied.
+        folder: The folder that contains the state. Defaults to the current folder.
     """
 
     def __init__(
@@ -71,20 +71,20 @@ class ProcessJob(Job):
 
 
 class ProcessBackend(Backend):
-    """Starts workers as processes of this machine, and finds them by their command lines."""
+    """Backend that starts workers as local processes, and finds them by their command lines."""
 
     poll_s = 0.1
     runs_clients = True
 
     def plan(self, order: Order) -> str:
-        """Gives the commands."""
+        """Return the commands."""
         lines = [shlex.join(self._command(order, *host).argv) for host in order.hosts()]
         if order.spec.client is not None:
             lines.append(shlex.join(client_argv(order, more=_CLIENT_OPTIONS)))
         return "\n".join(lines) + "\n"
 
     def allocate(self, order: Order) -> Ticket:
-        """Starts each worker that does not run yet, and the client unless it was started."""
+        """Start each worker that does not run yet, and the client script unless it was started."""
         running = running_workers(order.id)
         for mesh, rank in order.hosts():
             if (mesh, rank) not in running:
@@ -94,11 +94,11 @@ class ProcessBackend(Backend):
         return _ticket(order)
 
     def find(self, order: Order) -> Ticket | None:
-        """Gives the ticket: what runs is found by the order's id."""
+        """Return the ticket; running processes are found by the order id."""
         return _ticket(order)
 
     def report(self, ticket: Ticket) -> Report:
-        """Looks which workers run, and which of them have reported."""
+        """Determine which workers run, and which of them have reported."""
         running = running_workers(ticket["order"])
         hosts = tuple(
             _host(ticket, mesh, rank, running.get((mesh, rank), set()))
@@ -106,7 +106,7 @@ class ProcessBackend(Backend):
             for rank in range(count)
         )
         states = {host.state for host in hosts}
-        # It ends the workers, and notes then how the script has ended.
+        # The client runner terminates the workers, and then stores the exit status of the script.
         is_client_there = running_client(ticket["order"]) is not None
         client = client_status(ticket["folder"])
         status = None if client is None else client.status
@@ -116,23 +116,23 @@ class ProcessBackend(Backend):
         return Report(state, _STARTING if state is Phase.PENDING else "", hosts, status)
 
     def release(self, ticket: Ticket) -> None:
-        """Ends the client and the workers, and what they run."""
+        """Terminate the client script and the workers, with all their descendants."""
         end_client(ticket["order"])
         end_workers(all_workers(ticket["order"]))
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Starts the workers that are new, and ends those that are too many."""
+        """Start the additional workers, or terminate the excess ones."""
         wanted = set(order.hosts())
         unwanted = running_workers(order.id).keys() - wanted
         end_workers(all_workers(order.id, unwanted))
         return self.allocate(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
-        """Reads the log of a worker."""
+        """Read the log of a worker."""
         return tail(Path(ticket["folder"], "logs", f"{mesh}-{rank}.log"), lines)
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
-        """Reads the log of the client script."""
+        """Read the log of the client script."""
         return client_output(client_log(ticket["folder"]), start)
 
     def _command(self, order: Order, mesh: str, rank: int) -> WorkerCommand:

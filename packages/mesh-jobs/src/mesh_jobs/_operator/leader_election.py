@@ -1,4 +1,4 @@
-"""Leader election: of several operators, the one that holds a Lease is active."""
+"""Leader election by a Lease: only the operator that holds the Lease is active."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from mesh_jobs._kube_api.client import KubeApi, KubeConflict, KubeNotFound
 
 __all__ = ["Leadership"]
 
-# Shares of the lease duration: the renewal interval, and how long the holder relies on a renewal.
+# Fractions of the lease duration: the renewal interval, and how long the holder relies on a
+# renewal.
 _RENEW_INTERVAL_SHARE = 1 / 4
 _RENEW_DEADLINE_SHARE = 3 / 4
 
@@ -20,17 +21,17 @@ Object = dict[str, Any]
 
 
 class Leadership:
-    """Acquires a Lease and renews it.
+    """Candidate that acquires a Lease and renews it.
 
-    Candidates measure with their own clocks how long a Lease was not renewed, so clocks may differ.
-    The holder stops relying on the Lease before another candidate may acquire it.
+    Candidates measure the time since the last renewal with their own clocks, so clocks need not be
+    synchronized. The holder stops relying on the Lease before another candidate may acquire it.
 
     Args:
         api: The API client for the namespace of the Lease.
         name: The name of the Lease.
         holder: The identity of this candidate.
         lasts_s: The lease duration, in seconds.
-        changed: Set whenever leadership was won or lost.
+        changed: An event that is set whenever leadership is won or lost.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Leadership:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop, and release the Lease so that a standby need not wait for its expiry."""
+        """Stop, and release the Lease so that a standby does not wait for its expiry."""
         self._ended.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""What an operator needs in its cluster: the custom resource, its rights, and where it runs."""
+"""The manifests of the operator: the custom resource definition, its roles and its Deployment."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Object = dict[str, Any]
 
 
 def operator_rules() -> list[Object]:
-    """The rights of an operator where it looks after MeshJobs, and no more."""
+    """Return the minimal permissions of the operator in the namespaces of its MeshJobs."""
     workload = ["create", "list", "patch", "watch"]
     wanted = [
         (CRD_GROUP, "meshjobs", ["delete", "list", "watch"]),
         (CRD_GROUP, "meshjobs/status", ["patch"]),
-        # Clusters may ask for this right of whoever makes what a deletion waits for.
+        # Some clusters require this permission to set owner references that block deletion.
         (CRD_GROUP, "meshjobs/finalizers", ["update"]),
         ("", "secrets", ["create", "get"]),
         ("", "services", ["create"]),
@@ -35,7 +35,7 @@ def operator_rules() -> list[Object]:
 
 
 def lease_rules() -> list[Object]:
-    """The rights with which operators agree on one that works, in the namespace of the Lease."""
+    """Return the permissions for leader election, in the namespace of the Lease."""
     return [_rule("coordination.k8s.io", "leases", ["create", "get", "update"])]
 
 
@@ -44,12 +44,13 @@ def _rule(group: str, resource: str, verbs: list[str]) -> Object:
 
 
 def operator_manifests(namespace: str, image: str, *, is_cluster_wide: bool) -> str:
-    """Gives all of it as YAML, to be applied by an administrator.
+    """Return all manifests as YAML, for an administrator to apply.
 
     Args:
-        namespace: Where the operator runs.
-        image: An image that has `mesh-jobs[kubernetes]` installed.
-        is_cluster_wide: Whether it looks after MeshJobs of all namespaces, or of its own alone.
+        namespace: The namespace of the operator.
+        image: An image in which `mesh-jobs[kubernetes]` is installed.
+        is_cluster_wide: Whether the operator manages MeshJobs of all namespaces, or only of its
+            own.
     """
     meta: Object = {"name": _NAME, "namespace": namespace}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
@@ -91,7 +92,7 @@ def _deployment(meta: Object, image: str, is_cluster_wide: bool) -> Object:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        # Credentials are made in files, which are gone a moment later.
+        # Credentials are created as temporary files.
         "volumeMounts": [{"name": "keys", "mountPath": "/tmp"}],
     }
     pod = {

@@ -1,4 +1,4 @@
-"""The operator: reconciles all MeshJobs whenever one of them or an object of theirs changes."""
+"""The operator, which reconciles all MeshJobs whenever one of them or an owned object changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mesh_jobs._operator.reconciler import ObservedState, reconcile
 
 __all__ = ["Operator"]
 
-# Also without a change, for leases that expire and requests that are retried.
+# The interval of reconciliation without changes, for expired leases and retried requests.
 _RESYNC_S = 5.0
-# Changes come in bursts and are handled in batches. The pause is a multiple of the work.
+# Changes come in bursts and are handled in batches. The pause is a multiple of the work time.
 _BATCH_WINDOW_S = 0.1
 _REST_PER_WORK = 4.0
 _RETRY_FIRST_S = 0.5
@@ -30,12 +30,12 @@ Object = dict[str, Any]
 
 
 class Operator:
-    """Reconciles MeshJobs from their observed state alone, and keeps no state of its own.
+    """Operator that reconciles MeshJobs from their observed state only, and stores no state itself.
 
     Args:
         api: The API client for the namespace of the MeshJobs; an empty namespace means all.
-        leadership: Whether this operator is the leader; a standby only waits.
-        changed: Set when something has to be reconciled.
+        leadership: The leader election of this operator; a standby only waits.
+        changed: An event that is set when something must be reconciled.
     """
 
     def __init__(self, api: KubeApi, leadership: Leadership, changed: threading.Event) -> None:

@@ -40,7 +40,7 @@ from mesh_jobs._kube_api.client import CRD_GROUP, CRD_VERSION, KubeApi, KubeConf
 __all__ = ["ObservedState", "reconcile"]
 
 _FINGERPRINT = "mesh-jobs/made-of"
-# The credentials are not renewed: a MeshJob that lasts longer has to be created again.
+# Credentials are not renewed: a MeshJob that lasts longer must be created again.
 _KEYS_LIVE_S = 365 * 24 * 3600.0
 
 Object = dict[str, Any]
@@ -51,8 +51,8 @@ class ObservedState:
     """The observed state of one MeshJob.
 
     Attributes:
-        pods: Its pods.
-        workloads: Its workloads, unless the pods themselves are the workloads.
+        pods: The pods of the MeshJob.
+        workloads: The workloads of the MeshJob, unless the pods themselves are the workloads.
     """
 
     pods: Sequence[Object] = ()
@@ -60,7 +60,7 @@ class ObservedState:
 
 
 def reconcile(api: KubeApi, mesh_job: Object, observed: ObservedState) -> None:
-    """Create what is missing, scale workloads, and write the status.
+    """Create missing objects, scale workloads, and write the status.
 
     Args:
         api: The API client for the namespace of the MeshJob.
@@ -68,11 +68,11 @@ def reconcile(api: KubeApi, mesh_job: Object, observed: ObservedState) -> None:
         observed: The observed state of the MeshJob.
 
     Raises:
-        SchedulerUnreachable: The API server does not answer; retry later.
-        JobError: The API server rejected a request, which the status reports too.
+        SchedulerUnreachable: The API server does not respond; retry later.
+        JobError: The API server rejected a request, which the status reports as well.
     """
     if "deletionTimestamp" in mesh_job["metadata"]:
-        return  # The garbage collector deletes the objects that it owns.
+        return  # The garbage collector deletes the owned objects.
     if finished_at(mesh_job) is not None:
         _expire(api, mesh_job)
         return
@@ -101,7 +101,7 @@ def _desired(mesh_job: Object, order: Order) -> list[tuple[str, Object]]:
         if plural != "services":
             notes = body["metadata"].setdefault("annotations", {})
             notes[_FINGERPRINT] = marks[mesh.name]
-        # Finished workloads must stay until they were observed; they are deleted with the MeshJob.
+        # Finished workloads must remain until they are observed; they are deleted with the MeshJob.
         body["spec"].pop("ttlSecondsAfterFinished", None)
         bodies.append((plural, _owned(mesh_job, body)))
     return bodies

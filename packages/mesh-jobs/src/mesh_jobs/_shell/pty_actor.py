@@ -1,4 +1,4 @@
-"""The actor that runs a command under a terminal of its own."""
+"""The actor that runs a command under a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PtyActor", "PtyNews", "WindowSize"]
 
-# What the terminal shows, or at the end the exit status.
+# Output of the terminal, or at the end the exit status.
 PtyNews: TypeAlias = "bytes | int"
 # Rows and columns.
 WindowSize: TypeAlias = "tuple[int, int]"
@@ -28,7 +28,7 @@ _PIECE_LEN_MAX = 16 * 1024
 
 
 class PtyActor(Actor):
-    """A pseudo-terminal, and the command whose terminal it is."""
+    """Actor with a pseudo-terminal, and the command that it controls."""
 
     def __init__(self) -> None:
         self._process: SupervisedProcess | None = None
@@ -37,7 +37,7 @@ class PtyActor(Actor):
 
     @endpoint
     def start(self, order: Order, size: WindowSize, news: Port[PtyNews]) -> None:
-        """Starts the command. News comes until its exit status, which is last."""
+        """Start the command, and send its output, followed by its exit status, to the port."""
         self._terminal, theirs = os.openpty()
         os.set_blocking(self._terminal, False)
         _set_size(self._terminal, size)
@@ -50,15 +50,15 @@ class PtyActor(Actor):
 
     @endpoint
     def write(self, typed: bytes) -> None:
-        """Types; waits as long as the command does not read."""
+        """Write input to the terminal; blocks while the command does not read."""
         while typed and not self._ended.is_set():
-            # Looked up now and then whether anybody will ever read it.
+            # The timeout detects that the command has exited and will never read.
             if select.select([], [self._terminal], [], 0.2)[1]:
                 typed = typed[os.write(self._terminal, typed) :]
 
     @endpoint
     def resize(self, size: WindowSize) -> None:
-        """Gives the terminal another size, of which the command is told."""
+        """Resize the terminal, which notifies the command."""
         if not self._ended.is_set():
             _set_size(self._terminal, size)
 
@@ -75,7 +75,7 @@ class PtyActor(Actor):
         news.send(status)
 
     def _read(self) -> bytes:
-        """Gives what is shown next; nothing when no process has the terminal open any more."""
+        """Return the next output; empty if no process has the terminal open anymore."""
         while True:
             select.select([self._terminal], [], [])
             try:
@@ -83,7 +83,7 @@ class PtyActor(Actor):
             except BlockingIOError:
                 continue
             except OSError:
-                return b""  # EIO: Linux says so when the last of them has closed it.
+                return b""  # EIO: on Linux, the last process has closed the terminal.
 
 
 def _set_size(terminal: int, size: WindowSize) -> None:

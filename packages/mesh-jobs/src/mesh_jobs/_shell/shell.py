@@ -1,4 +1,4 @@
-"""A shell on one host, under a real terminal there."""
+"""A shell on one host, under a pseudo-terminal there."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["shell"]
 
-# How many pieces may be under way in either direction.
+# The maximum number of pieces in flight in each direction.
 _WINDOW = 32
-# As a terminal that is no file says it: nothing more will be typed.
+# End of input, as a terminal in canonical mode encodes it.
 _END_OF_INPUT = b"\x04"
 _END_PAUSE_S = 0.3
 _SHELL = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i')
@@ -36,23 +36,23 @@ def shell(
     env: Mapping[str, str] | None = None,
     workdir: str | PathLike[str] | None = None,
 ) -> int:
-    """Opens a shell on a host: a terminal there, behind the one of this program.
+    """Open a shell on a host, under a pseudo-terminal that is connected to the local terminal.
 
-    Keys go there as they are, Ctrl-C too; the size of the window is passed on. Where stdin is no
-    terminal, it is typed there and then ended.
+    All keys are forwarded, including Ctrl-C, and so are changes of the window size. If stdin is not
+    a terminal, its content is forwarded as input, followed by end of file.
 
     Args:
-        host_mesh: One host.
-        cmd: What to run in place of the user's shell there.
-        env: Added to the environment of the worker.
-        workdir: Where it runs; where the worker was started when left out.
+        host_mesh: A mesh of one host.
+        cmd: A command to run instead of the user's shell on the host.
+        env: Variables to add to the environment of the worker.
+        workdir: The working directory of the command. Defaults to the worker's.
 
     Returns:
         The exit status.
 
     Raises:
-        ValueError: The mesh is not of one host.
-        MeshError: The host is lost.
+        ValueError: The mesh does not consist of one host.
+        MeshError: The host was lost.
     """
     if len(host_mesh) != 1:
         raise ValueError(f"a shell is for one host, not for {len(host_mesh)}: slice the mesh")
@@ -72,7 +72,7 @@ def shell(
         ):
             for piece in typed(stdin, screen.is_over):
                 remote.write.broadcast(piece)
-            # Once for the command, and once for each that reads after it has ended.
+            # The end of input is repeated, because each process that reads later needs its own.
             while not screen.is_over_within(_END_PAUSE_S):
                 remote.write.broadcast(_END_OF_INPUT)
             return screen.outcome()
@@ -85,22 +85,22 @@ def _open_channel() -> tuple[Port[PtyNews], PortReceiver[PtyNews]]:
 
 
 class _Screen:
-    """Shows what comes from the other terminal, in a thread of its own."""
+    """Display that prints the output of the remote terminal, in a separate thread."""
 
     def __init__(self, news: PortReceiver[PtyNews]) -> None:
         self._news = news
         self._outcome: int | BaseException = 0
         self.is_over, self._over = os.pipe()
-        """Can be read from when the other side has ended."""
+        """A descriptor that becomes readable when the remote side has ended."""
         self._thread = threading.Thread(target=self._show, name="mesh-shell", daemon=True)
 
     def is_over_within(self, limit_s: float) -> bool:
-        """Whether the other side ends before the time is over."""
+        """Whether the remote side ends within the time limit."""
         self._thread.join(limit_s)
         return not self._thread.is_alive()
 
     def outcome(self) -> int:
-        """Gives the exit status, or raises what was in its way."""
+        """Return the exit status, or raise the error."""
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome

@@ -1,4 +1,4 @@
-"""The terminal of this program: raw while a remote one stands behind it, and what is typed."""
+"""The local terminal: its raw mode, its size and its input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_terminal(fd: int) -> bool:
 
 
 def window_size(fd: int) -> tuple[int, int]:
-    """Gives the rows and columns of a terminal; of one that is none, those of old."""
+    """Return the rows and columns of a terminal; 24 and 80 if it is not a terminal."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:
@@ -36,7 +36,7 @@ def window_size(fd: int) -> tuple[int, int]:
 
 @contextmanager
 def raw(fd: int) -> Iterator[None]:
-    """Has a terminal hand on each key as it is; it is as before afterwards, whatever happens."""
+    """Set a terminal to raw mode inside the context, and restore its previous mode afterwards."""
     if not is_terminal(fd):
         yield
         return
@@ -45,13 +45,13 @@ def raw(fd: int) -> Iterator[None]:
         tty.setraw(fd)
         yield
     finally:
-        # What was typed for the other side is not for the shell of this one.
+        # The flush discards unread input, which was meant for the remote shell.
         termios.tcsetattr(fd, termios.TCSAFLUSH, before)
 
 
 @contextmanager
 def on_resize(call: Callable[[], object]) -> Iterator[None]:
-    """Calls back when the window changes its size; only the main thread can hear of it."""
+    """Call a function when the window is resized; has an effect only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -63,7 +63,7 @@ def on_resize(call: Callable[[], object]) -> Iterator[None]:
 
 
 def typed(fd: int, stop: int) -> Iterator[bytes]:
-    """Gives what is typed until its end, or until there is something to read from `stop`."""
+    """Yield the input until its end, or until `stop` is readable."""
     while True:
         ready, _, _ = select.select([fd, stop], [], [])
         if stop in ready:
@@ -71,7 +71,7 @@ def typed(fd: int, stop: int) -> Iterator[bytes]:
         try:
             piece = os.read(fd, _PIECE_LEN_MAX)
         except OSError:
-            return  # EIO: the terminal is gone, or belongs to another job now.
+            return  # EIO: the terminal was closed, or now belongs to another process group.
         if not piece:
             return
         yield piece

@@ -1,4 +1,4 @@
-"""SLURM as a backend: one batch job for all meshes of a job."""
+"""The SLURM backend, which submits one batch job for all meshes of a job."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket, shares_of
 
 __all__ = ["SlurmBackend"]
 
-#: How long to wait for a program that was killed while it submitted: its `sbatch` may go on.
+#: The time limit for a submission by a program that was killed: its `sbatch` may still be running.
 _SUBMISSION_LIMIT_S = 90.0
 
 
 class SlurmBackend(Backend):
-    """Submits one job for all meshes; its workers report in a folder that all nodes see."""
+    """Backend that submits one batch job; its workers report in a folder that all nodes share."""
 
     runs_clients = True
 
     def plan(self, order: Order) -> str:
-        """Gives the batch script."""
+        """Return the batch script."""
         if self.options.get("array"):
             return array_plan(order, self.options)
         (job,) = ticket_of(order, self.options).jobs
         return render(order, self.options, job).script
 
     def allocate(self, order: Order) -> Ticket:
-        """Submits the script, unless that was done."""
+        """Submit the batch script, unless it has been submitted."""
         if "array_name" in self.options:
             return self._task(order)
         ticket = ticket_of(order, self.options)
@@ -66,7 +66,7 @@ class SlurmBackend(Backend):
         return replace(ticket, jobs=(self._submitted(order, ticket, job),)).to_json()
 
     def find(self, order: Order) -> Ticket | None:
-        """Gives the ticket of the job of that order, None when there is none."""
+        """Return the ticket of the order's batch job; None if it does not exist."""
         if "array_name" in self.options:
             found = task_ticket(order, self.options)
             return None if found is None else found.to_json()
@@ -79,14 +79,14 @@ class SlurmBackend(Backend):
         )
 
     def report(self, ticket: Ticket) -> Report:
-        """Says how the job is, by what the scheduler says and its workers have reported."""
+        """Report the state of the job, from the scheduler and from the reports of its workers."""
         given = SlurmTicket.from_json(ticket)
         return array_report(given) if given.array else report(given)
 
     def release(self, ticket: Ticket) -> None:
-        """Cancels the job, and waits until it has ended on all nodes."""
+        """Cancel the job, and wait until it has ended on all nodes."""
         given = SlurmTicket.from_json(ticket)
-        # Also what a program has submitted that died before it could note it.
+        # The names match batch jobs whose program died before it stored their ids.
         names = task_names(given) if given.array else (given.name,)
         ids = {job.id for job in given.jobs}
         cancel_jobs(lambda job_id, name: job_id in ids or name.startswith(names))
@@ -94,7 +94,7 @@ class SlurmBackend(Backend):
             forget_tasks(given)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Gives back nodes of a mesh, or gets more by another batch job, also for lost ones."""
+        """Release nodes of a mesh, or add nodes by another batch job; also replaces lost nodes."""
         old = SlurmTicket.from_json(ticket)
         sizes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
         smaller = replace(old, meshes={one: min(sizes[one], old.meshes[one]) for one in sizes})
@@ -111,23 +111,23 @@ class SlurmBackend(Backend):
         return wanted.to_json()
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
-        """Gives the end of what a worker has printed, or of what the script has."""
+        """Return the last lines of output of a worker, or of the batch script if there are none."""
         given = SlurmTicket.from_json(ticket)
         told = tail(given.log(mesh, rank), lines)
-        # A worker that was never started is what the script can tell of.
+        # If a worker was never started, only the output of the script explains why.
         script = BATCH_LOG.replace("%j", given.job_of((mesh, rank)).id)
         return told or tail(Path(given.batch_logs) / script, lines)
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
-        """Reads the log of the client script."""
+        """Read the log of the client script."""
         return client_output(SlurmTicket.from_json(ticket).client_log, start)
 
     def events(self, ticket: Ticket) -> Sequence[JobEvent]:
-        """Gives what the scripts have noted: starts, and warnings of the scheduler."""
+        """Return the events that the batch scripts recorded: starts and eviction notices."""
         return recorded_events(SlurmTicket.from_json(ticket))
 
     def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
-        """Gives the hosts of jobs that were told to end, and those on nodes that are drained."""
+        """Return the hosts of batch jobs that are being stopped, and those on draining nodes."""
         return leaving(SlurmTicket.from_json(ticket))
 
     def _array(self, order: Order, ticket: SlurmTicket) -> Ticket:
@@ -149,7 +149,7 @@ class SlurmBackend(Backend):
         return found.to_json()
 
     def _submitted(self, order: Order, ticket: SlurmTicket, job: BatchJob) -> BatchJob:
-        """Submits a batch job unless that was done, and returns it with its id."""
+        """Submit a batch job, unless it has been submitted, and return it with its id."""
         Path(ticket.batch_logs).mkdir(parents=True, exist_ok=True)
         with _submitting(order) as held:
             job_id = Slurm().find(job.name)
@@ -159,7 +159,7 @@ class SlurmBackend(Backend):
 
 
 def _lost(ticket: SlurmTicket, places: Sequence[Place]) -> set[Place]:
-    """Returns those of some hosts that have ended while the job has not."""
+    """Return those of the given hosts that have ended while the job still runs."""
     found = report(replace(ticket, meshes=dict(_sizes(places))))
     if found.state is Phase.ENDED:
         return set()
@@ -172,9 +172,9 @@ def _sizes(places: Sequence[Place]) -> Counter[str]:
 
 @contextmanager
 def _submitting(order: Order) -> Iterator[int]:
-    """Waits until no other program submits for this job, nor one that was killed at it.
+    """Hold the lock for submissions of this job, also against the `sbatch` of a killed program.
 
-    Gives the file descriptor that keeps others waiting for as long as anybody has it open.
+    Yields the file descriptor of the lock. Others are blocked as long as any process has it open.
     """
     path = order.folder / "workers" / "slurm-submission.lock"
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

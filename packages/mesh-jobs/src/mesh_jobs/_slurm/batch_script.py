@@ -1,4 +1,4 @@
-"""The batch script that runs the workers of all meshes, as one job."""
+"""The batch script that runs the workers of all meshes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
     "worker",
 ]
 
-#: What the script writes into the job's folder.
+#: The files that the script writes, relative to the job's folder.
 EVENTS = "workers/slurm-events"
 BATCH_LOG = "slurm-%j.log"
 
-#: What each task does: it runs its worker, and notes how that ended. The trap keeps the shell there
-#: when the scheduler ends the job, so that it can; the worker gets the signal itself.
+#: The script of each task, which runs its worker and records its exit status. The trap keeps the
+#: shell alive to do so when the scheduler ends the job; the worker receives the signal itself.
 _TASK = """export MESH_RANK=$((MESH_FIRST + SLURM_PROCID))
 exec >> "$MESH_LOGS$MESH_NAME-$MESH_RANK.log" 2>&1
 trap told=yes TERM USR1
@@ -53,7 +53,7 @@ while [ -z "$told" ]; do
 done
 exit $status"""
 
-#: What the script does around the workers. `wait` ends early when a signal comes.
+#: Functions and traps of the script. A signal interrupts `wait`.
 _NOTE = """note() {
     echo "$(date +%s) $MESH_EPOCH $*" >> "$MESH_FOLDER/EVENTS"
 } 2> /dev/null
@@ -75,8 +75,8 @@ done
 note ended all workers have ended
 exit $failed"""
 
-#: With a client the job ends when that does, and with what is beside it: the nodes of a mesh that
-#: has grown are another job.
+#: With a client script, the job ends when the script exits, including the additional batch jobs of
+#: meshes that have grown.
 _WAIT_FOR_CLIENT = """while :; do
     wait "$client"; status=$?
     [ $status -gt 128 ] && kill -0 "$client" 2> /dev/null || break
@@ -89,7 +89,7 @@ squeue --noheader --user="$(id -u)" --format='%A %j' | while read -r id name; do
 done
 exit $status"""
 
-#: What the variable would override, for options that a script may have.
+#: Environment variables that take precedence over options in a script.
 _VARIABLES = {
     "account": "SBATCH_ACCOUNT",
     "exclusive": "SBATCH_EXCLUSIVE",
@@ -113,7 +113,7 @@ _ALWAYS_OURS = (
 
 @dataclass(frozen=True)
 class _Resources:
-    """What each node of a mesh is to have."""
+    """The resources of each node of a mesh."""
 
     cpus: int | None
     memory: str | None
@@ -134,13 +134,13 @@ class _Resources:
 
 
 def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submission:
-    """Returns the script for a batch job, which has no id yet.
+    """Return the script of a batch job that has no id yet.
 
     Raises:
-        ConfigError: A value cannot be in a script.
+        ConfigError: A value cannot be represented in a script.
     """
     is_heterogeneous = len({_of_share(order, options, share) for share in job.shares}) > 1
-    # Those that ask for unlike nodes are parts of their own.
+    # Shares with different resources become separate components of a heterogeneous job.
     parts = [[share] for share in job.shares] if is_heterogeneous else [list(job.shares)]
     lines = ["#!/bin/sh", *_directives(order, options, job.name, parts), "", "umask 077"]
     lines += _exports(order, options, job)
@@ -164,15 +164,15 @@ def render(order: Order, options: Mapping[str, Any], job: BatchJob) -> Submissio
 
 
 def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
-    """Returns the ticket of an order, with one batch job that has no id yet."""
+    """Return the ticket of an order, with one batch job that has no id yet."""
     meshes = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
     shares = tuple(Share(mesh, 0, hosts) for mesh, hosts in meshes.items())
-    # The order can be found by it.
+    # The order is found by this name.
     name = f"{order.spec.name}-{order.id}"
     folder = order.folder.absolute()
     given = options.get("log_dir")
     batch_logs = given or f"{folder}/logs"
-    # In a folder that the user names there may be other jobs' too.
+    # A folder that the user chose may contain the logs of other jobs.
     logs = f"{given}/{name}-" if given else f"{folder}/logs/"
     job = BatchJob("", name, 0, shares)
     return SlurmTicket(
@@ -181,7 +181,7 @@ def ticket_of(order: Order, options: Mapping[str, Any]) -> SlurmTicket:
 
 
 def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand:
-    """Returns what all tasks of a mesh run."""
+    """Return the command that all tasks of a mesh run."""
     folder = order.folder.absolute()
     return order.worker(
         mesh,
@@ -201,7 +201,7 @@ def _client(order: Order, options: Mapping[str, Any]) -> list[str]:
         python=options.get("python_exe"),
         epoch="env:MESH_EPOCH",
         log=str(ticket_of(order, options).client_log),
-        # The tasks of an array have one script, which knows the name of the array alone.
+        # The tasks of an array share one script, which knows only the name of the array.
         context=options.get("array_of"),
     )
 
@@ -215,7 +215,7 @@ def _directives(
         directive("--open-mode=append"),
     ]
     if warning := options.get("warning_s"):
-        # To the script alone: a worker would die of it.
+        # `B:` signals only the script, because the signal would kill a worker.
         lines.append(directive(f"--signal=B:USR1@{warning}"))
     for number, shares in enumerate(parts):
         if number:
@@ -228,8 +228,8 @@ def _directives(
 
 
 def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what each part of a heterogeneous job has to be told again."""
-    # The others go on when a node is lost.
+    """Yield the options that each component of a heterogeneous job must repeat."""
+    # The remaining hosts keep running when a node is lost.
     yield "--no-kill"
     yield "--requeue" if options.get("requeue", True) else "--no-requeue"
     if options.get("exclusive", True):
@@ -269,7 +269,7 @@ def _exports(order: Order, options: Mapping[str, Any], job: BatchJob) -> list[st
     values |= {"MESH_LOGS": ticket_of(order, options).logs}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     epoch = f"$(({job.first_epoch} + ${{SLURM_RESTART_COUNT:-0}}))"
-    # A user may run more beside the workers, with srun --jobid.
+    # With SLURM_OVERLAP, users can run additional steps next to the workers, by srun --jobid.
     return [*lines, f'export MESH_EPOCH="{epoch}" SLURM_OVERLAP=1']
 
 
@@ -288,34 +288,34 @@ def _note_nodes(parts: int) -> list[str]:
 def _srun(
     order: Order, options: Mapping[str, Any], share: Share, part: int | None, offset: int
 ) -> str:
-    """Returns the command that runs the workers of some hosts."""
+    """Return the command that runs the workers of a share."""
     wanted = _of_share(order, options, share)
-    # One that ends, or is lost with its node, takes no other with it.
+    # The exit or loss of one task must not terminate the others.
     words = ["srun", "--no-kill", "--kill-on-bad-exit=0", "--wait=0"]
     words += [f"--nodes={share.hosts}", f"--ntasks={share.hosts}", "--ntasks-per-node=1"]
     words.append(f"--relative={offset}" if part is None else f"--het-group={part}")
-    # All that the job has on the node is for the processes that the worker starts.
+    # The processes that the worker starts may use all resources of the job on the node.
     words.append("--cpu-bind=none")
     if wanted.cpus is not None:
         words.append(f"--cpus-per-task={wanted.cpus}")
     if wanted.gpus:
         words.append(f"--gpus-per-node={wanted.gpus}")
     command = worker(order, share.mesh, options)
-    # The shell puts in the text of what each task does.
+    # The shell expands the script of the task.
     return f'{shlex.join(words)} sh -c "$task" mesh {shlex.join(command.argv)}'
 
 
 def output_directive(ticket: SlurmTicket) -> str:
-    """Returns the line that says where the output of the script goes."""
+    """Return the directive that specifies the output file of the script."""
     logs = ticket.batch_logs.replace("%", "%%")
     return directive(f"--output={logs}/{BATCH_LOG}")
 
 
 def directive(option: str) -> str:
-    """Returns the line of a script that gives an option to `sbatch`.
+    """Return the line of a script that passes an option to `sbatch`.
 
     Raises:
-        ConfigError: It cannot be in a script.
+        ConfigError: The option cannot be represented in a script.
     """
     if any(mark in option for mark in '\n\r"\\'):
         raise ConfigError(f"{option!r} cannot be in a batch script: use no quotes or line breaks")

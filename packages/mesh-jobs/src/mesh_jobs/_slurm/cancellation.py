@@ -9,7 +9,7 @@ from mesh_jobs._slurm.commands import Slurm
 
 __all__ = ["cancel_jobs"]
 
-#: How long to wait for the end of the jobs; after that it is left to the scheduler.
+#: The time limit for the end of the jobs; after that, the scheduler completes the cancellation.
 _END_LIMIT_S = 120.0
 
 _PAUSE_S = 0.05
@@ -20,7 +20,7 @@ def cancel_jobs(is_selected: Callable[[str, str], bool]) -> None:
     """Cancel jobs of this user, and wait until no node runs them.
 
     Args:
-        is_selected: Takes the id and the name of a job; returns whether to cancel the job.
+        is_selected: A function of the id and the name of a job, which returns whether to cancel it.
 
     Raises:
         SchedulerUnreachable: The scheduler cannot be reached.

@@ -1,4 +1,4 @@
-"""The commands of SLURM, as far as all its versions agree on what they print."""
+"""The commands of SLURM, limited to output that all its versions have in common."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["Slurm", "SlurmComponent", "SlurmNode", "SlurmTask", "Submission", "d
 
 _LIMIT_S = 60.0
 
-#: What the commands say when they could not ask; anything else that sbatch says is a refusal.
+#: Messages of commands that could not reach the scheduler. Any other message of sbatch is a
+#: rejection.
 _UNREACHABLE = re.compile(
     r"unable to contact|socket timed out|connection (refused|timed out|reset)|not responding"
     r"|no route to host|zero bytes|transport endpoint|communication (connection )?failure"
@@ -24,7 +25,7 @@ _UNREACHABLE = re.compile(
 )
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 
-#: States that nothing follows; whatever else there is, or will be, may still become something.
+#: Terminal states. Any other state, also one of future versions, may still change.
 _TERMINAL = frozenset(
     [
         "BOOT_FAIL",
@@ -56,35 +57,37 @@ _WAITING = frozenset(
 
 
 class _Stated:
-    """What has a state, in the scheduler's word."""
+    """An object with a state, in the scheduler's terms."""
 
     state: str
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs or will run."""
+        """Whether nothing of it runs or can start anymore."""
         return self.state in _TERMINAL
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing of it runs now, though something may."""
+        """Whether nothing of it runs at the moment, but may run later."""
         return self.state in _WAITING
 
 
 @dataclass(frozen=True)
 class SlurmComponent(_Stated):
-    """One job; those that ask for unlike nodes have several of them.
+    """A job, or one component of a heterogeneous job.
 
     Attributes:
-        name: The job's name.
-        offset: Its place among the parts of a heterogeneous job.
-        state: In the scheduler's words.
-        reason: Why it waits or failed, in the scheduler's words; empty when there is none.
-        nodes: The nodes that it has now, as a list of the scheduler's.
-        restarts: How often it was put into the queue again.
-        batch_host: The node that its script runs on.
-        exit_code: With what its script has ended, as a shell says it; None before.
-        remaining_s: How long it may still run; None where there is no limit.
+        name: The name of the job.
+        offset: The index among the components of a heterogeneous job.
+        state: The state, as the scheduler reports it.
+        reason: Why the job is pending or has failed, as the scheduler reports it; empty without
+            one.
+        nodes: The current nodes, as a node list of the scheduler.
+        restarts: How often the job was requeued.
+        batch_host: The node that runs its script.
+        exit_code: The exit status of its script, with 128 + N for signal N; None until it has
+            ended.
+        remaining_s: The time in seconds until the time limit; None without a limit.
     """
 
     name: str
@@ -100,14 +103,14 @@ class SlurmComponent(_Stated):
 
 @dataclass(frozen=True)
 class SlurmTask(_Stated):
-    """One task of an array."""
+    """A task of an array."""
 
     state: str
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node, as the scheduler sees it."""
+    """A node, as the scheduler reports it."""
 
     name: str
     state: str
@@ -116,30 +119,30 @@ class SlurmNode:
 
 @dataclass(frozen=True)
 class Submission:
-    """A script for `sbatch`, and what of our environment must not be part of it."""
+    """A script for `sbatch`, and the environment variables that must not be passed to it."""
 
     script: str
     overridden: Sequence[str]
 
 
 class Slurm:
-    """Asks the scheduler; keeps nothing."""
+    """Client for the commands of the scheduler, without any state."""
 
     def submit(self, submission: Submission, held: int) -> str:
-        """Submits a script and returns the id of the job.
+        """Submit a script and return the id of the job.
 
         Args:
-            submission: What to submit.
-            held: A file descriptor that stays open until the scheduler has answered, even if this
+            submission: The script to submit.
+            held: A file descriptor that stays open until the scheduler has responded, even if this
                 process is killed before.
 
         Raises:
-            SchedulerUnreachable: It could not be asked, or nobody knows what it answered.
-            JobError: It refuses; the message has its words.
+            SchedulerUnreachable: The scheduler could not be reached, or its response is unknown.
+            JobError: The scheduler rejects the job; the message contains its reason.
         """
         env = _environment()
         for name in submission.overridden:
-            # A variable would be stronger than the line in the script.
+            # The variable would take precedence over the line in the script.
             env.pop(name, None)
         done = _run(["sbatch", "--parsable"], env, submission.script, [held])
         if done.returncode != 0:
@@ -147,7 +150,7 @@ class Slurm:
             if _UNREACHABLE.search(said):
                 raise SchedulerUnreachable(f"sbatch could not submit: {said}: try again later")
             raise JobError(f"the scheduler refuses the job: {said}")
-        # With several clusters the name of this one follows.
+        # In a multi-cluster setup, the id is followed by the name of the cluster.
         job_id = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
         if not job_id.isdecimal():
             raise SchedulerUnreachable(
@@ -156,28 +159,29 @@ class Slurm:
         return job_id
 
     def find(self, name: str) -> str | None:
-        """Returns the id of the job of that name, also when it is over; None when there is none.
+        """Return the id of the job with a name, even if it has ended; None if it does not exist.
 
-        For an array it is that of the whole.
+        For an array, this is the id of the whole array.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler cannot be reached.
         """
         words = ["squeue", "--noheader", "--states=all", f"--name={name}"]
         words.append("--Format=ArrayJobID:30,JobID:30")
         done = _run(words, _environment())
         if done.returncode != 0:
             raise _unreachable(words, done)
-        # The first part of a heterogeneous job has the lowest id, and stands for all.
+        # The first component of a heterogeneous job has the lowest id, which identifies the whole
+        # job.
         found = (line.split() for line in done.stdout.splitlines())
         ids = sorted(int(pair[0] if pair[0] != "N/A" else pair[1]) for pair in found if pair)
         return str(ids[0]) if ids else None
 
     def job(self, job_id: str) -> list[SlurmComponent]:
-        """Returns the parts of a job, none when the scheduler does not know it.
+        """Return the components of a job; empty if the scheduler does not know it.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler cannot be reached.
         """
         words = ["scontrol", "--oneliner", "show", "job", job_id]
         done = _run(words, _environment())
@@ -189,18 +193,18 @@ class Slurm:
         return sorted((_component(line) for line in lines), key=lambda one: one.offset)
 
     def node(self, name: str) -> SlurmNode:
-        """Returns how a node is.
+        """Return the state of a node.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler cannot be reached.
         """
         return self.nodes([name])[0]
 
     def tasks(self, job_id: str, name: str) -> list[SlurmTask]:
-        """Returns the tasks of an array, none when the scheduler does not know it.
+        """Return the tasks of an array; empty if the scheduler does not know it.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler cannot be reached.
         """
         words = ["squeue", "--noheader", "--states=all", "--array", f"--jobs={job_id}"]
         done = _run([*words, "--Format=Name:300,State:30"], _environment())
@@ -212,10 +216,10 @@ class Slurm:
         return [SlurmTask(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] == name]
 
     def nodes(self, names: Sequence[str]) -> list[SlurmNode]:
-        """Returns how some nodes are.
+        """Return the states of several nodes.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler cannot be reached.
         """
         if not names:
             return []
@@ -227,10 +231,10 @@ class Slurm:
         return [_node(line) for line in lines]
 
     def names(self, nodes: str) -> list[str]:
-        """Returns the names in a list such as `n[1-3,7]`.
+        """Return the names in a node list such as `n[1-3,7]`.
 
         Raises:
-            SchedulerUnreachable: The scheduler's command cannot be run.
+            SchedulerUnreachable: The command of the scheduler cannot be run.
         """
         if not nodes:
             return []
@@ -241,12 +245,12 @@ class Slurm:
         return done.stdout.split()
 
     def own_jobs(self) -> list[tuple[str, str]]:
-        """Returns id and name of each job of this user that runs, waits, or is about to end.
+        """Return the id and the name of each job of this user that has not ended completely.
 
-        Each task of an array is one, as `ID_INDEX`.
+        Each task of an array is listed separately, as `ID_INDEX`.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
+            SchedulerUnreachable: The scheduler cannot be reached.
         """
         words = ["squeue", "--noheader", "--array", f"--user={os.getuid()}"]
         done = _run(
@@ -262,16 +266,16 @@ class Slurm:
         return found
 
     def keep_nodes(self, job_id: str, nodes: Sequence[str], folder: Path) -> None:
-        """Takes all other nodes from a job that runs; what runs there is killed.
+        """Remove all other nodes from a running job; processes on the removed nodes are killed.
 
         Args:
-            job_id: The job.
-            nodes: The names of those that it keeps.
-            folder: Where the command may leave scripts that nobody needs.
+            job_id: The id of the job.
+            nodes: The names of the nodes to keep.
+            folder: The folder where the command may leave scripts that are not needed.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
-            JobError: It refuses.
+            SchedulerUnreachable: The scheduler cannot be reached.
+            JobError: The scheduler rejects the request.
         """
         words = ["scontrol", "update", f"JobId={job_id}", f"NodeList={','.join(nodes)}"]
         done = _run(words, _environment(), cwd=folder)
@@ -282,11 +286,11 @@ class Slurm:
         raise JobError(f"the scheduler takes no nodes from job {job_id}: {_said(done)}")
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """Ends jobs, all their parts, also while they wait; nothing when they are over.
+        """Cancel jobs with all their components, even while pending; ended jobs are ignored.
 
         Raises:
-            SchedulerUnreachable: The scheduler cannot be asked.
-            JobError: It refuses, as with a job of somebody else.
+            SchedulerUnreachable: The scheduler cannot be reached.
+            JobError: The scheduler rejects the request, for example for a job of another user.
         """
         words = ["scancel", *job_ids]
         done = _run(words, _environment())
@@ -301,7 +305,7 @@ class Slurm:
 def _component(line: str) -> SlurmComponent:
     reason = _value(line, "Reason")
     nodes = _value(line, "NodeList")
-    # Newer versions may add what goes on beside the state itself.
+    # Newer versions may append state flags to the state.
     state = _value(line, "JobState").partition(",")[0]
     limit, run = duration_s(_value(line, "TimeLimit")), duration_s(_value(line, "RunTime"))
     return SlurmComponent(
@@ -318,7 +322,7 @@ def _component(line: str) -> SlurmComponent:
 
 
 def duration_s(text: str) -> float | None:
-    """Reads a time such as `1-02:03:04`; None where it is none, as `UNLIMITED`."""
+    """Parse a duration such as `1-02:03:04`; return None for other texts, such as `UNLIMITED`."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", text)
     if found is None:
         return None
@@ -327,7 +331,7 @@ def duration_s(text: str) -> float | None:
 
 
 def _exit_code(text: str) -> int | None:
-    """Reads `status:signal`, and gives it as a shell does."""
+    """Parse `status:signal`, and return an exit status with 128 + N for signal N."""
     status, _, number = text.partition(":")
     if not status.isdecimal() or not number.isdecimal():
         return None
@@ -341,15 +345,15 @@ def _node(line: str) -> SlurmNode:
 
 
 def _value(line: str, key: str) -> str:
-    # What users may have written, such as a comment, comes behind what is looked for here.
+    # User-defined text, such as a comment, appears after the values that are searched for here.
     found = re.search(rf"(?:^|\s){key}=(\S*)", line)
     return found[1] if found else ""
 
 
 def _environment() -> dict[str, str]:
-    """Returns our variables without those of a job that we may run in, or of a user's habits.
+    """Return the environment without variables of an enclosing job or of user preferences.
 
-    What a job around us has been given would become what the new one asks for.
+    Otherwise, the allocation of an enclosing job would become a request of the new job.
     """
     kept = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
     dropped = ("SLURM_", "SQUEUE_", "SCONTROL_", "SCANCEL_")

@@ -1,4 +1,4 @@
-"""Hosts from SLURM."""
+"""Jobs on hosts from SLURM."""
 
 from __future__ import annotations
 
@@ -17,49 +17,51 @@ __all__ = ["SlurmJob"]
 
 
 class SlurmJob(Job):
-    """A job whose hosts are nodes of a SLURM cluster: one batch job for all meshes.
+    """A job whose hosts are nodes of a SLURM cluster, allocated by one batch job for all meshes.
 
         job = SlurmJob({"trainers": 4}, partition="gpu", gpus_per_node=8, time_limit="4:00:00")
         hosts = job.state(timeout=600).trainers
 
-    The program runs where SLURM's commands are, in a folder that the nodes see too. A node that is
-    lost takes no other with it. A job that is put into the queue again, after a preemption say,
-    comes back with new workers: `state` finds them wherever they are.
+    The program must run where SLURM's commands are available, in a folder that the nodes can also
+    access. The loss of a node does not affect the others. If the batch job is requeued, for example
+    after a preemption, it returns with new workers, and `state` finds them on their new nodes.
 
-    Where meshes ask for unlike nodes, with `add_mesh("servers", 2, cpus=4, partition="cpu")`, the
-    job is heterogeneous: still granted as a whole, but SLURM ends all of it with one lost node.
+    If meshes request different resources, as after
+    `add_mesh("servers", 2, cpus=4, partition="cpu")`, the batch job is heterogeneous. SLURM still
+    grants it as a whole, but ends all of it when one node is lost.
 
     Args:
-        meshes: How many nodes each mesh has; or their specs, where nodes are not alike.
-        python_exe: The Python on the nodes; the one of this program when left out.
-        slurm_args: More options for `sbatch`, each as one word: `--constraint=h100`.
-        job_name: What the job is called, with the order's id behind it.
-        time_limit: How long it may run, in SLURM's words; what the partition says when left out.
-        partition: Where it waits and runs.
-        log_dir: Where the output of script and workers goes; in the job's state when left out.
-        exclusive: Whether it shares its nodes with no other job.
-        gpus_per_node: GPUs of each node.
-        cpus_per_task: Processors of each node.
-        mem: Memory of each node, in SLURM's words: `64G`.
-        job_start_timeout: How long `state` waits when it is not told, in seconds.
-        account: Who pays.
-        qos: Which quality of service is asked for.
-        requeue: Whether it may be put into the queue again when it is preempted or its nodes fail.
-        replace_lost: Whether `state` gets another node in the place of one that is lost, by one
-            more batch job.
-        array: How many independent jobs to submit at once; or their indices, as `sbatch` has them:
-            `0-15%4` lets four run at a time. Each is a job of its own, in `tasks`.
-        warning_s: So many seconds before the time limit programs hear of it, by `on_leaving`.
-        setup: Lines of shell that the script runs before the workers: `module load cuda`.
-        port: The port of every worker; one that the system chooses when 0.
-        advertise: What others call a node: a name, or `env:SLURMD_NODENAME`. When left out each
-            worker finds out its own address.
-        ttl_s: How long the nodes stay when no program uses them.
-        context: Under what name it is applied.
-        folder: In which folder the state is; the current one when left out.
+        meshes: The number of nodes of each mesh by name, or a `MeshSpec` for each mesh.
+        python_exe: The Python interpreter on the nodes. Defaults to this program's.
+        slurm_args: More options of `sbatch`, one string each, such as `--constraint=h100`.
+        job_name: The name of the batch job, to which the id of the order is appended.
+        time_limit: The time limit, in SLURM's format. Defaults to the partition's.
+        partition: The partition of the job.
+        log_dir: The folder for the output of the script and the workers. Defaults to the state
+            folder of the job.
+        exclusive: Whether to allocate nodes that no other job shares.
+        gpus_per_node: The number of GPUs per node.
+        cpus_per_task: The number of CPUs per node.
+        mem: The memory per node, in SLURM's format, such as `64G`.
+        job_start_timeout: The timeout of `state` in seconds if it is called without one.
+        account: The account that is charged.
+        qos: The quality of service.
+        requeue: Whether SLURM may requeue the job when it is preempted or its nodes fail.
+        replace_lost: Whether `state` replaces a lost node, by one more batch job.
+        array: The number of independent jobs to submit at once, or their indices in the format of
+            `sbatch`: `0-15%4` runs at most four at a time. Each of them is a separate job in
+            `tasks`.
+        warning_s: How many seconds before the time limit programs are notified by `on_leaving`.
+        setup: Shell commands that the script runs before the workers, such as `module load cuda`.
+        port: The port of the workers; 0 lets the system choose.
+        advertise: The name under which others reach a node, or `env:SLURMD_NODENAME`. By default,
+            each worker determines its address.
+        ttl_s: The time in seconds for which the nodes are kept while no program uses them.
+        context: The context under which the job is applied.
+        folder: The folder that contains the state. Defaults to the current folder.
 
     Raises:
-        ConfigError: A name or a number is not one.
+        ConfigError: A name or a number is invalid.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class SlurmJob(Job):
             "slurm_args": list(slurm_args),
             "time_limit": None if time_limit is None else str(time_limit),
             "partition": partition,
-            # Nodes do not know what folder this program is in.
+            # The path is absolute because nodes do not share this program's working directory.
             "log_dir": None if log_dir is None else os.path.abspath(log_dir),
             "exclusive": exclusive,
             "gpus_per_node": gpus_per_node,
@@ -131,9 +133,10 @@ class SlurmJob(Job):
 
     @property
     def tasks(self) -> list[Job]:
-        """The tasks of an array that is applied, each a job of its own, without those killed.
+        """The tasks of an applied array as separate jobs, without those that were killed.
 
-        The task 3 of context `sweep` has the context `sweep-3`; there `job_load` finds it too.
+        Task 3 of the context `sweep` has the context `sweep-3`, under which `job_load` finds it as
+        well.
         """
         array = Path(self.folder)
         folders = (task_folder(array, index) for index in self._indices)
@@ -141,17 +144,19 @@ class SlurmJob(Job):
         return [job_load(one.name, folder=one.parent.parent) for one in known]
 
     def wait_up(self, timeout: float | None = None, progress: Progress | None = None) -> JobStatus:
-        """Waits until all hosts are up; see `Job.wait_up`.
+        """Wait until all hosts are up; see `Job.wait_up`.
 
         Args:
-            timeout: For how many seconds to wait; `job_start_timeout` when left out.
-            progress: Is called with the status whenever that has changed.
+            timeout: The timeout in seconds. Defaults to `job_start_timeout`.
+            progress: A function that is called with the status whenever it changes.
 
         Raises:
-            JobPending: The hosts were not up in time; the message has the scheduler's reason.
-            JobEnded: The job or a host of it has ended; with the last lines of its worker.
-            SchedulerUnreachable: The scheduler could not be asked in all that time.
-            JobMismatch: Something else is applied under this context.
-            JobError: The scheduler refuses the job.
+            JobPending: The hosts were not up before the timeout; the message contains the
+                scheduler's reason.
+            JobEnded: The job or one of its hosts has ended; the error contains the last output of
+                the worker.
+            SchedulerUnreachable: The scheduler was not reachable until the timeout.
+            JobMismatch: A different job is applied under this context.
+            JobError: The scheduler rejects the job.
         """
         return super().wait_up(self._start_timeout if timeout is None else timeout, progress)

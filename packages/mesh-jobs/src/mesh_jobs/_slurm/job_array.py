@@ -1,7 +1,7 @@
-"""Several independent jobs from one submission: each task of an array is a job of its own.
+"""Job arrays, which submit several independent jobs at once; each task is a separate job.
 
-Each task has a context beside that of the array, with a record, keys and an order of its own: what
-is known of any job holds for it. The array itself only knows which tasks it has.
+Each task has its own context next to the array's, with its own record, keys and order, so it
+behaves like any other job. The array itself stores only which tasks it has.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _LOG = "logs/slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.log"
 
 
 def array_indices(array: str) -> list[int]:
-    """Returns the indices that `0-3,8-20:4%2` names, without its limit behind `%`.
+    """Return the indices in an array such as `0-3,8-20:4%2`, without the limit after `%`.
 
     Raises:
-        ConfigError: It names none.
+        ConfigError: The text is not a valid list of indices, or has too many of them.
     """
     found: list[int] = []
     for part in array.partition("%")[0].split(","):
@@ -65,19 +65,19 @@ def array_indices(array: str) -> list[int]:
 
 
 def task_folder(array: Path, index: int) -> Path:
-    """Returns where the state of a task is."""
+    """Return the state folder of a task."""
     return array.parent / f"{array.name}-{index}"
 
 
 def array_plan(order: Order, options: Mapping[str, Any]) -> str:
-    """Returns the script of the array, and that of its first task."""
+    """Return the script of the array, and that of its first task."""
     first = next(_tasks(order, options))
     shown = "\n".join(f"# {line}" for line in first.script().script.splitlines())
     return f"{array_script(order, options).script}\n# task {first.index} runs:\n{shown}\n"
 
 
 def array_script(order: Order, options: Mapping[str, Any]) -> Submission:
-    """Returns the script that each task begins with: it runs that of the task."""
+    """Return the script of the array, which executes the script of each task."""
     first = next(_tasks(order, options))
     submission = first.script()
     lines = submission.script.splitlines()
@@ -99,7 +99,7 @@ def array_script(order: Order, options: Mapping[str, Any]) -> Submission:
 
 
 def prepare_tasks(order: Order, options: Mapping[str, Any]) -> None:
-    """Makes the state of each task, unless that was done."""
+    """Create the state of each task, unless it exists."""
     for task in _tasks(order, options):
         folder = StateFolder(task.order.folder)
         with folder.locked():
@@ -121,7 +121,7 @@ def prepare_tasks(order: Order, options: Mapping[str, Any]) -> None:
 
 
 def note_tasks(order: Order, options: Mapping[str, Any], job: BatchJob) -> None:
-    """Tells each task under what id the scheduler has it."""
+    """Store the scheduler's id of each task in its record."""
     for task in _tasks(order, options):
         folder = StateFolder(task.order.folder)
         with folder.locked():
@@ -133,10 +133,10 @@ def note_tasks(order: Order, options: Mapping[str, Any], job: BatchJob) -> None:
 
 
 def array_report(ticket: SlurmTicket) -> Report:
-    """Says how many tasks wait, run, or have ended, and how.
+    """Report how many tasks are pending, running and ended, and their first nonzero exit status.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked.
+        SchedulerUnreachable: The scheduler cannot be reached.
     """
     (job,) = ticket.jobs
     tasks = Slurm().tasks(job.id, job.name)
@@ -154,11 +154,11 @@ def array_report(ticket: SlurmTicket) -> Report:
 
 
 def task_ticket(order: Order, options: Mapping[str, Any]) -> SlurmTicket | None:
-    """Returns the ticket of a task that its array has submitted; None when it has not.
+    """Return the ticket of a task; None if its array has not been submitted.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked.
-        JobError: The task is not one of the array that is applied.
+        SchedulerUnreachable: The scheduler cannot be reached.
+        JobError: The task does not belong to the applied array.
     """
     name, index = options["array_name"], options["array_index"]
     if order.id != _task_id(name, index):
@@ -170,14 +170,14 @@ def task_ticket(order: Order, options: Mapping[str, Any]) -> SlurmTicket | None:
 
 
 def task_names(ticket: SlurmTicket) -> tuple[str, ...]:
-    """Returns how the names of all jobs of an array begin, also of those that tasks have added."""
+    """Return the name prefixes of all batch jobs of an array, including those that tasks added."""
     prefix = ticket.name.rpartition("-")[0]
     ids = (_task_id(ticket.name, index) for index in array_indices(ticket.array))
     return (ticket.name, *(f"{prefix}-{one}" for one in ids))
 
 
 def forget_tasks(ticket: SlurmTicket) -> None:
-    """Removes the state of each task, after all of them have ended."""
+    """Remove the state of each task, after all of them have ended."""
     for index in array_indices(ticket.array):
         folder = StateFolder(task_folder(ticket.folder, index))
         if folder.path.exists():
@@ -190,19 +190,22 @@ def forget_tasks(ticket: SlurmTicket) -> None:
 
 @dataclass(frozen=True)
 class _Task:
-    """One task, as the job that it is."""
+    """A task as a job."""
 
     index: int
     order: Order
     array_name: str
 
     def ticket(self) -> SlurmTicket:
-        """Returns its ticket: its job has the name of the array, what it gets more has its own."""
+        """Return its ticket, whose first batch job has the name of the array.
+
+        Batch jobs that are added later have names of this task.
+        """
         ticket = ticket_of(self.order, self.order.spec.options)
         return replace(ticket, jobs=(replace(ticket.jobs[0], name=self.array_name),))
 
     def script(self) -> Submission:
-        """Returns what it runs."""
+        """Return its batch script."""
         return render(self.order, self.order.spec.options, self.ticket().jobs[0])
 
 
@@ -218,7 +221,7 @@ def _tasks(order: Order, options: Mapping[str, Any]) -> Iterator[_Task]:
 
 
 def _task_id(array_name: str, index: int) -> str:
-    """Returns the id of the order of a task, which is known from that of the array."""
+    """Return the order id of a task, which is derived from the name of the array."""
     return uuid.uuid5(uuid.NAMESPACE_OID, f"{array_name}-{index}").hex
 
 

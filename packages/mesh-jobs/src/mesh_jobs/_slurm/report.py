@@ -1,4 +1,4 @@
-"""How an allocation is: what the scheduler says of its batch jobs, and what workers reported."""
+"""The report on an allocation, from the state of its batch jobs and the reports of its workers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
 
 __all__ = ["Place", "components", "nodes_at_start", "report"]
 
-#: How long a worker may take to answer of which the scheduler knows nothing.
+#: The time limit for connecting to a worker whose job the scheduler does not know.
 _CONNECT_LIMIT_S = 2.0
 
 Place = tuple[str, int]
 
 
 def report(ticket: SlurmTicket) -> Report:
-    """Puts together what is known of an allocation.
+    """Report the state of an allocation.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked.
+        SchedulerUnreachable: The scheduler cannot be reached.
     """
     places = ticket.places()
     jobs = {job.number: job for job in map(ticket.job_of, places)}
@@ -46,12 +46,12 @@ def report(ticket: SlurmTicket) -> Report:
 
 
 def components(job: BatchJob) -> list[SlurmComponent]:
-    """Returns the parts of a batch job, none when the scheduler does not know it.
+    """Return the components of a batch job; empty if the scheduler does not know it.
 
     Raises:
-        SchedulerUnreachable: The scheduler cannot be asked.
+        SchedulerUnreachable: The scheduler cannot be reached.
     """
-    # A scheduler that has lost its state counts from one again: that is somebody else's job.
+    # A scheduler that has lost its state reuses ids, so the id may belong to another job.
     return [part for part in Slurm().job(job.id) if part.name == job.name]
 
 
@@ -62,11 +62,11 @@ def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
         return _unknown(ticket, job, wanted)
     epoch = job.first_epoch + parts[0].restarts
     exit_code = _exit_code(ticket, parts)
-    # A job of several parts is as far as the part that is least far.
+    # The least advanced component determines the state of a heterogeneous job.
     for part in parts:
         if part.is_over:
             reason = f"job {job.id} is {part.state}{_in_brackets(part.reason)}"
-            # What is left of other parts is ended by the scheduler.
+            # The scheduler ends the remaining components.
             all_over = all(other.is_over for other in parts)
             state = Phase.ENDED if all_over else Phase.PENDING
             return Report(state, reason, tuple(_alike(wanted, state, reason, epoch)), exit_code)
@@ -81,9 +81,9 @@ def _of_job(ticket: SlurmTicket, job: BatchJob) -> Report:
 
 
 def _exit_code(ticket: SlurmTicket, parts: Sequence[SlurmComponent]) -> int | None:
-    """Returns with what the client script has ended, where there is one."""
+    """Return the exit status of the client script, if there is one."""
     client = client_status(ticket.folder)
-    # The one of before the job was put into the queue again has ended for that.
+    # A client script of an earlier epoch ended because the job was requeued.
     if client is None or client.epoch != parts[0].restarts:
         return None
     return client.status if client.status is not None else parts[0].exit_code
@@ -97,7 +97,7 @@ def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> Ho
         reason = f"its worker ended with status {ended}"
         return HostReport(*place, Phase.ENDED, None, reason, epoch)
     told = read_json(ticket.report_file(*place))
-    # After the job was put into the queue again there is what its workers reported before.
+    # After a requeue, the files still contain the reports of the previous workers.
     if told is None or told["epoch"] != epoch:
         return HostReport(*place, Phase.PENDING, None, "its worker starts", epoch)
     control = told.get("control")
@@ -109,14 +109,14 @@ def _ended(ticket: SlurmTicket, place: Place, epoch: int) -> int | None:
         words = ticket.ended_file(*place).read_text().split()
     except FileNotFoundError:
         return None
-    # Half a line is no end yet: the shell does not write it in one step on all file systems.
+    # Ignore an incomplete line: on some file systems, the shell's write is not atomic.
     return int(words[1]) if len(words) == 2 and int(words[0]) == epoch else None
 
 
 def _lost(
     ticket: SlurmTicket, job: BatchJob, epoch: int, parts: Sequence[SlurmComponent]
 ) -> dict[Place, str]:
-    """Returns for each host whose node the job has no more, why."""
+    """Return the reason of the loss, for each host whose node no longer belongs to the job."""
     began = nodes_at_start(ticket, epoch)
     now = [part.nodes for part in parts]
     if began == now or len(began) != len(now):
@@ -125,7 +125,7 @@ def _lost(
     kept = {name for nodes in now for name in slurm.names(nodes)}
     names = [name for nodes in began for name in slurm.names(nodes)]
     lost = {}
-    # One after another over all parts: that is the order in which workers are started.
+    # Workers are started in the order of the nodes over all components.
     for place, name in zip(job.places(), names, strict=False):
         if name not in kept and place in ticket.places() and ticket.job_of(place) == job:
             node = slurm.node(name)
@@ -134,7 +134,7 @@ def _lost(
 
 
 def nodes_at_start(ticket: SlurmTicket, epoch: int) -> list[str]:
-    """Returns the nodes that each part of a job began with, nothing when it has not begun."""
+    """Return the node lists with which the components of a job started; empty before the start."""
     try:
         return (ticket.folder / "workers" / f"slurm-{epoch}.nodes").read_text().split()
     except FileNotFoundError:
@@ -142,9 +142,10 @@ def nodes_at_start(ticket: SlurmTicket, epoch: int) -> list[str]:
 
 
 def _unknown(ticket: SlurmTicket, job: BatchJob, wanted: Sequence[Place]) -> Report:
-    """Reports a job that the scheduler has forgotten: long ago, or before it could note it.
+    """Report a job that is unknown to the scheduler, because it ended long ago or was never saved.
 
-    A controller that is killed has not saved what it was told last; the job's workers go on.
+    A controller that is killed loses its most recent state, while the workers of the job keep
+    running.
     """
     reason = f"the scheduler does not know job {job.id} any more"
     hosts = []

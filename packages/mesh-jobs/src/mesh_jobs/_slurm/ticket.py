@@ -1,4 +1,4 @@
-"""What is kept of an allocation of SLURM: which batch jobs it has, and who is where in them."""
+"""The ticket of a SLURM allocation: its batch jobs, and the hosts of each of them."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 
 __all__ = ["BatchJob", "Share", "SlurmTicket", "restarts_of", "shares_of"]
 
-#: More than a job is ever put into the queue again: the epochs of no two batch jobs meet.
+#: Exceeds the number of requeues of any job, so that the epochs of batch jobs do not overlap.
 _RESTARTS_MAX = 10_000
 
 
 @dataclass(frozen=True)
 class Share:
-    """Neighbouring hosts of one mesh, which one batch job has."""
+    """Consecutive hosts of one mesh in one batch job."""
 
     mesh: str
     first: int
     hosts: int
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """Yields mesh and rank of each of them."""
+        """Iterate over the mesh and the rank of each host."""
         for rank in range(self.first, self.first + self.hosts):
             yield self.mesh, rank
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """One batch job; a mesh that has grown has one more.
+    """A batch job; each growth of a mesh adds one.
 
     Attributes:
-        id: Its id at the scheduler.
-        name: Its name there: that id and name are both its own, no other job has.
-        number: Its place among those of the allocation, from the beginning.
-        shares: The hosts that it began with, in the order in which they were started.
+        id: The id of the job at the scheduler.
+        name: The name of the job at the scheduler; no other job has both this id and this name.
+        number: The sequence number within the allocation.
+        shares: The initial hosts, in the order in which they were started.
     """
 
     id: str
@@ -45,15 +45,15 @@ class BatchJob:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch of its first workers; one more for each time it is queued again."""
+        """The epoch of its first workers; each requeue increases the epoch by one."""
         return self.number * _RESTARTS_MAX
 
     def has_epoch(self, epoch: int) -> bool:
-        """Says whether an epoch is one of this job's."""
+        """Return whether an epoch belongs to this job."""
         return epoch // _RESTARTS_MAX == self.number
 
     def places(self) -> list[tuple[str, int]]:
-        """Returns mesh and rank of each of its hosts, in the order of its nodes."""
+        """Return the mesh and the rank of each host, in the order of the nodes."""
         return [place for share in self.shares for place in share.places()]
 
 
@@ -62,14 +62,14 @@ class SlurmTicket:
     """An allocation.
 
     Attributes:
-        name: How the names of all its batch jobs begin.
-        folder: The job's own folder.
-        logs: How the paths of the logs of its workers begin; mesh and rank follow.
-        batch_logs: The folder with the logs of the scripts.
-        meshes: How many hosts each mesh has now.
-        jobs: Its batch jobs; where two have a place, it is that of the later one.
-        next_number: The number of the next batch job: no two have the same, also not in turn.
-        array: The indices of an array, whose tasks are jobs of their own; empty for any other.
+        name: The common prefix of the names of all batch jobs.
+        folder: The folder of the job.
+        logs: The common prefix of the log paths of workers; the mesh and the rank follow.
+        batch_logs: The folder with the logs of the batch scripts.
+        meshes: The current number of hosts of each mesh.
+        jobs: The batch jobs; if two of them contain the same host, the later one has it.
+        next_number: The number of the next batch job; numbers are never reused.
+        array: The indices of an array, whose tasks are separate jobs; empty for other jobs.
     """
 
     name: str
@@ -82,14 +82,14 @@ class SlurmTicket:
     array: str = ""
 
     def places(self) -> list[tuple[str, int]]:
-        """Returns mesh and rank of each host that is asked for."""
+        """Return the mesh and the rank of each requested host."""
         return [(mesh, rank) for mesh, hosts in self.meshes.items() for rank in range(hosts)]
 
     def job_of(self, place: tuple[str, int]) -> BatchJob:
-        """Returns the batch job that has a host.
+        """Return the batch job of a host.
 
         Raises:
-            KeyError: None has.
+            KeyError: No batch job contains the host.
         """
         for job in reversed(self.jobs):
             if place in job.places():
@@ -97,24 +97,24 @@ class SlurmTicket:
         raise KeyError(place)
 
     def log(self, mesh: str, rank: int) -> Path:
-        """Returns where the output of a worker goes."""
+        """Return the path of a worker's output."""
         return Path(f"{self.logs}{mesh}-{rank}.log")
 
     @property
     def client_log(self) -> Path:
-        """Where the output of the client script goes."""
+        """The path of the client script's output."""
         return Path(f"{self.logs}client.log")
 
     def report_file(self, mesh: str, rank: int) -> Path:
-        """Returns where a worker reports."""
+        """Return the path of a worker's report."""
         return self.folder / "workers" / f"{mesh}-{rank}.json"
 
     def ended_file(self, mesh: str, rank: int) -> Path:
-        """Returns where is noted how a worker has ended."""
+        """Return the path of the file that records the exit status of a worker."""
         return self.folder / "workers" / f"{mesh}-{rank}.ended"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values that `from_json` reads."""
+        """Return plain values that `from_json` reads."""
         jobs = [
             {
                 "id": job.id,
@@ -137,7 +137,7 @@ class SlurmTicket:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SlurmTicket:
-        """Reads what `to_json` gave."""
+        """Create a ticket from the values that `to_json` returned."""
         jobs = tuple(
             BatchJob(job["id"], job["name"], job["number"], _shares(job["shares"]))
             for job in value["jobs"]
@@ -148,12 +148,12 @@ class SlurmTicket:
 
 
 def restarts_of(epoch: int) -> int:
-    """Returns how often a batch job was put into the queue again before an epoch."""
+    """Return how often a batch job had been requeued when an epoch began."""
     return epoch % _RESTARTS_MAX
 
 
 def shares_of(places: Sequence[tuple[str, int]]) -> tuple[Share, ...]:
-    """Puts neighbouring hosts together."""
+    """Group consecutive hosts."""
     shares: list[Share] = []
     for mesh, rank in places:
         last = shares[-1] if shares else None

@@ -1,1 +1,1 @@
-"""Scripts written for torchrun."""
+"""Support for scripts that are written for torchrun."""

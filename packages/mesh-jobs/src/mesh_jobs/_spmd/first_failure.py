@@ -1,4 +1,4 @@
-"""The rank that failed first, and why: what people look for when a run has failed."""
+"""The first rank that failed and its error, which is usually the cause of a failed run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY_SIGNAL = 128
 
 
 class FirstFailure:
-    """Listens to the lines and exits of ranks; knows afterwards which one failed first."""
+    """Monitor of the output and the exits of ranks, which determines the rank that failed first."""
 
     def __init__(self, mesh: str, extent: Extent, show: Callable[[RankLine], object]) -> None:
         self._mesh = mesh
@@ -37,44 +37,44 @@ class FirstFailure:
         self.status = 0
 
     def show(self, line: RankLine) -> None:
-        """Passes a line on, and remembers it while it may be the last of a failure."""
+        """Pass a line on, and keep it while it may belong to the error of a failure."""
         if line.stream == "stderr" and self.rank is None:
             self._tails[line.place.rank].append(line.text)
         self._pass_on(line)
 
     def told(self, rank: int, error: bytes) -> None:
-        """Takes what torch has written about the failure of a rank."""
+        """Process the error file of a rank, which torch has written."""
         if self.rank is None and (lines := _traceback(error)):
             self._errors[rank] = lines
 
     def exited(self, rank: int, status: int) -> bool:
-        """Takes note of an exit; says whether it is the first failure."""
+        """Record an exit; return whether it is the first failure."""
         if status == 0 or self.rank is not None:
             return False
         self.rank, self.status = rank, status
         return True
 
     def report(self) -> str:
-        """Says which rank failed first, with its traceback or what else it said last."""
+        """Return a report on the rank that failed first, with its traceback or its last output."""
         assert self.rank is not None
         label = rank_label(self._mesh, Point(self.rank, self._extent))
         lines = list(self._tails[self.rank])
         starts = [at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)]
         said = lines[starts[-1] :] if starts else lines[-20:]
-        # Of all that a rank prints, torch knows best what ended it.
+        # The error file of torch is more reliable than the output of the rank.
         shown = self._errors.get(self.rank, said)
         head = f"mesh: rank {self.rank} ({label}) failed first, {status_text(self.status)}"
         return "\n".join([f"{head}:" if shown else head, *shown])
 
     def print(self) -> None:
-        """Prints the report, if any rank has failed."""
+        """Print the report, if any rank has failed."""
         if self.rank is not None:
             sys.stderr.write(self.report() + "\n")
             sys.stderr.flush()
 
 
 def _traceback(error: bytes) -> list[str]:
-    """Reads the traceback in torch's form; nothing where it is another."""
+    """Parse the traceback from an error file of torch; empty if it has another format."""
     try:
         message = json.loads(error)["message"]
         text = message if isinstance(message, str) else message["extraInfo"]["py_callstack"]
@@ -84,7 +84,7 @@ def _traceback(error: bytes) -> list[str]:
 
 
 def status_text(status: int) -> str:
-    """Puts an exit status into words."""
+    """Return a human-readable description of an exit status."""
     number = status - _BY_SIGNAL
     if number in signal.valid_signals():
         return f"ended by {signal.Signals(number).name}"

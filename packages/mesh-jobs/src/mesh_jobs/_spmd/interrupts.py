@@ -1,4 +1,4 @@
-"""Ctrl-C for what a program runs on ranks: passed on there, before the program hears of it."""
+"""Forwarding of Ctrl-C to commands on ranks, before the program itself handles it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _before: signal._HANDLER = None
 
 
 def pass_interrupts_to(execution: Execution) -> None:
-    """Has Ctrl-C interrupt what runs on ranks as well, until all of it has ended.
+    """Forward Ctrl-C to the command on all ranks, until all of them have exited.
 
-    Nothing happens where the program has no say in that: off the main thread, where it ignores the
-    signal, or where something other than Python handles it.
+    Has no effect outside the main thread, or if the program ignores the signal or handles it
+    outside of Python.
     """
     global _before
     if threading.current_thread() is not threading.main_thread():
@@ -35,7 +35,7 @@ def pass_interrupts_to(execution: Execution) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # In a thread: whatever this one was just doing is not to be waited for.
+    # Threads are needed because the handler must not wait for the code that it interrupted.
     for execution in list(_running):
         threading.Thread(target=execution.signal, args=(number,), daemon=True).start()
     if callable(_before):

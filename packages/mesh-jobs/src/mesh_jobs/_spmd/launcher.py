@@ -1,4 +1,4 @@
-"""Scripts written for torchrun, on hosts that stay."""
+"""Launcher for scripts that are written for torchrun, on hosts that remain allocated."""
 
 from __future__ import annotations
 
@@ -37,34 +37,35 @@ def run_spmd(
     output_dir: str | PathLike[str] | None = None,
     name: str = "mesh",
 ) -> Future[int]:
-    """Runs a script on every rank as torchrun would, once; run it again as often as you like.
+    """Run a script on every rank as torchrun would, once; call it again to run it again.
 
     Ranks find the variables of torchrun in their environment. `MASTER_ADDR` is a name of the first
-    host that all hosts can reach, and `MASTER_PORT` a port there that is kept free for the script.
-    When a rank fails, the others are ended, and its traceback is printed last: the one that torch
-    has written for a function with `@record`, else that of stderr. Ctrl-C reaches the ranks too.
+    host that all hosts can reach, and `MASTER_PORT` is a port that is reserved there for the
+    script. When a rank fails, the others are terminated, and its traceback is printed last: the one
+    that torch writes for a function with `@record`, or else from stderr. Ctrl-C is forwarded to
+    the ranks.
 
     Example:
         >>> run_spmd(state.trainers, "train.py", per_host=8).get()  # doctest: +SKIP
         0
 
     Args:
-        host_mesh: The hosts, the first one that of rank 0.
-        script: A file there; in `workdir` unless it is absolute.
+        host_mesh: The hosts; the first one has rank 0.
+        script: The path of a script on the hosts, relative to `workdir` unless it is absolute.
         args: The arguments of the script.
-        module: What to run in place of a file, as `python -m` would.
-        per_host: How many ranks each host has, or dimensions with their sizes.
-        env: Added to the environment, and above all else in it.
-        workdir: Where the ranks run; where the worker was started when left out.
-        output_dir: A folder here, where what each rank says is kept; see `exec_command`.
-        name: What the mesh is called in what is printed and kept.
+        module: A module to run instead of a script, as with `python -m`.
+        per_host: The number of ranks per host, or dimensions with their sizes.
+        env: Environment variables, which take precedence over all others.
+        workdir: The working directory of the ranks. Defaults to the worker's.
+        output_dir: A local folder for the output of each rank; see `exec_command`.
+        name: The name of the mesh in the output.
 
     Returns:
-        A future of the exit status: that of the rank that failed first, or 0. To cancel it ends the
-        script everywhere.
+        A future of the exit status of the rank that failed first, or 0 if all ranks succeeded.
+        Cancelling the future terminates the script on all ranks.
 
     Raises:
-        ValueError: There is no script or module, or both, or `per_host` is no positive number.
+        ValueError: Neither or both of script and module are given, or `per_host` is not positive.
         MeshError: From the future: a rank was lost, or the hosts cannot reach the first one.
     """
     run = SpmdRun(
@@ -112,7 +113,7 @@ class SpmdRun:
         output_dir: str | PathLike[str] | None = None,
         show: Callable[[RankLine], object] = show_with_prefix,
     ) -> int:
-        """Runs it to its end; gives the exit status of the rank that failed first, or 0.
+        """Run the script until all ranks have exited; return the first failed rank's status, or 0.
 
         Raises:
             MeshError: A rank was lost, or the hosts cannot reach the first one.
@@ -122,7 +123,7 @@ class SpmdRun:
         output = RankOutput(self._name, execution.extent, folder=output_dir, show=first.show)
 
         def exited(rank: int, status: int) -> None:
-            # Ranks of a cancelled run end by a signal of ours, which is no failure.
+            # Ranks of a cancelled run are terminated by our signal, which is not a failure.
             if not execution.is_cancelled and first.exited(rank, status):
                 execution.end()
 

@@ -1,4 +1,4 @@
-"""What a rank of a script runs, in the environment that torchrun would give it."""
+"""The command of a script's rank, with the environment that torchrun would provide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["SpmdOrder"]
 
 _ROLE = "default"
-#: Where `torch.distributed.elastic.multiprocessing.errors.record` writes the traceback.
+#: The path to which `torch.distributed.elastic.multiprocessing.errors.record` writes the traceback.
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
@@ -28,7 +28,7 @@ class SpmdOrder:
     """The same script for all ranks."""
 
     python_args: tuple[str, ...]
-    """The script or module and its arguments, as `python` takes them."""
+    """The script or module and its arguments, as on the command line of `python`."""
     per_host: int
     master: MasterAddress
     run_id: str
@@ -36,7 +36,7 @@ class SpmdOrder:
     workdir: str | None = None
 
     def command(self, place: Point) -> Command:
-        """Gives the command of one rank."""
+        """Return the command of one rank."""
         env = {
             **rank_environment(place, place.extent),
             **self._torch_environment(place),
@@ -63,12 +63,12 @@ class SpmdOrder:
             "TORCHELASTIC_RESTART_COUNT": 0,
             "TORCHELASTIC_MAX_RESTARTS": 0,
             "TORCHELASTIC_RUN_ID": self.run_id,
-            # Rank 0 serves the store itself: there is no agent that would.
+            # Rank 0 serves the store itself, because there is no agent.
             "TORCHELASTIC_USE_AGENT_STORE": False,
             "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1),
         }
         if self.per_host > 1:
-            # Several processes would otherwise each take all processors of the host.
+            # Without this limit, each process would use all CPUs of the host.
             told["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", 1)
         return {name: str(value) for name, value in told.items()}

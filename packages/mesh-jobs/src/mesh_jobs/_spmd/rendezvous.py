@@ -1,4 +1,4 @@
-"""Rendezvous of the ranks of a script: an address of the first host, and a port reserved there.
+"""Rendezvous of a script's ranks: an address of the first host, and a port reserved there.
 
 Each host connects to the names of the first host, and a name counts as an address of that host only
 if a random token is served there. A socket that never listens stays bound to the reserved port
@@ -27,7 +27,7 @@ __all__ = ["MasterAddress", "find_master_address"]
 
 _CALL_LIMIT_S = 3.0
 _TOKEN_LEN = 16
-# Documentation addresses: nothing is sent, but the system says from where it would be.
+# Documentation addresses: no packet is sent, but the system selects the source address.
 _DOCUMENTATION_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
@@ -52,7 +52,7 @@ class MasterAddress:
 
 
 class Rendezvous(Actor):
-    """Reserves a port on the first host; on every host, checks how the first host is reached."""
+    """Actor that reserves a port on the first host, and checks from each host how to reach it."""
 
     def __init__(self) -> None:
         self._reserved: socket.socket | None = None
@@ -131,7 +131,7 @@ def _bound() -> socket.socket:
 
 
 def _names() -> Iterable[str]:
-    """Gives the names and addresses that this host may be known under, the best first."""
+    """Yield the names and addresses under which others may reach this host, preferred first."""
     host = socket.gethostname()
     yield socket.getfqdn()
     yield host

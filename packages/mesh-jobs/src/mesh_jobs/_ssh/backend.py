@@ -1,4 +1,4 @@
-"""Machines that can be logged in to: each gets a worker over ssh, and needs nothing else."""
+"""A backend for machines with SSH access, on which it starts workers."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ _PAUSE_S = 0.2
 
 
 class SSHJob(Job):
-    """A job on machines that are reached by ssh.
+    """A job whose hosts are machines with SSH access.
 
         job = SSHJob({"trainers": ["node7", "node8"]}, python_exe="/opt/venv/bin/python")
         trainers = job.state(timeout=60).trainers
 
-    ssh must log in without a question, and mesh-jobs must be installed there. Workers are not tied
-    to a connection: they go on when it ends, and when the program does.
+    ssh must be able to log in without a prompt, and mesh-jobs must be installed on the machines.
+    Workers do not depend on the SSH connection: they keep running after the connection or the
+    program has ended.
 
     Args:
-        meshes: The machines of each mesh, as ssh knows them.
-        python_exe: The Python of those machines.
+        meshes: The machines of each mesh, as ssh addresses them.
+        python_exe: The Python interpreter on the machines.
         ssh_args: More arguments for ssh, such as `["-i", "key"]`.
-        env: What to set for the workers.
-        advertise: Which name others call a machine by: `ssh` is the one that ssh calls, `worker`
-            the address that the machine finds out itself.
-        port: Where the workers listen; when left out each takes one that is free.
-        connect_timeout_s: How long a machine may take to answer.
-        name: What the job is called.
-        ttl_s: How long the workers stay when no program uses them.
-        context: Under what name it is applied.
-        folder: In which folder the state is; the current one when left out.
+        env: Environment variables for the workers.
+        advertise: The name under which others reach a machine: `ssh` for the name that ssh connects
+            to, `worker` for the address that the machine determines.
+        port: The port of the workers. By default, each worker selects a free one.
+        connect_timeout_s: The connection timeout in seconds for one machine.
+        name: The name of the job.
+        ttl_s: The time in seconds for which the workers are kept while no program uses them.
+        context: The context under which the job is applied.
+        folder: The folder that contains the state. Defaults to the current folder.
     """
 
     def __init__(
@@ -92,18 +93,18 @@ class SSHJob(Job):
         gpus: int | None = None,
         **options: Any,
     ) -> Self:
-        """Asks for one more mesh, of these machines; before `apply`.
+        """Add a mesh of the given machines to the job; call this before `apply`.
 
         Args:
-            name: What it is called.
-            hosts: The machines, as ssh knows them; one may be there several times.
-            cpus: Is noted only: a machine has what it has.
-            memory: Is noted only.
-            gpus: Is noted only.
-            options: None is known.
+            name: The name of the mesh.
+            hosts: The machines, as ssh addresses them; a machine may be listed several times.
+            cpus: Recorded only, because the resources of a machine are fixed.
+            memory: Recorded only.
+            gpus: Recorded only.
+            options: No options are supported.
 
         Raises:
-            ConfigError: The name is taken or not one, or no machines are named.
+            ConfigError: The name is invalid or used already, or no machines are given.
         """
         if isinstance(hosts, int | str):
             raise ConfigError(f"hosts of mesh {name!r} are {hosts!r}: give a list of machines")
@@ -114,7 +115,7 @@ class SSHJob(Job):
 
 
 class SSHBackend(Backend):
-    """Has each machine start, report and end its workers."""
+    """Backend that starts, monitors and terminates workers on each machine."""
 
     poll_s = 2.0
     runs_clients = True
@@ -129,7 +130,7 @@ class SSHBackend(Backend):
         )
 
     def plan(self, order: Order) -> str:
-        """Gives the workers that each machine would start, and how it would be told."""
+        """Return the command of each worker, and the ssh command that would start it."""
         lines = []
         for (mesh, rank), machine in _machines(order).items():
             command = self._worker(order, mesh, rank, machine)
@@ -138,7 +139,7 @@ class SSHBackend(Backend):
         return "\n".join(lines) + "\n"
 
     def allocate(self, order: Order) -> Ticket:
-        """Has each machine start the workers that it does not run yet."""
+        """Start the workers on each machine that do not run yet."""
         machines = _machines(order)
         requests: dict[str, dict[str, Any]] = {}
         for (mesh, rank), machine in machines.items():
@@ -167,11 +168,11 @@ class SSHBackend(Backend):
         return ticket
 
     def find(self, order: Order) -> Ticket | None:
-        """Gives the ticket: machines find workers by the order's id."""
+        """Return the ticket; machines find workers by the order id."""
         return _ticket(order)
 
     def report(self, ticket: Ticket) -> Report:
-        """Asks each machine which workers run."""
+        """Query each machine for its running workers."""
         answers = self._request_places(ticket, "report")
         if answers and all(one.problem for one in answers.values()):
             raise SchedulerUnreachable(
@@ -196,13 +197,13 @@ class SSHBackend(Backend):
         return Report(Phase.RUNNING, "", hosts, status)
 
     def release(self, ticket: Ticket) -> None:
-        """Has each machine end the workers, and remove what it kept for them."""
+        """Terminate the workers on each machine, and remove their files."""
         self._end(ticket, with_client=True)
 
     def resize(self, ticket: Ticket, order: Order) -> Ticket:
-        """Ends workers that are too many, and starts those that are missing or new.
+        """Terminate excess workers, and start missing or additional ones.
 
-        A mesh grows onto machines that it shrank from before, and no others.
+        A mesh can grow only onto machines that an earlier resize removed.
         """
         wanted = _ticket(order)
         extra = [place for place in ticket["places"] if place not in wanted["places"]]
@@ -210,7 +211,7 @@ class SSHBackend(Backend):
         return self.allocate(order)
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
-        """Reads the log of a worker on its machine."""
+        """Read the log of a worker on its machine."""
         machine = next(one[2] for one in ticket["places"] if one[:2] == [mesh, rank])
         request = {
             "verb": "logs",
@@ -225,7 +226,7 @@ class SSHBackend(Backend):
         return str(answer.value)
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
-        """Reads the log of the client script on its machine."""
+        """Read the log of the client script on its machine."""
         machine = _first(ticket)
         request = {"verb": "client-output", "order": ticket["order"], "start": start}
         answer = self._ssh.request({machine: request})[machine]
@@ -234,11 +235,11 @@ class SSHBackend(Backend):
         return base64.b64decode(answer.value)
 
     def _start_client(self, order: Order, ticket: Ticket) -> None:
-        """Has the first machine run the client script; it is told where all workers are.
+        """Start the client script on the first machine, with the addresses of all workers.
 
         Raises:
-            SchedulerUnreachable: The machine cannot be asked now.
-            JobError: A worker has ended, or they did not come up.
+            SchedulerUnreachable: The machine does not respond at the moment.
+            JobError: A worker has ended, or the workers did not come up in time.
         """
         until = time.monotonic() + _WORKERS_UP_S
         while (report := self.report(ticket)).state is not Phase.RUNNING or not all(
@@ -249,7 +250,8 @@ class SSHBackend(Backend):
                 why = lost.reason if lost is not None else report.reason
                 raise JobError(f"the client script is not started without its hosts: {why}")
             time.sleep(_PAUSE_S)
-        # The scripts of a machine do not log in to others: there the hosts are as they are now.
+        # The script cannot log in to other machines, so it receives the current addresses of the
+        # hosts.
         spec = replace(order.spec, backend="fixed", options={})
         record = Record(spec, order.id, fixed_ticket(report.hosts))
         request = {
@@ -293,10 +295,10 @@ class SSHBackend(Backend):
 
 
 def _machines(order: Order) -> dict[Place, str]:
-    """Gives the machine of each host.
+    """Return the machine of each host.
 
     Raises:
-        NotSupported: A mesh is to have more hosts than it has machines.
+        NotSupported: A mesh requests more hosts than it has machines.
     """
     found = {}
     for mesh in order.spec.meshes:
@@ -311,7 +313,7 @@ def _machines(order: Order) -> dict[Place, str]:
 
 
 def _first(ticket: Ticket) -> str:
-    """Gives the machine of the first host, where a client script runs."""
+    """Return the machine of the first host, which runs the client script."""
     return str(ticket["places"][0][2])
 
 

@@ -37,13 +37,14 @@ class SSHResponse:
 
 @dataclass(frozen=True)
 class SSHClient:
-    """Runs `_ssh.remote_command` on machines over ssh.
+    """Client that runs `_ssh.remote_command` on machines over ssh.
 
     Attributes:
         python: The Python interpreter on the machines, with mesh-jobs installed.
         args: More arguments for ssh.
         env: Environment variables for the interpreter.
-        limit_s: The time limit for one machine, in seconds.
+        limit_s: The connection timeout for one machine, in seconds; a request may take twice as
+            long.
     """
 
     python: str

@@ -1,8 +1,7 @@
-"""What runs on a machine for a program elsewhere: `python -m mesh_jobs._ssh.remote_command`.
+"""The command that the SSH backend runs on a machine: `python -m mesh_jobs._ssh.remote_command`.
 
-It is started over ssh. It reads one request as JSON from its standard input, does it, and prints
-one answer as JSON. All that it leaves there is one folder for each order, removed with the order's
-workers.
+It reads one request as JSON from standard input, executes it, and prints one response as JSON. It
+stores data only in one folder per order, which is removed with the workers of the order.
 """
 
 from __future__ import annotations
@@ -36,14 +35,15 @@ from mesh_jobs._worker.local_workers import all_workers, end_workers, running_wo
 
 __all__: list[str] = []
 
-# How long logs of workers stay that ended by themselves, before the next order clears them away.
+# How long the logs of workers are kept that exited by themselves, until the next order removes
+# them.
 _OLD_S = 24 * 3600.0
 _LAST_LINES = 5
 _CLIENT = "client"
 
 
 def main() -> int:
-    """Does what is asked; gives the exit status."""
+    """Execute the request and return the exit status."""
     verbs: Mapping[str, Callable[[dict[str, Any]], Any]] = {
         "start": _start,
         "report": _report,
@@ -67,7 +67,7 @@ def _start(request: dict[str, Any]) -> None:
     _sweep(folder)
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # The same order may be on its way twice: from a program that died, and from the next.
+        # The same order may arrive twice: from a program that died, and from the next one.
         fcntl.flock(lock, fcntl.LOCK_EX)
         running = running_workers(request["order"])
         for worker in request["workers"]:
@@ -83,7 +83,10 @@ def _start(request: dict[str, Any]) -> None:
 
 
 def _client(request: dict[str, Any]) -> None:
-    """Starts the client script here, unless that was done; its job is as the request says."""
+    """Start the client script on this machine, unless it was started.
+
+    The request contains the record of its job.
+    """
     folder = _folder(request["order"])
     state = StateFolder(private_folder(folder / _CLIENT))
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -112,7 +115,7 @@ def _client_output(request: dict[str, Any]) -> str:
 
 
 def _client_status(order_id: str) -> dict[str, Any]:
-    # It notes how the script has ended before it ends itself.
+    # The runner stores the exit status of the script before it exits itself.
     is_running = running_client(order_id) is not None
     client = client_status(_folder(order_id) / _CLIENT)
     return {"is_running": is_running, "status": None if client is None else client.status}
@@ -161,12 +164,12 @@ def _logs(request: dict[str, Any]) -> str:
 
 
 def _files(folder: Path, mesh: str, rank: int) -> tuple[Path, Path]:
-    # Homes may be shared by all hosts: mesh and rank keep their files apart.
+    # Hosts may share a home directory, so the file names contain the mesh and the rank.
     return folder / f"{mesh}-{rank}.json", folder / f"{mesh}-{rank}.log"
 
 
 def _sweep(mine: Path) -> None:
-    """Removes what orders left whose workers ended by themselves."""
+    """Remove the files of orders whose workers exited by themselves."""
     for folder in mine.parent.iterdir():
         with suppress(OSError):
             newest = max(path.stat().st_mtime for path in [folder, *folder.iterdir()])

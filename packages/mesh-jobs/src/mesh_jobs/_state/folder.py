@@ -106,7 +106,7 @@ class StateFolder:
         """Create the subfolders and the credentials of a new job.
 
         Args:
-            shared: The credentials of other jobs of this program. (new credentials)
+            shared: The credentials of other jobs of this program. None creates new credentials.
         """
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
@@ -125,7 +125,7 @@ class StateFolder:
 
     def clear(self) -> None:
         """Remove everything but the lock, which is removed when it is released."""
-        # The record is removed last: as long as it exists, the next program completes the removal.
+        # The record is removed last: while it exists, the next program completes the removal.
         for part in _PARTS:
             shutil.rmtree(self.path / part, ignore_errors=True)
         # Hidden files include temporary files of killed programs.
@@ -168,9 +168,9 @@ def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> S
     In the client script of a job, the context of that job always means the enclosing job.
 
     Args:
-        context: The name of the context. (`default`)
-        folder: The working folder of the job. (the current folder, or the one where a named
-            context was applied)
+        context: The name of the context. Defaults to `default`.
+        folder: The working folder of the job. Defaults to the current folder, or the folder where a
+            named context was applied.
 
     Raises:
         ConfigError: The name is invalid.

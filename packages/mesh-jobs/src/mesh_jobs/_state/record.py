@@ -27,7 +27,7 @@ class Record:
         spec: The spec of the job.
         order_id: The id of the order, chosen before the order is submitted.
         ticket: The handle of the allocation; None until the backend has returned it.
-        owner: The user, host and pid that applied the job.
+        owner: The user, the host and the pid of the program that applied the job.
         applied: When the job was applied, in ISO format.
         resizing: The target of an unfinished resize.
         is_ending: Whether the allocation is being released.
@@ -56,10 +56,10 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], where: object) -> Record:
-        """Read the values that `to_json` returned.
+        """Create a record from the values that `to_json` returned.
 
         Raises:
-            JobError: The schema version differs, or the values are no record.
+            JobError: The schema version differs, or the values are not a record.
         """
         schema = value.get("schema") if isinstance(value, Mapping) else None
         if schema != SCHEMA:

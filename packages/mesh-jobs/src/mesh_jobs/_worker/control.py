@@ -74,14 +74,14 @@ def control_beside(
     Args:
         host: The host.
         options: The listen addresses.
-        keys: The folder with the worker's credentials. (the local credentials of its user)
+        keys: The folder with the worker's credentials. None uses the local credentials of its user.
 
     Raises:
         ConfigError: A health port was given, and the health service cannot run.
         OSError: A port is in use.
     """
     try:
-        # Imported here because grpcio is an optional dependency that is slow to import.
+        # The imports are here because grpcio is an optional dependency that is slow to import.
         from mesh_jobs._control.health import Health
         from mesh_jobs._control.pem import Pem
         from mesh_jobs._control.server import ControlServer, HealthServer

@@ -1,4 +1,4 @@
-"""The credentials of a worker: passed as one secret, unpacked to a private folder."""
+"""The credentials of a worker, which are passed as one secret and unpacked to a private folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def secret_files(secret: str) -> dict[str, str]:
     """Read a secret, and return the names and contents of its files.
 
     Args:
-        secret: The file with the secret, `-` for standard input, or `env:NAME` for a variable.
+        secret: The path of the secret, `-` for standard input, or `env:NAME` for a variable.
 
     Raises:
         CredentialsError: The content is not a worker's secret.

@@ -1,4 +1,4 @@
-"""The lease of a worker: how long it runs while no program uses it."""
+"""The lease of a worker, which limits how long it runs while no program uses it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _LOOK_S = 1.0
 
 
 class Lease:
-    """Ends a worker that no program has used for some time.
+    """Lease that ends a worker if no program has used it for some time.
 
     A program uses the worker as long as the process that serves the program runs. The output of
-    that process is no evidence: the process may be killed, and the program may print anything.
+    that process is not reliable evidence: the process may be killed, and the program may print
+    anything.
 
     Args:
-        ttl_s: The time without a program after which the lease expires, in seconds.
-        end: Called once when the lease expires.
+        ttl_s: The time in seconds without a program after which the lease expires.
+        end: A function that is called once when the lease expires.
     """
 
     def __init__(self, ttl_s: float, end: Callable[[], None]) -> None:
@@ -36,7 +37,7 @@ class Lease:
         threading.Thread(target=self._watch, name="mesh-lease", daemon=True).start()
 
     def taken(self, session: int) -> None:
-        """Record a program by the process that serves it."""
+        """Register a program by the process that serves it."""
         self._sessions.add(session)
 
     def _watch(self) -> None:

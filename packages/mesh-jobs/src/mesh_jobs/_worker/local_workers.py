@@ -1,4 +1,4 @@
-"""Workers on this machine: start, find by command line, and terminate."""
+"""Functions that start, find and terminate workers on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _END_S = 10.0
 
 
 def running_workers(order_id: str) -> dict[tuple[str, int], set[int]]:
-    """Find the running workers of an order: their pids, by mesh and rank.
+    """Return the pids of the running workers of an order, by mesh and rank.
 
-    A rank may have two workers. A program that is killed while it starts one leaves it behind, and
-    between fork and exec the next program cannot recognize it. The worker that reported last is
+    A rank may have two workers: a program that is killed while it starts a worker leaves it behind,
+    and between fork and exec the next program cannot recognize it. The worker that reported last is
     the host.
     """
     running: dict[tuple[str, int], set[int]] = {}
@@ -30,7 +30,7 @@ def running_workers(order_id: str) -> dict[tuple[str, int], set[int]]:
 
 
 def all_workers(order_id: str, places: Collection[tuple[str, int]] | None = None) -> list[Process]:
-    """Find the workers of an order, or those of some ranks of it, as processes to terminate."""
+    """Return the workers of an order, or of some of its ranks, as processes to terminate."""
     found = _found(order_id)
     return [process for place, process in found if places is None or place in places]
 
@@ -60,7 +60,7 @@ def start_worker(
     """
     number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        # In a new session, Ctrl-C in the terminal of the program does not reach the worker.
+        # In a new session, the worker does not receive Ctrl-C from the program's terminal.
         worker = subprocess.Popen(
             argv,
             env={**os.environ, **env},
@@ -75,12 +75,12 @@ def start_worker(
         assert worker.stdin is not None
         with worker.stdin as stdin:
             stdin.write(secret)
-    # Do not wait for the worker: it is found in the process table.
+    # The worker is not waited for; it is found in the process table.
     worker.returncode = 0
 
 
 def end_workers(chosen: Sequence[Process]) -> None:
     """Terminate workers with all their descendants; return when all have exited."""
     end_all(chosen, _END_S)
-    # Killed workers leave their credentials behind.
+    # Killed workers do not remove their credentials.
     sweep()

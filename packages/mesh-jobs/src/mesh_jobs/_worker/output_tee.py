@@ -1,4 +1,4 @@
-"""A tee for the output of this process and its children: each line is read and still printed."""
+"""A tee for the output of this process and its children, which reads each line and prints it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _DRAIN_LIMIT_S = 5.0
 
 @contextmanager
 def tee_output(on_line: Callable[[str], str | None], descriptor: int = STDOUT) -> Iterator[None]:
-    """Call a function for each line that is written to an output, which still gets the line.
+    """Call a function for each line that is written to an output; the line is printed as well.
 
     The output of child processes that start inside the context is read as well.
 
     Args:
-        on_line: Called with each line, without its line feed. A string that it returns is printed
-            after the line.
+        on_line: A function that is called with each line, without its line feed. If it returns a
+            string, that string is printed after the line.
         descriptor: `STDOUT` or `STDERR`.
     """
     _flush()

@@ -1,7 +1,7 @@
-"""A worker as the child subreaper of its host (see `prctl(2)`).
+"""The worker as the child subreaper of its host (see `prctl(2)`).
 
-Orphaned descendants become children of the worker, so they stay visible to it. In a container the
-worker is usually PID 1 and has this role anyway.
+Orphaned descendants become children of the worker, so the worker can still find them. In a
+container, the worker is usually PID 1 and has this role anyway.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class TerminationFlag:
-    """Records SIGTERM and SIGINT inside the context, unless another handler replaces it.
+    """Flag that records SIGTERM and SIGINT inside the context, unless another handler replaces it.
 
-    The signals interrupt nothing, so contexts inside this one are exited in good order.
+    The signals do not interrupt the program, so nested contexts are exited normally.
 
     Attributes:
         is_set: Whether a signal was received.

@@ -1,4 +1,4 @@
-"""A watch for termination signals that works beside any signal handler."""
+"""A watch for termination signals that works alongside any signal handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker of one host: it reports where it listens, and ends when nobody wants it."""
+"""The worker of one host, which reports its address and exits when it is no longer used."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from mesh_jobs._worker.termination_flag import TerminationFlag
 __all__ = ["WorkerOptions", "serve"]
 
 _SERVES = "mesh worker serves tcp://"
-# No such address is ever called: the system is asked which of its own it would call from.
+# No packet is sent to this address: it only makes the system select the source address that it
+# would use.
 _ELSEWHERE = ("198.51.100.1", 9)
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What the worker is told; see `python -m mesh_jobs.worker --help`."""
+    """The options of the worker; see `python -m mesh_jobs.worker --help`."""
 
     mesh: str
     rank: str
@@ -48,15 +49,16 @@ class WorkerOptions:
 
 
 def serve(options: WorkerOptions) -> bool:
-    """Serves this machine until it is told to end, or was not used for a while.
+    """Serve this machine until the worker is terminated, or its lease expires.
 
-    Returns whether it was not used.
+    Returns:
+        Whether the lease has expired.
 
     Raises:
-        ConfigError: A variable that was to be read is not there.
-        CredentialsError: The secret is none.
-        OSError: The address is taken, or a file cannot be read.
-        ValueError: The address is none.
+        ConfigError: A referenced environment variable is not set.
+        CredentialsError: The content is not a worker's secret.
+        OSError: The address is in use, or a file cannot be read.
+        ValueError: The address is invalid.
     """
     rank = _number(options.rank)
     report = None if options.report is None else Path(_of_rank(options.report, rank))
@@ -67,7 +69,7 @@ def serve(options: WorkerOptions) -> bool:
     listened = _listened(options.listen)
     wanted = ControlOptions(_host_part(listened), options.control_port, options.health_port)
     lease = Lease(options.ttl_s, end=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    # Before anything is there that must not be left: it may wait for its standard input.
+    # The secret is read before anything needs cleanup, because standard input may block.
     secret = None if options.secret is None else secret_files(_of_rank(options.secret, rank))
     Subreaper().start()
     with (
@@ -81,7 +83,7 @@ def serve(options: WorkerOptions) -> bool:
             if found := SERVES_JOB.fullmatch(line):
                 lease.taken(int(found["session"]))
             elif line.startswith(_SERVES) and not host.address:
-                # From now on the loop handles it itself: it is told what came before that.
+                # From here on, the worker loop handles signals; pass on one that arrived earlier.
                 if termination.is_set:
                     termination.raise_again()
                     return None
@@ -105,7 +107,7 @@ def serve(options: WorkerOptions) -> bool:
 
 
 def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
-    """Gives the report of a worker."""
+    """Return the report of a worker."""
     told: dict[str, Any] = {
         "pid": os.getpid(),
         "host": host.name,
@@ -127,7 +129,7 @@ def _told(host: ServedHost, control: WorkerControl) -> dict[str, Any]:
 
 @contextmanager
 def _keys(secret: Mapping[str, str] | None) -> Iterator[Path | None]:
-    """Gives the folder with the worker's credentials; None for those of its user."""
+    """Yield the folder with the worker's credentials; None to use those of its user."""
     if secret is None:
         yield None
         return
@@ -136,13 +138,13 @@ def _keys(secret: Mapping[str, str] | None) -> Iterator[Path | None]:
 
 
 def _of_rank(path: str, rank: int) -> str:
-    """Puts the rank into the name of a file; folders have any name that users gave them."""
+    """Substitute the rank in the name of a file, but not in its folder, whose name users choose."""
     folder, name = os.path.split(path)
     return os.path.join(folder, name.replace("{rank}", str(rank)))
 
 
 def _given(text: str) -> str:
-    """Gives the text, or where it is `env:NAME` what that variable holds."""
+    """Return the text, or the value of the variable if it has the form `env:NAME`."""
     if not text.startswith("env:"):
         return text
     name = text.removeprefix("env:")
@@ -153,7 +155,7 @@ def _given(text: str) -> str:
 
 
 def _listened(address: str) -> str:
-    """Gives the address, with the variable read where it has the form `tcp://env:NAME:PORT`."""
+    """Return the address after substituting the variable of the form `tcp://env:NAME:PORT`."""
     scheme, _, rest = address.partition("://")
     if not rest.startswith("env:"):
         return address
@@ -163,7 +165,7 @@ def _listened(address: str) -> str:
 
 
 def _host_part(address: str) -> str:
-    """Gives the name or address of a place to listen at."""
+    """Return the host part of a listen address."""
     return address.partition("://")[2].rpartition(":")[0]
 
 
@@ -175,7 +177,7 @@ def _number(text: str) -> int:
 
 
 def _reachable(address: str, listen: str, advertise: str | None) -> str:
-    """Gives the address under which others find this machine."""
+    """Return the address under which others reach this machine."""
     port = address.rpartition(":")[2]
     if advertise is not None:
         name = f"[{advertise}]" if ":" in advertise else advertise
@@ -183,7 +185,8 @@ def _reachable(address: str, listen: str, advertise: str | None) -> str:
     asked = listen.rpartition("://")[2]
     if not asked.startswith(("*:", "0.0.0.0:", "[::]:")):
         return address
-    # Not its name: many a machine, and every container, knows its own name alone.
+    # The host name is not used: for many machines, and all containers, no other machine can resolve
+    # it.
     return f"tcp://{_own_address()}:{port}"
 
 
