@@ -1,5 +1,7 @@
 """Conformance tests for backends, run with pytest.
 
+Example::
+
     from mesh_jobs.testing import JobConformance
 
     class TestMine(JobConformance):
