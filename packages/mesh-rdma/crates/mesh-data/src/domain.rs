@@ -255,8 +255,12 @@ impl Domain {
 
     /// A handle is sent to somebody, who has a while to say that it arrived.
     pub fn travels(&self, slot: u32, key: u64) {
-        let limit = *lock(&self.travel_limit);
-        self.registry().travels(slot, key, limit, Instant::now());
+        self.registry().travels(slot, key, self.travel_limit(), Instant::now());
+    }
+
+    /// Returns how long a handle may be on its way to another process.
+    pub(crate) fn travel_limit(&self) -> Duration {
+        *lock(&self.travel_limit)
     }
 
     /// Says how long handles that are sent from now on may be on their way.
