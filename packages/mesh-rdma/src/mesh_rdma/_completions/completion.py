@@ -1,4 +1,4 @@
-"""The completion of work that runs in another thread than its caller."""
+"""The completion of work that runs in a thread other than that of its caller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ThreadedCompletion:
             raise self._error
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call `callback` once it has settled, at once if it has already."""
+        """Call `callback` once it has settled, or immediately if it already has."""
         with self._lock:
             if not self._done.is_set():
                 self._callbacks.append(callback)
