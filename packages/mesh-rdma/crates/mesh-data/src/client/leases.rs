@@ -1,4 +1,4 @@
-//! Tells owners which of their buffers are held here, without anybody waiting for it.
+//! Notifies owners in the background which of their buffers this process holds.
 
 use crate::client::link::Link;
 use crate::connection::frame::{Request, Verb};
@@ -12,14 +12,14 @@ use std::thread;
 use std::time::Duration;
 
 const STACK_LEN: usize = 256 << 10;
-/// How long an owner may take to answer.
+/// How long an owner may take to reply.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What is to be told, in order.
+/// The queue of notifications, which are sent in order.
 #[derive(Default)]
 pub(crate) struct Leases(Mutex<Option<Sender<News>>>);
 
-/// A handle has come, or the last one has gone.
+/// The first handle has arrived, or the last one was dropped.
 struct News {
     descriptor: Arc<PeerDescriptor>,
     slot: u32,
@@ -27,18 +27,18 @@ struct News {
     is_held: bool,
 }
 
-/// A buffer of another process is held here as long as this lives.
+/// A lease on a buffer of another process, which lasts until it is dropped.
 pub struct Lease {
     domain: Arc<Domain>,
     descriptor: Arc<PeerDescriptor>,
     slot: u32,
     key: u64,
-    /// Which process has begun it.
+    /// The generation of the process that began the lease.
     generation: usize,
 }
 
 impl Lease {
-    /// Has the owner told.
+    /// Begins a lease; the owner is notified in the background.
     pub fn begin(
         domain: &Arc<Domain>,
         descriptor: &Arc<PeerDescriptor>,
@@ -52,10 +52,10 @@ impl Lease {
         lease
     }
 
-    /// As [`Lease::begin`], and waits until the owner has said that the buffer is good.
+    /// Like [`Lease::begin`], but waits until the owner has confirmed that the buffer is valid.
     ///
     /// # Errors
-    /// It was released, or its owner is gone.
+    /// The buffer was released, or its owner has died.
     pub fn confirmed(
         domain: &Arc<Domain>,
         descriptor: &Arc<PeerDescriptor>,
@@ -83,7 +83,8 @@ impl Lease {
             let (first, receiver) = channel();
             let domain = Arc::clone(&self.domain);
             let builder = thread::Builder::new().name("mesh-rdma-leases".into());
-            // Without the thread the owner is not told: what it keeps ends with the handle's time.
+            // Without the thread, the owner is not notified, and drops the buffer when the handle
+            // expires.
             if builder.stack_size(STACK_LEN).spawn(move || run(&domain, &receiver)).is_ok() {
                 *sender = Some(first);
             }
@@ -105,7 +106,7 @@ impl Drop for Lease {
 fn run(domain: &Arc<Domain>, news: &Receiver<News>) {
     for News { descriptor, slot, key, is_held } in news {
         let verb = if is_held { Verb::Lease } else { Verb::EndLease };
-        // Who uses a buffer whose owner is gone, or that was released, hears of it then.
+        // If the owner has died or has released the buffer, the next use of it fails.
         if let Ok(link) = Link::to(domain, &descriptor) {
             let _ = link.ask(&Request::of(verb, slot, key), &[], Some(LIMIT));
         }
