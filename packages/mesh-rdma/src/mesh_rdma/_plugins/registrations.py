@@ -27,7 +27,7 @@ CONNECT = b"c"
 RELEASED = b""
 
 _BUFFER = struct.Struct("<IQ")
-_lock = threading.RLock()  # # a finalizer may run while it is held
+_lock = threading.RLock()  # A finalizer may run while it is held.
 _registrations: dict[tuple[str, int, int], Registration] = {}
 
 
