@@ -1,4 +1,4 @@
-"""Random writers and readers of versioned buffers, some of which die: no version is ever torn."""
+"""Random writers and readers of versioned buffers, also dying ones; no reader sees torn data."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ impl Domain {
         (self.registry().len(), lock(&self.dying).len())
     }
 
-    /// The number of processes that are connected to this one, and that this one is connected to.
+    /// The number of connections to this process, and of processes to which it is connected.
     pub fn connections(&self) -> (usize, usize) {
         (lock(&self.peers).len(), lock(&self.links).len())
     }

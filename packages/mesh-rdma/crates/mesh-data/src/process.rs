@@ -17,8 +17,8 @@ static FIRST: Place = Place { domain: Mutex::new(None), of_child: OnceLock::new(
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 static OPTIONS: Mutex<Options> = Mutex::new(Options { listen: Listen::Auto, tcp_streams: None });
 
-/// Holds the domain of a process. A forked child uses another instance than its parent, because the
-/// lock of the parent's instance may be held by a thread that does not exist in the child.
+/// Holds the domain of a process. A forked child uses a separate instance, because the lock of the
+/// parent's instance may be held by a thread that does not exist in the child.
 #[derive(Default)]
 struct Place {
     domain: Mutex<Option<Arc<Domain>>>,

@@ -130,7 +130,7 @@ class RDMAAction:
 
         The first operation that fails cancels the others. Once the future has raised, no byte is
         written anymore, and the destinations may be partially written. The future raises the same
-        errors as that of `RDMABuffer.read_into`.
+        errors as the future of `RDMABuffer.read_into`.
 
         Args:
             timeout: The limit in seconds; None means no limit.

@@ -229,8 +229,8 @@ class RDMABuffer:
         The bytes go directly from owner to owner over the best transport between them, not through
         this process. The two ranges must not overlap.
 
-        The future raises the same errors as that of `read_into`; the message of `RDMAPeerDied`
-        states which owner is gone.
+        The future raises the same errors as the future of `read_into`; the message of
+        `RDMAPeerDied` states which owner is gone.
 
         Args:
             src: The source buffer, which any process may own.

@@ -105,7 +105,7 @@ class TreeCoordinator:
         return self._done.wait(timeout)
 
     def is_done(self) -> bool:
-        """Whether all nodes have ended."""
+        """Return whether all nodes have ended."""
         return self._done.is_set()
 
     def outcome(self) -> None:

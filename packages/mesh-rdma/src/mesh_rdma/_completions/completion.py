@@ -1,4 +1,4 @@
-"""The completion of work that runs in a thread other than that of its caller."""
+"""The completion of work that runs in another thread than its caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ThreadedCompletion:
         return self._done.wait(timeout)
 
     def is_done(self) -> bool:
-        """Whether it has settled."""
+        """Return whether it has settled."""
         return self._done.is_set()
 
     def outcome(self) -> Any:

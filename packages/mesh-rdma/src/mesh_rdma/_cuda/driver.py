@@ -108,7 +108,7 @@ class CudaDriver:
             function.restype = c_int
 
     def device_count(self) -> int:
-        """Return the number of devices that this process sees; 0 if none is initialized."""
+        """Return the number of visible devices; 0 if the driver is not initialized."""
         count = c_int(0)
         return count.value if self._library.cuDeviceGetCount(byref(count)) == 0 else 0
 

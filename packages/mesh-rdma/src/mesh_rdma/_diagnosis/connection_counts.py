@@ -33,5 +33,5 @@ def refusals() -> Refusals:
 
 
 def visitors() -> int:
-    """Return the number of processes that are connected to this one."""
+    """Return the number of connections of other processes to this one."""
     return _core.counts()[2]

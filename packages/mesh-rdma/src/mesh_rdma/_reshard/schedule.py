@@ -134,8 +134,8 @@ def plan_reshard(
 ) -> Schedule:
     """Compute which bytes each destination needs from which source.
 
-    If several sources have the same part, the source from which the fewest elements have been taken
-    so far is used; if machines are given, sources on the machine of the destination are preferred.
+    If several sources have the same part, the one that provides the fewest elements so far is used.
+    If machines are given, sources on the machine of the destination are preferred.
 
     Args:
         src: The current layout.

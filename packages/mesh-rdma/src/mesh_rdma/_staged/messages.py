@@ -63,7 +63,7 @@ class StagedRequest:
         nbytes: The number of bytes.
         operand: The number to add or to store.
         compare: The expected value of a compare-and-swap.
-        limit: The time limit in seconds; a negative number is no limit.
+        limit: The time limit in seconds; a negative number means no limit.
     """
 
     op: Op

@@ -62,7 +62,7 @@ impl Link {
     /// Connects to a process, or returns the existing connection.
     ///
     /// # Errors
-    /// The process has died, cannot be reached, or does not authenticate this process.
+    /// The process has died, cannot be reached, or refuses this process.
     pub fn to(domain: &Arc<Domain>, descriptor: &PeerDescriptor) -> Result<Arc<Self>, DataError> {
         if let Some(link) = lock(&domain.links).get(&descriptor.token)
             && link.gone.get().is_none()

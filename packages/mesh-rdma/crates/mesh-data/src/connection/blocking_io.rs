@@ -66,8 +66,8 @@ pub(crate) fn pull(
     }
 }
 
-/// Waits for bytes until `stop` ends the wait. Bytes that were sent before the other side closed
-/// the connection are ignored.
+/// Waits for bytes until `stop` ends the wait. Fails if the other side has closed the connection,
+/// even if unread bytes remain.
 pub(crate) fn await_bytes(fd: BorrowedFd<'_>, stop: &Stop) -> Result<(), SocketError> {
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     loop {

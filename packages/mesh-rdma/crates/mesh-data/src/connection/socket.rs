@@ -23,7 +23,7 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: Descriptor,
-    /// The keys of a connection to another machine.
+    /// The keys of an encrypted connection.
     keys: OnceLock<(Mutex<Sealer>, Mutex<Opener>)>,
     spin_wait: SpinWait,
 }

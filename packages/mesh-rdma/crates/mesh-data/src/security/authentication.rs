@@ -34,12 +34,12 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 pub(crate) enum AuthenticationMode {
     /// Over a local socket, from a process of this user; descriptors can be attached.
     Local,
-    /// Over TCP within the machine.
+    /// Over TCP on loopback.
     Loopback {
         /// The port of the listener.
         port: u16,
     },
-    /// Over TCP to or from another machine; all bytes are encrypted.
+    /// Over TCP, except on loopback; all bytes are encrypted.
     Network(Arc<ServerConfig>),
 }
 

@@ -81,9 +81,8 @@ impl Listener {
     }
 }
 
-/// Selects the mode of a connection. Connections within the machine are not encrypted; all others
-/// are, regardless of the address that the peer specifies. Returns `None` if the peer has
-/// disconnected.
+/// Selects the mode of a connection. Connections on loopback are not encrypted; all others are,
+/// regardless of the address that the peer specifies. Returns `None` if the peer has disconnected.
 fn tcp_mode(connection: &OwnedFd, config: &Arc<ServerConfig>) -> Option<AuthenticationMode> {
     prepare(connection.as_fd()).ok()?;
     let stream = TcpStream::from(connection.try_clone().ok()?);

@@ -107,7 +107,7 @@ impl Domain {
     /// listens.
     ///
     /// # Errors
-    /// The system does not permit to listen on the configured address.
+    /// The system does not permit listening on the configured address.
     pub fn public_card(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
         let mut current = lock(&self.tcp_listeners.current);
         let scope = self.tcp_listeners.scope();

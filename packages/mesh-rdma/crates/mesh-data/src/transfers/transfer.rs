@@ -187,7 +187,7 @@ impl Transfer {
         true
     }
 
-    /// Whether it belongs to the process from which this one was forked.
+    /// Whether it belongs to the parent of this forked process.
     pub fn is_stale(&self) -> bool {
         self.generation != generation()
     }
