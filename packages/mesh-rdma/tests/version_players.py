@@ -67,7 +67,7 @@ class _Writing:
             thread.join()
 
     def write_all_places(self) -> None:
-        """Publish as many versions as there are areas, none of which may still be held."""
+        """Publish until all areas were written; no version may still be held."""
         for _ in range(self._plan.versions + 1):
             step = self._last() + STRIDE
             with self.buffer.write(step=step, timeout=_LEASES_S) as memory:

@@ -1,4 +1,4 @@
-"""Tests that require a verbs device, of which `python -m tests.rdma.vm` provides two."""
+"""Tests that require a verbs device; `python -m tests.rdma.vm` provides two."""
 
 from __future__ import annotations
 
