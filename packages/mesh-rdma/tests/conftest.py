@@ -1,8 +1,8 @@
-"""What the tests of this package share."""
+"""Configuration that all tests of this package share."""
 
 from __future__ import annotations
 
 import signal
 
-# Ignored where the tests run in the background; the programs that they start would inherit that.
+# Background processes ignore SIGINT, which the programs started by the tests would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Processes with memory of devices in them, on the driver that the tests bring."""
+"""Processes with device memory, on the fake driver of the tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DeviceOwner", "unmapped"]
 
 
 class DeviceOwner(Actor):
-    """Offers memory of some kind, and says what is in it."""
+    """Registers memory of a given kind, and returns its content."""
 
     def __init__(self) -> None:
         self._memory: list[Any] = []
@@ -22,7 +22,7 @@ class DeviceOwner(Actor):
 
     @endpoint
     def offer(self, content: bytes, kind: str, count: int = 1) -> list[RDMABuffer]:
-        """Offers new memory with this content so often: parts of one allocation of a device."""
+        """Register `count` new ranges with this content; on a device, they share an allocation."""
         self._memory = made = _make(len(content), kind, count)
         for memory in made:
             if kind != "unmapped":
@@ -32,37 +32,37 @@ class DeviceOwner(Actor):
 
     @endpoint
     def seen(self, place: int = 0) -> bytes:
-        """Gives what is in the memory that was offered."""
+        """Return the content of the registered memory."""
         memory = self._memory[place]
         return bytes_of(memory, 0, self._buffers[place].size())
 
     @endpoint
     def fill(self, seed: int) -> None:
-        """Puts a pattern into the memory that was offered."""
+        """Write a pattern to the registered memory."""
         put_bytes(self._memory[0], pattern(seed, self._buffers[0].size()))
 
     @endpoint
     def read(self, buffer: RDMABuffer, kind: str) -> tuple[bytes, str]:
-        """Reads all of a buffer into new memory; gives what is there then, and by which way."""
+        """Read all of a buffer into new memory; return the memory's content and the transport."""
         (memory,) = _make(buffer.size(), kind, 1)
         buffer.read_into(memory).get()
         return bytes_of(memory, 0, buffer.size()), buffer.backend
 
     @endpoint
     def write(self, buffer: RDMABuffer, content: bytes, kind: str) -> None:
-        """Writes to a buffer from new memory."""
+        """Write to a buffer from new memory."""
         (memory,) = _make(len(content), kind, 1)
         put_bytes(memory, content)
         buffer.write_from(memory).get()
 
     @endpoint
     def explain(self, buffer: RDMABuffer) -> str:
-        """Says which way is taken from here."""
+        """Describe the transport that this process uses."""
         return buffer.explain()
 
     @endpoint
     def free(self) -> None:
-        """Takes back what was offered, and frees it."""
+        """Release the registrations and free their memory."""
         for buffer in self._buffers:
             buffer.drop().get()
         self._buffers.clear()
@@ -70,7 +70,7 @@ class DeviceOwner(Actor):
 
 
 def unmapped(nbytes: int) -> Any:
-    """Gives an address that is nobody's, as memory of a device that no driver knows."""
+    """Return an unmapped address, as device memory that no driver knows."""
     return _core.Local.at(0x7000_0000_0000, nbytes, True, None, 0)
 
 

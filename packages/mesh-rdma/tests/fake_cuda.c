@@ -1,9 +1,9 @@
-/* A driver of GPUs that are files: what the tests of memory on devices run on where there is none.
+/* A fake GPU driver whose device memory consists of files, for tests on machines without a GPU.
  *
- * Its devices' addresses are mapped for nobody, so that whoever touches one with the processor is
- * killed, as on a real machine. It refuses what the real one refuses, and writes down what the real
- * one leaves undefined: see `violate`. Copies run in a thread for each stream, later than they are
- * begun. Processes of one folder (FAKE_CUDA) have the same devices.
+ * Device addresses are not mapped, so a processor access to one kills the process, as on a real
+ * machine. The driver refuses the same calls as the real one, and records calls that are undefined
+ * behavior of the real one: see `violate`. Copies run asynchronously, in one thread per stream.
+ * Processes with the same folder (FAKE_CUDA) share the devices.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,11 +25,11 @@ enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 101,
 enum { DEVICES = 2, ENTRIES = 4096, USERS = 16, RANGES = 4096 };
 typedef unsigned long long Pointer;
 
-/* What all processes see: one entry for each allocation that there ever was. */
+/* The table shared by all processes: one entry per allocation, including freed ones. */
 struct entry { int is_live, device, owner, users[USERS]; size_t size; };
 struct table { int count; struct entry entries[ENTRIES]; };
 
-/* What this process has at some address. */
+/* An allocation that this process has created or mapped. */
 struct range { char *begin; size_t size; char *bytes; int id, device, is_import, is_vmm; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,7 +58,7 @@ static void violate(const char *words, ...) {
     close(file);
 }
 
-/* The main context is a number; a child of a fork has no driver, as with the real one. */
+/* The primary context is a number. As with the real driver, a forked child has no driver. */
 static int begin(void) {
     if (getpid() != owner) return 0;
     pthread_mutex_lock(&lock);
@@ -72,7 +72,7 @@ static int end(int code) {
     return code;
 }
 
-/* Loaded is not begun: a program calls this, as torch does. */
+/* Loading does not initialize the driver: a program calls this function, as torch does. */
 int cuInit(unsigned flags) {
     (void)flags;
     char path[600];
@@ -164,7 +164,7 @@ static struct range *range_of(Pointer address) {
     return 0;
 }
 
-/* Maps the bytes where only this driver finds them, and reserves addresses where nobody does. */
+/* Maps the bytes at an address that only this driver knows, and reserves inaccessible addresses. */
 static struct range *map(int id, size_t size, int device) {
     char path[600];
     snprintf(path, sizeof path, "%s/%d", folder, id);
@@ -203,7 +203,7 @@ static int allocate(Pointer *address, size_t size, int is_vmm) {
 }
 
 int cuMemAlloc_v2(Pointer *address, size_t size) { return allocate(address, size, 0); }
-/* Memory of expandable segments: what the real driver makes of cuMemCreate and cuMemMap. */
+/* Memory of expandable segments, which the real driver creates with cuMemCreate and cuMemMap. */
 int fake_vmm_alloc(Pointer *address, size_t size) { return allocate(address, size, 1); }
 
 int cuMemFree_v2(Pointer address) {
@@ -287,7 +287,7 @@ int cuIpcCloseMemHandle(Pointer address) {
     return end(OK);
 }
 
-/* Streams: what is on one is done in order, by a thread of it. */
+/* A stream executes its tasks in order, in a separate thread. */
 struct event { long marked, done; pthread_mutex_t lock; pthread_cond_t changed; };
 struct task { Pointer to, from; size_t size; struct event *mark, *wait; long number; struct task *next; };
 struct stream { pthread_t thread; pthread_mutex_t lock; pthread_cond_t changed; struct task *first, **last; int is_over; };
@@ -395,7 +395,7 @@ int cuEventCreate(void **made, unsigned flags) {
     return OK;
 }
 
-/* Never freed: a task may still mark it, which the real driver waits for. */
+/* An event is never freed, because a task may still mark it; the real driver waits for that. */
 int cuEventDestroy_v2(void *event) { return event ? OK : BAD_HANDLE; }
 
 int cuEventRecord(void *marked, void *stream) {

@@ -1,6 +1,6 @@
-"""Memory of devices where there are none: a driver that is built of `fake_cuda.c`, and its memory.
+"""Device memory without devices: a driver that is built from `fake_cuda.c`, and its memory.
 
-It is loaded under the name of the real one, so that all that speaks to that speaks to it.
+It is loaded under the name of the real driver, so that all users of the driver use the fake one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FOLDER = "FAKE_CUDA"
 
 
 def refusal() -> str | None:
-    """Says why it cannot be built here, or nothing."""
+    """Return the reason why it cannot be built here, or None."""
     if Path("/dev/nvidiactl").exists():
         return "there is a real driver, which its tests are run with"
     if shutil.which(_compiler()[0]) is None:
@@ -35,10 +35,10 @@ def refusal() -> str | None:
 
 @contextmanager
 def devices() -> Iterator[Path]:
-    """Builds it in a new folder, which its memory is in too, and has this process use it.
+    """Build the driver in a new folder, which also contains its memory, and use it in this process.
 
     Raises:
-        AssertionError: Something was done that a real driver leaves undefined.
+        AssertionError: An operation was executed that is undefined behavior of a real driver.
     """
     with tempfile.TemporaryDirectory(prefix="fake-cuda-") as name:
         library = f"{name}/libcuda.so.1"
@@ -50,7 +50,7 @@ def devices() -> Iterator[Path]:
 
 
 def begin(folder: str) -> None:
-    """Has this process use devices, as torch does when it is asked for the first tensor on one."""
+    """Use devices in this process, as torch does when the first tensor is created on one."""
     os.environ[_FOLDER] = folder
     if _library() is None:
         ctypes.CDLL(f"{folder}/libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
@@ -60,13 +60,13 @@ def begin(folder: str) -> None:
 
 
 def violations(folder: Path) -> list[str]:
-    """Gives what was done that a real driver leaves undefined."""
+    """Return the operations that are undefined behavior of a real driver."""
     written = folder / "violations"
     return written.read_text().splitlines() if written.exists() else []
 
 
 class _Managed(ctypes.Structure):
-    """`DLManagedTensor`, of one dimension."""
+    """`DLManagedTensor` with one dimension."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -85,7 +85,7 @@ class _Managed(ctypes.Structure):
 
 
 class Allocation:
-    """What the driver gave at once; freed with its last user."""
+    """An allocation of the driver, which is freed with its last user."""
 
     def __init__(self, nbytes: int, device: int = 0, *, is_expandable: bool = False) -> None:
         driver = _used()
@@ -103,7 +103,7 @@ class Allocation:
 
 
 class DeviceMemory:
-    """A part of an allocation, with DLPack: what a library of arrays has."""
+    """A part of an allocation that supports DLPack, like an array of an array library."""
 
     def __init__(self, allocation: Allocation, offset: int, nbytes: int) -> None:
         self.allocation = allocation
@@ -116,17 +116,17 @@ class DeviceMemory:
     def __dlpack__(self, *, stream: Any = None) -> Any:
         shape = (ctypes.c_int64 * 1)(self.nbytes)
         managed = _Managed(self.address, 2, self.allocation.device, 1, 1, 8, 1, shape)
-        # Kept as long as the capsule: what it points to, and whose memory it is.
+        # These objects must live as long as the capsule, which points to them.
         _kept[ctypes.addressof(managed)] = (managed, shape, self)
         return _make_capsule(ctypes.addressof(managed), b"dltensor", _let_go)
 
 
 def allocate(nbytes: int) -> DeviceMemory:
-    """Gives memory of the first device, not at the beginning of its allocation."""
+    """Return memory of the first device, which is not at the beginning of its allocation."""
     return DeviceMemory(Allocation(nbytes + 1024), 512, nbytes)
 
 
-#: Python itself, apart from what others have declared of it.
+#: The Python library, with function declarations that no other module changes.
 _python = ctypes.PyDLL(None)
 _make_capsule = _python.PyCapsule_New
 _make_capsule.restype = ctypes.py_object

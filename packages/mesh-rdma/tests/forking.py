@@ -1,4 +1,4 @@
-"""Programs of the tests of forks and of ends: each a function that is run in a new interpreter."""
+"""Programs for tests of forks and of process ends: each function runs in a new interpreter."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mesh_rdma import RDMABuffer, _core
 
 
 def say(message: Any) -> None:
-    """Prints one line for whoever runs the program."""
+    """Print one line for the process that runs the program."""
     print(message, flush=True)
 
 
 def hear() -> str:
-    """Waits for a line."""
+    """Wait for a line."""
     return sys.stdin.readline().strip()
 
 
 def in_child(run: Any) -> None:
-    """Runs something in a forked child, and waits for it."""
+    """Run a function in a forked child, and wait for it."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -41,7 +41,7 @@ def in_child(run: Any) -> None:
 
 
 def owner_with_a_child() -> None:
-    """Offers memory, and is killed while a copy of it lives on."""
+    """Register memory, and get killed while a forked copy of this process lives."""
     memory = bytearray(b"kept" * 1000)
     buffer = RDMABuffer(memory)
     say(pickle.dumps(buffer).hex())
@@ -54,7 +54,7 @@ def owner_with_a_child() -> None:
 
 
 def child_lets_go() -> None:
-    """A child collects what it got from its parent: the parent has it all the same."""
+    """A child drops the objects that it inherited; those of the parent are unaffected."""
     memory = mesh_rdma.allocate(8192)
     memory[:4] = b"mine"
     buffer, other = RDMABuffer(memory), RDMABuffer(bytearray(64))
@@ -78,13 +78,13 @@ def child_lets_go() -> None:
     assert bytes(memory[:4]) == b"more"
     assert _core.counts()[:2] == (2, 0)
     buffer.drop().get()
-    # The parent's view still counts.
+    # The view of the parent still counts.
     assert _core.counts()[:2] == (1, 1)
     say("done")
 
 
 def child_uses_what_it_inherits() -> None:
-    """A child reads its parent's memory, and not its own copy; and has memory of its own."""
+    """A child reads the memory of its parent, not its copy of it, and can register memory."""
     memory = bytearray(b"old!" * 100_000)
     buffer = RDMABuffer(memory)
     remote = pickle.loads(bytes.fromhex(hear()))
@@ -130,7 +130,7 @@ def _add(buffer: RDMABuffer) -> None:
 
 
 def multiprocessing_children() -> None:
-    """Children of multiprocessing get a buffer as an argument, by fork."""
+    """Children of multiprocessing receive a buffer as an argument, through fork."""
     memory = bytearray(8)
     buffer = RDMABuffer(memory)
     _add(buffer)
@@ -146,7 +146,7 @@ def multiprocessing_children() -> None:
 
 
 def started_programs_get_nothing() -> None:
-    """A program that is started has no descriptor of ours."""
+    """A started program inherits no descriptor of this package."""
     buffer = RDMABuffer(mesh_rdma.allocate(64))
     remote = pickle.loads(bytes.fromhex(hear()))
     for transport in ("attach", "unix", "tcp"):
@@ -161,7 +161,7 @@ def started_programs_get_nothing() -> None:
 
 
 def ends_in_the_middle() -> None:
-    """Ends with transfers under way, views, threads at work and tasks that wait."""
+    """Exit with transfers in flight, views, busy threads and waiting tasks."""
     remote = pickle.loads(bytes.fromhex(hear()))
     arena = mesh_rdma.allocate(1 << 22)
     ours = RDMABuffer(arena)

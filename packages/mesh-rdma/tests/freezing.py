@@ -1,4 +1,4 @@
-"""Processes that do not answer, though they live."""
+"""Processes that are alive but do not respond."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["freeze"]
 
 
 def freeze(pid: int) -> None:
-    """Stops a process; returns when none of its threads does anything any more."""
+    """Stop a process; return when all of its threads are stopped."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: _states_of(pid) == {"T"})
 
 
 def _states_of(pid: int) -> set[str]:
-    """Gives the letters of the states that its threads are in."""
+    """Return the state letters of the threads of a process."""
     states = set()
     for thread in Path(f"/proc/{pid}/task").iterdir():
         try:
             line = (thread / "stat").read_text(encoding="ascii")
         except (FileNotFoundError, ProcessLookupError):
-            # It has ended meanwhile.
+            # The thread has ended since the directory was listed.
             continue
         states.add(line.rsplit(") ", 1)[1][0])
     return states

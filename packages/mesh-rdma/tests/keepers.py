@@ -1,4 +1,4 @@
-"""Processes with buffers in them, for tests that move bytes between others."""
+"""Processes with buffers, for tests that copy data between other processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Keeper", "Seat"]
 
 
 class Keeper(Actor):
-    """Offers memory, and says what is in it."""
+    """Registers memory, and returns its content."""
 
     def __init__(self) -> None:
         self._memory: dict[int, Any] = {}
@@ -24,7 +24,7 @@ class Keeper(Actor):
 
     @endpoint
     def offer(self, content: bytes | int, kind: str = "plain", count: int = 1) -> list[RDMABuffer]:
-        """Offers new memory so often, with this content or so many zeros."""
+        """Register `count` new ranges, with this content or with this number of zeros."""
         size = content if isinstance(content, int) else len(content)
         made = []
         for _ in range(count):
@@ -39,27 +39,27 @@ class Keeper(Actor):
 
     @endpoint
     def bytes_of(self, number: int) -> bytes:
-        """Gives what is in the memory that was offered as this number."""
+        """Return the content of the registered memory with this number."""
         return bytes(self._memory[number])
 
     @endpoint
     def has(self, number: int, seed: int) -> bool:
-        """Whether the memory has a pattern in it."""
+        """Return whether the memory contains a pattern."""
         memory = self._memory[number]
         return bytes(memory) == pattern(seed, len(memory))
 
     @endpoint
     def drop_and_mark(self, number: int, seed: int) -> None:
-        """Takes a registration back, and puts a pattern into its memory at once."""
+        """Release a registration, and immediately write a pattern to its memory."""
         mark = pattern(seed, len(self._memory[number]))
         self._buffers[number].drop().get()
         self._memory[number][:] = mark
 
     @endpoint
     def clear(self) -> None:
-        """Lets all memory go."""
+        """Release all memory."""
         for buffer in self._buffers.values():
-            # A test may have dropped it.
+            # A test may have dropped the buffer.
             with suppress(RDMAReleased):
                 buffer.drop().get()
         self._buffers.clear()
@@ -67,7 +67,7 @@ class Keeper(Actor):
 
     @endpoint
     def go_by(self, way: str | None) -> None:
-        """Has copies to buffers of this process come by one transport, or by the best."""
+        """Select the transport for copies to buffers of this process; None selects the best one."""
         if way is None:
             pull.path_to = selection.path_to
         else:
@@ -81,28 +81,28 @@ class Seat:
         self._keeper = keeper
 
     def offer(self, content: bytes | int, kind: str = "plain") -> RDMABuffer:
-        """Has it offer memory."""
+        """Make the process register memory."""
         (buffer,) = self._keeper.offer.call_one(content, kind).get()
         assert isinstance(buffer, RDMABuffer)
         return buffer
 
     def bytes_of(self, number: int = 0) -> bytes:
-        """Gives what is in the memory."""
+        """Return the content of the memory."""
         content: bytes = self._keeper.bytes_of.call_one(number).get()
         return content
 
     def has(self, seed: int, number: int = 0) -> bool:
-        """Whether the memory has a pattern in it."""
+        """Return whether the memory contains a pattern."""
         return bool(self._keeper.has.call_one(number, seed).get())
 
     def drop_and_mark(self, seed: int, number: int = 0) -> None:
-        """Has it take a registration back, and put a pattern into its memory at once."""
+        """Make the process release a registration and immediately write a pattern there."""
         self._keeper.drop_and_mark.call_one(number, seed).get()
 
     def clear(self) -> None:
-        """Has it let all memory go."""
+        """Make the process release all memory."""
         self._keeper.clear.call_one().get()
 
     def go_by(self, way: str | None) -> None:
-        """Has copies to it come by one transport."""
+        """Select the transport for copies to the process."""
         self._keeper.go_by.call_one(way).get()

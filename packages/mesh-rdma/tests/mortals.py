@@ -1,4 +1,4 @@
-"""Processes with buffers in them that are there to be killed, and nobody minds."""
+"""Processes with buffers that tests may kill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCK_LEN = 65521
 
 
 def pattern(seed: int, nbytes: int) -> bytes:
-    """Gives bytes in which no page is like another."""
+    """Return bytes in which all pages differ."""
     block = bytes((seed * 31 + place * place) % 251 for place in range(_BLOCK_LEN))
     return (block * (nbytes // _BLOCK_LEN + 1))[:nbytes]
 
@@ -38,44 +38,44 @@ class Mortal:
         self._is_stuck = False
 
     def offer(self, nbytes: int, seed: int | None = None) -> RDMABuffer:
-        """Has it offer zeros, or a pattern."""
+        """Make the process register zeros or a pattern."""
         buffer = self._ask("offer", nbytes, seed)
         assert isinstance(buffer, RDMABuffer)
         return buffer
 
     def has(self, seed: int) -> list[bool]:
-        """Whether each that it offers has a pattern in it."""
+        """Return for each registered buffer whether it contains a pattern."""
         found: list[bool] = self._ask("has", seed)
         return found
 
     def clear(self) -> None:
-        """Has it let all memory go."""
+        """Make the process release all memory."""
         self._ask("clear")
 
     def kill(self) -> None:
-        """Kills it at once."""
+        """Kill the process immediately."""
         os.kill(self.pid, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Has it do nothing any more, until it is killed."""
+        """Stop the process until it is killed."""
         self._is_stuck = True
         freeze(self.pid)
 
     def counts(self) -> tuple[int, int]:
-        """Gives how many registrations it has, and how many are kept for others."""
+        """Return the number of registrations, and of released ones whose memory is still kept."""
         counts: tuple[int, int] = self._ask("counts")
         return counts
 
     def wait_for_counts(self, wanted: tuple[int, int]) -> None:
-        """Waits until it has as many registrations as that."""
+        """Wait until the process has this number of registrations."""
         assert self._ask("wait", wanted) == wanted
 
     def is_alive(self) -> bool:
-        """Whether nobody has killed or frozen it."""
+        """Return whether the process was neither killed nor stopped."""
         return self._process.poll() is None and not self._is_stuck
 
     def stop(self) -> None:
-        """Ends it, however it is."""
+        """End the process, whatever its state is."""
         self._process.kill()
         self._process.communicate()
 

@@ -1,7 +1,7 @@
-"""Processes that live for a moment: owners and users of buffers, made to be killed.
+"""Short-lived processes: owners and users of buffers, which tests kill.
 
-A nursery is one warm process without threads; each of its children is a copy of it, there within a
-millisecond or two. What its children do are functions of a script: this one, or another that calls
+A nursery is one initialized process without threads. Each of its children is forked from it within
+a millisecond or two. The children run functions of a script: this one, or another one that calls
 `main`.
 """
 
@@ -32,25 +32,25 @@ _LEN_SIZE = 4
 
 @dataclass
 class Child:
-    """A process of a nursery, and the way to talk to it."""
+    """A child process of a nursery, and the channel to it."""
 
     pid: int
     channel: socket.socket
 
     def send(self, message: Any) -> None:
-        """Tells it something."""
+        """Send a message to the process."""
         send(self.channel, message)
 
     def receive(self) -> Any:
-        """Waits for what it says."""
+        """Wait for a message of the process."""
         return receive(self.channel)
 
     def kill(self) -> None:
-        """Kills it at once."""
+        """Kill the process immediately."""
         os.kill(self.pid, signal.SIGKILL)
 
     def wait_for_end(self) -> None:
-        """Waits until it is dead: the kernel closes its descriptors one by one before that."""
+        """Wait until it is dead; the kernel closes its descriptors one at a time before that."""
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(self.pid)
             select.select([handle], [], [])
@@ -59,7 +59,7 @@ class Child:
 
 
 class Nursery:
-    """Starts children of a script; all end with it."""
+    """Starts children that run functions of a script; all of them end with the nursery."""
 
     def __init__(self, script: str = __file__) -> None:
         self._channel, theirs = socket.socketpair()
@@ -80,7 +80,7 @@ class Nursery:
         self._process.wait()
 
     def start(self, role: str, *arguments: Any) -> Child:
-        """Starts a child that calls a function of the script with its channel and these."""
+        """Start a child that calls a function of the script with its channel and the arguments."""
         ours, theirs = socket.socketpair()
         with theirs:
             send(self._channel, (role, arguments))
@@ -89,23 +89,23 @@ class Nursery:
 
 
 def send(channel: socket.socket, message: Any) -> None:
-    """Sends one message."""
+    """Send one message."""
     data = pickle.dumps(message)
     channel.sendall(len(data).to_bytes(_LEN_SIZE, "little") + data)
 
 
 def receive(channel: socket.socket) -> Any:
-    """Receives one message; raises EOFError when the other side is gone."""
+    """Receive one message; raise EOFError if the other side has closed the channel."""
     return pickle.loads(_exactly(channel, int.from_bytes(_exactly(channel, _LEN_SIZE), "little")))
 
 
 def fill_byte(number: int) -> int:
-    """Gives what the memory of an owner is filled with."""
+    """Return the byte with which the memory of an owner is filled."""
     return number % 250 + 1
 
 
 def own(channel: socket.socket, number: int, is_arena: bool, nbytes: int) -> None:
-    """Offers memory until the other side is gone."""
+    """Register memory until the other side closes the channel."""
     memory = mesh_rdma.allocate(nbytes) if is_arena else bytearray(nbytes)
     memory[:] = bytes([fill_byte(number)]) * nbytes
     send(channel, RDMABuffer(memory))
@@ -113,14 +113,14 @@ def own(channel: socket.socket, number: int, is_arena: bool, nbytes: int) -> Non
 
 
 def own_read_only(channel: socket.socket, nbytes: int) -> None:
-    """Offers memory that may only be read until the other side is gone."""
+    """Register read-only memory until the other side closes the channel."""
     send(channel, RDMABuffer(mesh_rdma.allocate(nbytes).toreadonly()))
     channel.recv(1)
 
 
 def use(channel: socket.socket, number: int, transport: str, verb: str, handle: bytes) -> None:
-    """Copies again and again; says so after the first time."""
-    # Not before: the nursery itself is to have no part in this.
+    """Copy repeatedly; send a message after the first copy."""
+    # The handle is unpickled in the child, because the nursery must not hold the buffer.
     buffer: RDMABuffer = pickle.loads(handle)
     way = buffer.via(transport)
     here = array.array("B", bytes([fill_byte(number)]) * buffer.size())
@@ -138,7 +138,7 @@ def use(channel: socket.socket, number: int, transport: str, verb: str, handle: 
 
 
 def main(roles: dict[str, Any]) -> None:
-    """Forks whenever it is asked to, until it is alone; these are the functions by name."""
+    """Fork on request until the channel is closed; `roles` contains the functions by name."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     orders = socket.socket(fileno=int(sys.argv[1]))
     children: list[int] = []

@@ -1,4 +1,4 @@
-"""What a process holds of mesh-rdma's: to be counted before and after."""
+"""The resources that a process holds for mesh-rdma, which tests compare before and after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Held", "doors_of", "expect_no_more_than", "held"]
 
 
 class Held(NamedTuple):
-    """Counts of what must not grow."""
+    """Counts that must not grow."""
 
     mappings: int
     descriptors: int
@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 
 def held() -> Held:
-    """Counts what this process holds now."""
+    """Count the resources that this process holds now."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     mappings = sum("memfd:mesh-rdma" in line for line in maps.splitlines())
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -34,15 +34,15 @@ def held() -> Held:
 
 
 def doors_of(buffers: list[RDMABuffer]) -> list[str]:
-    """Gives the sockets of those owners that the system still has."""
+    """Return the sockets of these owners that still exist in the system."""
     there = Path("/proc/net/unix").read_text(encoding="utf-8")
     tokens = {bytes(buffer._handle.identity[0]).hex() for buffer in buffers}
     return [token for token in tokens if token in there]
 
 
 def expect_no_more_than(before: Held) -> None:
-    """Waits until nothing is held that was not then."""
-    # An error that is kept holds its frames, and they hold it.
+    """Wait until no more resources are held than before."""
+    # A stored exception keeps its frames alive, which keep resources alive.
     gc.collect()
     try:
         wait_until(lambda: not _grown(before))

@@ -1,7 +1,7 @@
-"""Versions whose bytes say of which version they are, at every place.
+"""Versions whose content identifies the version at every position.
 
-A word of a version is its stamp mixed with its place. A stamp is a number that can be told from the
-word again, so a block of another version is named when it is found.
+Each word of a version is its stamp combined with its position. The stamp can be computed from the
+word, so a block of another version is identified when it is found.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ __all__ = ["LEN_MAX", "Stamp", "fill", "tear_in"]
 
 LEN_MAX = 64 << 20
 _WORD = 8
-# What is filled or compared at once: it stays in the cache.
+# The amount that is filled or compared at a time, which fits into the cache.
 _PIECE_LEN = 256 << 10
 _ODD = 0x9E3779B97F4A7C15
 _ALL = (1 << 64) - 1
 _BACK = pow(_ODD, -1, 1 << 64)
 _STEP_BITS = 40
-# In each word its place; each piece of a process that was forked from this one shares them.
+# The mask of each word position; processes that are forked from this one share its pages.
 _PLACES = np.arange(LEN_MAX // _WORD + 1, dtype=np.uint64) * np.uint64(_ODD)
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What the bytes of one attempt to write a version are made of.
+    """Identifies one attempt to write a version.
 
     Attributes:
-        life: Which of the writers, one after the other, it was.
+        life: The number of the writer, in the sequence of writers.
         step: The number of the version.
-        is_given_up: Whether it is not to be published.
+        is_given_up: Whether the version is not to be published.
     """
 
     life: int
@@ -47,27 +47,27 @@ class Stamp:
 
     @property
     def word(self) -> np.uint64:
-        """What is mixed into each word."""
+        """The value that is combined with each word."""
         number = (self.life + 1) << _STEP_BITS | self.step << 1 | int(self.is_given_up)
         return np.uint64(number * _ODD & _ALL)
 
     @classmethod
     def of(cls, word: int) -> Stamp:
-        """Gives what the word was made of."""
+        """Return the stamp from which a word was computed."""
         number = word * _BACK & _ALL
         step = (number & ((1 << _STEP_BITS) - 1)) >> 1
         return cls((number >> _STEP_BITS) - 1, step, bool(number & 1))
 
 
 def fill(memory: memoryview, stamp: Stamp, start: int, stop: int) -> None:
-    """Writes bytes `start:stop` of a version to the same places of the memory."""
+    """Write bytes `start:stop` of a version to the same positions of the memory."""
     room = np.frombuffer(memory, np.uint8)
     for place, wanted in _pieces(stamp, start, stop):
         room[place : place + len(wanted)] = wanted
 
 
 def tear_in(found: Bytes, stamp: Stamp, start: int) -> str | None:
-    """Says where bytes from `start` on are not those of the version; None if they are nowhere."""
+    """Describe where bytes beginning at `start` differ from the version; None if they do not."""
     for place, wanted in _pieces(stamp, start, start + len(found)):
         piece = found[place - start : place - start + len(wanted)]
         if np.array_equal(piece, wanted):
@@ -78,7 +78,7 @@ def tear_in(found: Bytes, stamp: Stamp, start: int) -> str | None:
 
 
 def _pieces(stamp: Stamp, start: int, stop: int) -> Iterator[tuple[int, Bytes]]:
-    """Gives the bytes piece by piece, with their places; each is good until the next."""
+    """Yield the bytes in pieces, with their positions; each piece is valid until the next one."""
     room = np.empty(_PIECE_LEN // _WORD, np.uint64)
     place = start
     while place < stop:
@@ -92,7 +92,7 @@ def _pieces(stamp: Stamp, start: int, stop: int) -> Iterator[tuple[int, Bytes]]:
 
 
 def _stamp_at(found: Bytes, place: int, start: int) -> Stamp | str:
-    """Says what the first whole word from a place on was made of."""
+    """Return the stamp of the first whole word after a position."""
     index = -(-place // _WORD)
     word = found[index * _WORD - start :][:_WORD].tobytes()
     if len(word) < _WORD:

@@ -1,4 +1,4 @@
-"""Words that are changed together with copies."""
+"""Atomic operations in one batch with copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh_core import Actor, endpoint
 from mesh_core.testing import LocalProcs, local_procs
 from mesh_rdma import RDMAAction, RDMABoundsError, RDMABuffer, RDMAReadOnlyError, get_rdma_backend
 
-__all__ = ["local_procs"]  # A fixture: pytest finds it by its name.
+__all__ = ["local_procs"]  # This is a fixture, which pytest finds by name.
 
 
 class Owner(Actor):

@@ -1,4 +1,4 @@
-"""Settings of the network come from the program, the environment and a file, in this order."""
+"""Network settings come from the program, the environment and a file, in this order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import mesh_rdma
 from mesh_core import ConfigError
 from mesh_rdma import RDMABuffer
 
-#: Pickles a handle, and says at which addresses this process listens then.
+#: A program that pickles a handle, and prints the addresses on which it listens then.
 LISTENING = """
 import os, pickle, sys
 import mesh_rdma
@@ -36,7 +36,7 @@ ANY = ("0" * 32, "0" * 8)
 
 
 def listening(first: str = "", **environment: str) -> list[str]:
-    """Where a process listens that has pickled one handle, as the system writes addresses."""
+    """Return the listen addresses, as listed by the system, after one handle was pickled."""
     script = LISTENING.format(first=first)
     env = {**os.environ, **environment}
     run = subprocess.run(

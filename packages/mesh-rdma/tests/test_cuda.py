@@ -1,4 +1,4 @@
-"""Memory of devices, on a driver that the tests bring: which way it goes, and how long it lives."""
+"""Device memory on the fake driver of the tests: the transports used, and lifetimes."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 REFUSAL = fake_gpu.refusal()
 pytestmark = pytest.mark.skipif(REFUSAL is not None, reason=str(REFUSAL))
 LEN = 100_001
-#: Longer than the pieces that go through the processor's memory.
+#: Longer than the pieces that are copied through host memory.
 LONG = (9 << 20) + 5
 
 
 @pytest.fixture(scope="module")
 def gpus() -> Iterator[Path]:
-    """A driver; nothing that a real one leaves undefined was done with it."""
+    """A driver; the fixture checks that no undefined behavior of a real driver was used."""
     with fake_gpu.devices() as folder:
         yield folder
 
@@ -104,7 +104,7 @@ def test_bytes_come_and_go_whatever_memory_is_on_either_side(
 def test_the_other_hop_goes_by_any_way_there_is(
     owners: list[Any], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where both sides are memory of devices, and nothing but a network between them."""
+    """This includes copies where both sides are device memory and only a network connects them."""
     buffer = offered(owners[0], 1, "device", LONG).via("staged")
     found = []
 
@@ -149,7 +149,7 @@ def test_tensors_of_one_allocation_are_mapped_by_it_once(owners: list[Any]) -> N
 
 
 def test_memory_is_freed_when_nobody_maps_it_any_more(owners: list[Any], gpus: Path) -> None:
-    """Freeing what others map is undefined: it waits for those who do, and no longer."""
+    """Freeing mapped memory is undefined, so it is delayed until it is unmapped, but not longer."""
     before = set(gpus.iterdir())
     buffer = offered(owners[0], 1, "device")
     (allocation,) = set(gpus.iterdir()) - before
@@ -178,7 +178,7 @@ def test_each_way_is_explained(owners: list[Any]) -> None:
 
 
 def test_ways_of_the_processor_refuse_memory_of_devices_at_the_call(owners: list[Any]) -> None:
-    """On either side, and nothing touches the address: who does is killed."""
+    """This holds on either side; a process that accesses the address would be killed."""
     on_device, on_host = offered(owners[0], 1, "device"), offered(owners[1], 1, "plain")
     here = fake_gpu.allocate(LEN)
     for way in ("arena", "attach", "unix", "tcp"):
@@ -195,7 +195,7 @@ def test_ways_of_the_processor_refuse_memory_of_devices_at_the_call(owners: list
 
 
 def test_native_ways_refuse_an_address_of_a_device_themselves() -> None:
-    """Whoever comes so far has found a way around the checks: there is one more."""
+    """A caller that has bypassed the other checks is refused by a last one."""
     target, _ = RDMABuffer(allocate(LEN))._handle.reach("memory")
     assert target is not None
     for copy in (target.read, target.write):
@@ -208,7 +208,7 @@ def test_native_ways_refuse_an_address_of_a_device_themselves() -> None:
 
 
 def test_a_process_without_devices_has_its_bytes_copied_by_the_owner(owners: list[Any]) -> None:
-    """Nothing is loaded, and no device is woken, to read memory of one."""
+    """Reading device memory neither loads a library nor initializes a device."""
     buffer = offered(owners[0], 1, "device", LONG)
     plain = this_host().spawn_procs(name="no_gpu").spawn("plain", DeviceOwner)
     assert plain.read.call_one(buffer, "plain").get() == (pattern(1, LONG), "staged")
@@ -297,7 +297,7 @@ def test_devices_that_do_not_reach_each_other_go_by_the_one_that_has_the_memory(
 def test_nothing_is_written_after_the_end_of_a_copy(
     owners: list[Any], way: str, end: str, verb: str, slow: None
 ) -> None:
-    """The driver begins each piece late: what was handed over is waited for, the rest is not."""
+    """The driver starts pieces late: submitted pieces are awaited, and no others are started."""
     buffer = offered(owners[0], 1, "device", LONG).via(way)
     here = fake_gpu.allocate(LONG)
     put_bytes(here, bytes(LONG))
@@ -311,14 +311,14 @@ def test_nothing_is_written_after_the_end_of_a_copy(
         put_bytes(here, pattern(2, LONG))
     else:
         owners[0].fill.call_one(2).get()
-    # Behind whatever might still come.
+    # This copy follows all copies that could still be in progress.
     buffer.read_into(bytearray(LONG)).get()
     found = bytes_of(here, 0, LONG) if verb == "read" else owners[0].seen.call_one().get()
     assert found == pattern(2, LONG)
 
 
 def test_a_drop_waits_for_copies_by_devices(owners: list[Any], slow: None) -> None:
-    """The memory may be freed behind it: no copy is under way, and nobody maps it for long."""
+    """The memory may be freed afterwards: no copy is in progress, and mappings end soon."""
     buffer = offered(owners[0], 1, "device", LONG)
     futures = [buffer.read_into(fake_gpu.allocate(LONG)) for _ in range(3)]
     owners[0].free.call_one().get()
@@ -329,19 +329,19 @@ def test_a_drop_waits_for_copies_by_devices(owners: list[Any], slow: None) -> No
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has this process's driver begin each piece of a copy 20 ms late, and all pieces be short."""
+    """Make the driver of this process start each piece 20 ms late, and make all pieces short."""
     monkeypatch.setenv("FAKE_CUDA_PAUSE_US", "20000")
     monkeypatch.setattr(copier, "_DEVICE_PIECE_LEN", 1 << 20)
 
 
 class Memory:
-    """Something that is kept."""
+    """An object that is kept alive."""
 
 
 def test_memory_is_not_kept_for_those_who_are_gone(
     gpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who maps an allocation says so now and then; a process that died does not."""
+    """A process that maps an allocation renews its lease; a dead process does not."""
     monkeypatch.setattr(cuda_exports, "LEASE_S", 0.05)
     exports, driver = Exports(), needed_driver()
     memory, tensor = fake_gpu.allocate(LEN), Memory()
@@ -357,7 +357,7 @@ def test_memory_is_not_kept_for_those_who_are_gone(
 
 
 def test_who_has_ended_a_copy_is_not_written_for(gpus: Path) -> None:
-    """A question that is late finds no piece, so nothing of it reaches the buffer."""
+    """A late request finds no piece, so none of its bytes reach the buffer."""
     memory = fake_gpu.allocate(LEN)
     put_bytes(memory, pattern(1, LEN))
     anchor = DeviceBuffer(RDMABuffer(memory)._handle)
@@ -391,7 +391,7 @@ def test_an_owner_that_is_stuck_is_waited_for_as_long_as_was_said(
 def test_a_copy_comes_after_what_was_begun_before_it(
     owners: list[Any], way: str, slow: None
 ) -> None:
-    """What the program itself has put on its stream is not overtaken."""
+    """A copy does not overtake work that the program has submitted to its stream."""
     buffer = offered(owners[0], 1, "device").via(way)
     here, old = fake_gpu.allocate(LEN), fake_gpu.allocate(LEN)
     put_bytes(old, pattern(2, LEN))

@@ -1,4 +1,4 @@
-"""The conformance kit over the ways to memory of devices, on a driver that the tests bring."""
+"""The conformance tests for the transports of device memory, on the fake driver of the tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(REFUSAL is not None, reason=str(REFUSAL))
 
 @pytest.fixture(scope="module")
 def gpus() -> Iterator[Path]:
-    """A driver; nothing that a real one leaves undefined was done with it."""
+    """A driver; the fixture checks that no undefined behavior of a real driver was used."""
     with fake_gpu.devices() as folder:
         yield folder
 

@@ -1,4 +1,4 @@
-"""Five hundred deaths in the middle of transfers: typed errors, whole memory, nothing left over."""
+"""Five hundred deaths during transfers: typed errors, intact memory, and no leaked resources."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("arena", "attach", "unix", "tcp")
 VERBS = ("read", "write", "read", "write", "add")
-# Of each kind; a round has one death by each transport.
+# The number of rounds of each kind; a round contains one death per transport.
 ROUNDS = 63
 LEN = 2 << 20
 GUARD = 4096
-# How far into transfers a death may come.
+# The maximum time from the start of the transfers to a death.
 MOMENT_S = 0.004
 LATE_S = 0.05
 
@@ -36,7 +36,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 class Victim:
-    """An owner in another process, and a thread here that copies until it dies."""
+    """An owner in another process, and a local thread that copies until the owner dies."""
 
     def __init__(self, nursery: Nursery, transport: str, verb: str, number: int) -> None:
         self.child: Child = nursery.start("own", number, transport == "arena", LEN)
@@ -69,7 +69,7 @@ class Victim:
         self.is_over.set()
 
     def check(self) -> None:
-        """What failed failed as it has to, and touched what it was to touch."""
+        """Check that the transfer failed with the expected error and changed no other memory."""
         assert type(self.error) is RDMAPeerDied, self.error
         assert self.room[:GUARD] == self.room[-GUARD:] == bytes(GUARD)
         if self.verb == "read":
@@ -77,7 +77,7 @@ class Victim:
 
 
 def answer_of_successor(nursery: Nursery, number: int) -> Child:
-    """Starts another owner and reads from it."""
+    """Start another owner and read from it."""
     child = nursery.start("own", number, False, 64)
     buffer: RDMABuffer = child.receive()
     here = bytearray(64)
@@ -87,9 +87,9 @@ def answer_of_successor(nursery: Nursery, number: int) -> Child:
 
 
 def owners_die(nursery: Nursery, dice: random.Random, number: int) -> tuple[list[RDMABuffer], int]:
-    """One round: all owners die at once.
+    """Kill all owners of one round at once.
 
-    Gives their buffers, and how many errors were not there when successors had answered.
+    Return their buffers, and the number of errors that were not raised before successors responded.
     """
     victims = [
         Victim(nursery, transport, dice.choice(VERBS), number + at)
@@ -111,7 +111,7 @@ def owners_die(nursery: Nursery, dice: random.Random, number: int) -> tuple[list
 
 
 def users_die(nursery: Nursery, dice: random.Random, number: int) -> None:
-    """One round: all users of buffers of this process die at once, and are not waited for."""
+    """Kill all users of buffers of this process at once, without waiting for their deaths."""
     room = LEN + 2 * GUARD
     rest = (memoryview(bytearray(room)) for _ in TRANSPORTS[1:])
     whole = [allocate(room), *rest]
@@ -128,7 +128,7 @@ def users_die(nursery: Nursery, dice: random.Random, number: int) -> None:
         user.kill()
     for buffer in buffers:
         buffer.drop().get()
-    # Ours alone from here on: what lands later would be seen at the end.
+    # From here on, only this process may write; a late write would be detected at the end.
     for part in parts:
         part[:] = bytes([255]) * LEN
     for user in users:
@@ -149,7 +149,7 @@ def test_owners_die_in_the_middle_of_transfers(nursery: Nursery) -> None:
         buffers, late_here = owners_die(nursery, dice, round * len(TRANSPORTS))
         owners += buffers
         late += late_here
-    # Some of them, where the machine has other things to do than to let a thread run.
+    # A few errors may be late if the machine delays the scheduling of a thread.
     assert late < ROUNDS * len(TRANSPORTS) * 0.1
     assert doors_of(owners) == []
     del owners, buffers
@@ -173,7 +173,7 @@ def test_users_die_in_the_middle_of_transfers(nursery: Nursery) -> None:
 def test_errors_come_within_50_ms_of_a_death(
     nursery: Nursery, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Needs a machine that does nothing else: 95 of 100 errors are there in time, and it says."""
+    """Check that 95 of 100 errors are raised in time; requires an idle machine."""
     dice = random.Random(7)
     lines = []
     for transport in TRANSPORTS:

@@ -1,4 +1,4 @@
-"""What users are told of the ways between processes."""
+"""The descriptions of transports between processes for users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from mesh_core.testing import LocalProcs, local_procs
 from mesh_rdma import doctor, explain
 
-__all__ = ["local_procs"]  # A fixture: pytest finds it by its name.
+__all__ = ["local_procs"]  # This is a fixture, which pytest finds by name.
 
 
 def test_every_pair_is_told_which_way_is_taken_and_why_no_other(local_procs: LocalProcs) -> None:

@@ -1,4 +1,4 @@
-"""The public surface of mesh-rdma: three doors, and each name behind exactly one of them."""
+"""The public API of mesh-rdma: three modules, and each name is in exactly one of them."""
 
 import mesh_rdma
 import mesh_rdma.spi

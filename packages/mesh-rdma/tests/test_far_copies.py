@@ -1,4 +1,4 @@
-"""Copies between buffers of other processes, which somebody else has asked for."""
+"""Copies between buffers of other processes, on request of this process."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_dead_owner_is_told_of(seats: list[Seat], mortal: Mortal, whose: str) 
     mortal.freeze()
     copies = [dst.copy_from(src) for _ in range(8)]
     mortal.kill()
-    # What was begun before may be whole, and what is begun before the death is seen.
+    # Copies that started before the death may have completed.
     errors = [copy.exception(20) for copy in copies]
     errors.append(wait_until(lambda: dst.copy_from(src).exception(20)))
     assert all(error is None or isinstance(error, RDMAPeerDied) for error in errors)
@@ -135,7 +135,7 @@ def test_a_stuck_owner_makes_it_late(seats: list[Seat], mortal: Mortal) -> None:
     mortal.freeze()
     with pytest.raises(RDMATimeout):
         dst.copy_from(src, timeout=0.2).get()
-    # The one that is not stuck was never blocked.
+    # The live process was never blocked.
     dst.copy_from(seats[1].offer(pattern(1, LONG))).get()
     assert seats[0].has(1)
 

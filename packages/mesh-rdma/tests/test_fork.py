@@ -1,4 +1,4 @@
-"""Children of a process that shares memory, and how such a process ends."""
+"""Forked children of a process that shares memory, and the exit of such a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start(program: str) -> subprocess.Popen[str]:
 
 
 def run(program: str, *lines: str) -> None:
-    """Runs a program that has nothing to say but that it is done."""
+    """Run a program that prints only that it is done."""
     with start(program) as process:
         out, error = process.communicate("".join(f"{line}\n" for line in lines), timeout=40)
     assert (out, error, process.returncode) == ("done\n", "", 0)
@@ -36,7 +36,7 @@ def run(program: str, *lines: str) -> None:
 
 @pytest.mark.parametrize("transport", ["attach", "unix", "tcp"])
 def test_death_is_seen_while_a_forked_child_lives(transport: str) -> None:
-    """The child holds none of its parent's connections."""
+    """The child holds no connection of its parent."""
     with start("owner_with_a_child") as owner:
         assert owner.stdin is not None
         assert owner.stdout is not None
@@ -59,7 +59,7 @@ def test_death_is_seen_while_a_forked_child_lives(transport: str) -> None:
 
 
 def error_of(way: RDMABuffer) -> BaseException:
-    """Reads until that fails."""
+    """Read until a read fails."""
     here = bytearray(4000)
     while True:
         try:

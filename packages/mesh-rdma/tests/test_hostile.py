@@ -1,4 +1,4 @@
-"""Handles that were tampered with, and owners that do not answer: typed errors, and no more."""
+"""Forged handles, and owners that do not respond, cause typed errors and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("arena", "attach", "unix", "tcp")
 LEN = 1 << 16
-# The beginning of a handle: slot, key, length, address, segment, place in it, flags.
+# The head of a handle: slot, key, length, address, segment, offset in the segment, flags.
 REMOTE = struct.Struct("<IQQQIQB")
 
 
@@ -46,7 +46,7 @@ def honest(owner: Child) -> RDMABuffer:
 
 
 def changed(honest: RDMABuffer, **fields: int) -> RDMABuffer:
-    """Gives a handle that says something else than its owner."""
+    """Return a handle that contradicts its owner."""
     data = honest._handle.encode()
     names = ("slot", "key", "length", "address", "segment", "place", "flags")
     said = dict(zip(names, REMOTE.unpack(data[: REMOTE.size]), strict=True))
@@ -58,7 +58,7 @@ def changed(honest: RDMABuffer, **fields: int) -> RDMABuffer:
 
 
 def said(honest: RDMABuffer) -> tuple[int, ...]:
-    """Gives the numbers of a handle."""
+    """Return the fields of a handle."""
     return REMOTE.unpack(honest._handle.encode()[: REMOTE.size])
 
 
@@ -81,7 +81,7 @@ LIES: dict[str, dict[str, int]] = {
 def test_lie_is_a_typed_error_or_without_effect(
     honest: RDMABuffer, transport: str, lie: str
 ) -> None:
-    """Where the owner's word counts, a lie changes nothing; elsewhere it is refused."""
+    """A lie has no effect where the owner is authoritative; otherwise, it is refused."""
     buffer = changed(honest, **LIES[lie])
     here = bytearray(buffer.size())
     wrong = bytes([255]) * buffer.size()
@@ -102,7 +102,7 @@ def test_lie_is_a_typed_error_or_without_effect(
 
 @pytest.mark.parametrize("transport", ["arena", "attach"])
 def test_memory_beside_the_buffer_is_out_of_reach(honest: RDMABuffer, transport: str) -> None:
-    """A handle that says another place, or more than there is, is refused before any copy."""
+    """A handle with another location, or a larger length, is refused before any copy."""
     _, _, length, address, _, place, _ = said(honest)
     lies: list[dict[str, int]] = [
         {"address": address + 1, "place": place + 1},
@@ -116,7 +116,7 @@ def test_memory_beside_the_buffer_is_out_of_reach(honest: RDMABuffer, transport:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_read_only_memory_stays_so(nursery: Nursery, transport: str) -> None:
-    """A handle that says that it may be written does not make it so."""
+    """A handle that claims to be writable does not make the memory writable."""
     child = nursery.start("own_read_only", LEN)
     fixed: RDMABuffer = child.receive()
     _, _, _, _, _, _, flags = said(fixed)
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_handle_are_refused(honest: RDMABuffer) -> None:
 
 
 def test_owner_that_does_not_answer_holds_up_nobody_else(nursery: Nursery) -> None:
-    """Reads of a stopped process end in time, and those of others are not kept waiting."""
+    """Reads from a stopped process time out, and do not delay reads of other threads."""
     stuck, well = (nursery.start("own", number, False, LEN) for number in (1, 2))
     lost: RDMABuffer = stuck.receive()
     kept: RDMABuffer = well.receive()
@@ -162,7 +162,7 @@ def test_owner_that_does_not_answer_holds_up_nobody_else(nursery: Nursery) -> No
         pending = [way.read_into(room, timeout=1.5) for room in rooms]
         here = bytearray(LEN)
         future = kept.via("unix").read_into(here, timeout=60.0)
-        # Without a thread that helps: as event loops wait.
+        # No thread helps with this transfer, as when an event loop waits for it.
         while not future.done():
             os.sched_yield()
         assert here == bytes([fill_byte(2)]) * LEN

@@ -1,4 +1,4 @@
-"""Which part of an array each buffer has, and what is moved to cut it in another way."""
+"""The part of an array in each buffer, and the copies that reshard it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ ITEM = np.dtype("<u4")
 
 
 class _TorchShard:
-    """As `torch.distributed.tensor.Shard` is, from outside."""
+    """Has the same interface as `torch.distributed.tensor.Shard`."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
 
 def _cut(layout: Layout, whole: np.ndarray) -> list[bytearray]:
-    """Gives what each buffer has."""
+    """Return the content of each buffer."""
     return [bytearray(np.ascontiguousarray(whole[layout.slices(i)]).tobytes())
             for i in range(len(layout.shards))]  # fmt: skip
 
 
 def _run(schedule: Schedule, srcs: list[bytearray], dsts: list[bytearray]) -> None:
-    """Does what the schedule says, byte by byte."""
+    """Execute a schedule, byte by byte."""
     for move in schedule.moves:
         rows = [(move.from_, move.to)]
         for count, a, b in move.dims:

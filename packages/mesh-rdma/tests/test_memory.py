@@ -1,4 +1,4 @@
-"""Which memory can be a buffer, or the other end of a transfer, with nothing but Python's own."""
+"""The kinds of memory that can be a buffer or a local side, using only the standard library."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_is_used_in_place(kind: str) -> None:
-    """What is written through a handle is in the object, and the other way round."""
+    """Writes through a handle change the object, and vice versa."""
     memory = KINDS[kind]()
     buffer = RDMABuffer(memory)
     assert len(buffer) == LEN
@@ -96,7 +96,7 @@ def test_nothing_is_refused() -> None:
 
 
 def test_memory_is_kept_where_it_is_until_the_drop() -> None:
-    """A bytearray cannot be resized under a registration, nor under a transfer, and can after."""
+    """A bytearray cannot be resized during a registration or a transfer, but can be afterwards."""
     memory = bytearray(LEN)
     buffer = RDMABuffer(memory)
     with pytest.raises(BufferError):
@@ -115,7 +115,7 @@ def test_memory_of_a_forgotten_handle_is_given_back() -> None:
 
 
 def test_view_of_a_dropped_buffer_keeps_its_bytes() -> None:
-    """A view shows the memory itself, and the arena does not give it to another as long."""
+    """A view shows the memory itself; the arena does not reuse the memory while the view exists."""
     memory = mesh_rdma.allocate(4096)
     memory[:5] = b"first"
     buffer = RDMABuffer(memory)

@@ -1,4 +1,4 @@
-"""Random slices of one buffer, read and written at the same time by all transports, and a model."""
+"""Concurrent random reads and writes of one buffer over all transports, compared with a model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 LEN = 64 << 20
 TRANSPORTS = ("arena", "attach", "unix", "tcp")
-# Where transfers are cut: sizes and offsets are to fall on both sides.
+# Sizes at which transfers are split; sizes and offsets are chosen on both sides of them.
 SEAMS = (0, 4096, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, LEN)
-# Transfers that run at a time.
+# The maximum number of concurrent transfers.
 STEPS_MAX = 6
 
 
 @dataclass(frozen=True)
 class Step:
-    """One transfer: of a range, by a transport."""
+    """One transfer of a range over a transport."""
 
     verb: str
     transport: str
@@ -38,14 +38,14 @@ class Step:
 
 
 class Model:
-    """A buffer in another process, and what is to be in it."""
+    """A buffer in another process, and its expected content."""
 
     def __init__(self, buffer: RDMABuffer) -> None:
         self.ways = {transport: buffer.via(transport) for transport in TRANSPORTS}
         self.expected = bytearray(bytes([fill_byte(0)]) * LEN)
 
     def run(self, step: Step) -> None:
-        """Does one step beside others; a read finds what is expected."""
+        """Execute one step concurrently with others; a read must return the expected content."""
         way = self.ways[step.transport]
         length = step.stop - step.start
         if step.verb == "write":
@@ -57,7 +57,7 @@ class Model:
             way.slice(step.start, length).read_into(here).get()
             assert here == self.expected[step.start : step.stop]
         else:
-            # In two halves, as a batch.
+            # The range is read in two halves, as a batch.
             half = length // 2
             first, second = bytearray(half), bytearray(length - half)
             part = way[step.start : step.stop]
@@ -75,7 +75,7 @@ def model() -> Iterator[Model]:
 
 
 def places() -> st.SearchStrategy[int]:
-    """Offsets: anywhere, in the first page, and around seams."""
+    """Offsets: anywhere, in the first page, and near the seams."""
     near = st.tuples(st.sampled_from(SEAMS), st.integers(-3, 3)).map(sum)
     anywhere = st.one_of(st.integers(0, 4096), near, st.integers(0, LEN))
     return anywhere.map(lambda place: min(max(place, 0), LEN))
@@ -83,7 +83,7 @@ def places() -> st.SearchStrategy[int]:
 
 @st.composite
 def steps_side_by_side(draw: st.DrawFn) -> list[Step]:
-    """Transfers whose ranges do not overlap where one of them writes."""
+    """Transfers whose ranges do not overlap if one of them writes."""
     cuts = sorted(draw(st.lists(places(), min_size=2, max_size=STEPS_MAX + 1)))
     steps = []
     for start, stop in itertools.pairwise(cuts):
@@ -91,7 +91,7 @@ def steps_side_by_side(draw: st.DrawFn) -> list[Step]:
         transport = draw(st.sampled_from(TRANSPORTS))
         steps.append(Step(verb, transport, start, stop, draw(st.integers(0, 99))))
         if verb != "write":
-            # The same range by another way at the same time.
+            # The same range is read over another transport concurrently.
             steps.append(Step("read", draw(st.sampled_from(TRANSPORTS)), start, stop, 0))
     return steps
 

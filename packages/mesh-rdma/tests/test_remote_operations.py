@@ -1,4 +1,4 @@
-"""What a process asks of another one, and hears but once."""
+"""Remote operations whose reports are delivered only once."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from mesh_rdma._requests.error_encoding import encode_error
 
 
 class Owner:
-    """Gives each question the answer that it has for it; it has forgotten all else."""
+    """Sends each prepared response once; afterwards, the operation is unknown."""
 
     def __init__(self, answers: dict[bytes, bytes]) -> None:
         self._answers = answers
@@ -23,7 +23,7 @@ class Owner:
 
 
 class Orphan(RemoteOperation):
-    """Gives the owner another source as soon as it has none."""
+    """Sends another source to the owner as soon as the operation waits for one."""
 
     def on_report(self, report: Report) -> Report:
         return self.request(SOURCE) if report.state is State.WAITING else report

@@ -1,4 +1,4 @@
-"""One buffer to many: along a tree of hosts, and when some of those on the way die."""
+"""Copies from one buffer to many along a tree of hosts, with deaths in the tree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pool() -> Iterator[list[Mortal]]:
 
 @pytest.fixture
 def mortals(pool: list[Mortal]) -> Iterator[Callable[[int], list[Mortal]]]:
-    """Gives as many live processes as are wanted; they are used again."""
+    """Return the requested number of live processes, which are reused."""
 
     def take(count: int) -> list[Mortal]:
         while len(pool) < count:
@@ -57,7 +57,7 @@ def mortals(pool: list[Mortal]) -> Iterator[Callable[[int], list[Mortal]]]:
 
 @pytest.fixture
 def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[RDMABuffer], str], None]:
-    """Has buffers be on machines of these names."""
+    """Place buffers on machines with these names."""
     names: dict[RDMABuffer, bytes] = {}
 
     def put(buffers: list[RDMABuffer], machines: str) -> None:
@@ -70,7 +70,7 @@ def on_hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[RDMABuffer], str
 
 @pytest.fixture
 def when_begun(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
-    """Has something done when a destination is heard to be at work."""
+    """Call a function when the first report of a destination arrives."""
     on_report = tree_coordinator._Node.on_report
     awaited: dict[int, Callable[[], None]] = {}
 
@@ -201,7 +201,7 @@ def test_one_that_is_stuck_is_late_and_holds_up_nobody_else(
     src, dsts = source.offer(5000, 5), [owner.offer(5000) for owner in owners]
     spread(src, dsts).get(20)
     owners[1].freeze()
-    # Enough for the others, also beside much else.
+    # The timeout suffices for the others, even on a loaded machine.
     spreading = spread(src, dsts, timeout=1.0)
     with pytest.raises(RDMAIncomplete) as caught:
         spreading.get(20)
@@ -240,7 +240,7 @@ def test_owners_keep_nothing_of_what_is_over(
     before = [owner.counts() for owner in owners]
     for _ in range(3):
         spread(src, dsts).get(20)
-    # What is forgotten is forgotten behind the last answer.
+    # Owners release the registrations after their last response.
     for owner, count in zip(owners, before, strict=True):
         owner.wait_for_counts(count)
 

@@ -1,4 +1,4 @@
-"""The conformance kit over every built-in transport."""
+"""The conformance tests for every built-in transport."""
 
 from __future__ import annotations
 

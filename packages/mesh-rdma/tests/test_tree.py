@@ -1,4 +1,4 @@
-"""Along which tree a buffer goes to many."""
+"""The tree along which a buffer is copied to many destinations."""
 
 from __future__ import annotations
 

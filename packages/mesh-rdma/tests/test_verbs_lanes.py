@@ -1,4 +1,4 @@
-"""Transfers are cut, spread and mended as they should be, over adapters that only this test has."""
+"""Splitting, distribution and recovery of transfers, over fake adapters of this test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Links = Callable[..., FabricLink]
 
 @pytest.fixture
 def links(tmp_path: Path) -> Links:
-    """Makes a link over a fabric of its own."""
+    """Create links, each over a separate fabric."""
     numbers = iter(range(100))
 
     def make(**fabric: object) -> FabricLink:
@@ -171,7 +171,7 @@ def test_death_keeps_nothing_of_those_who_were_told_of_it(links: Links) -> None:
     link.registration.release()
     link.death = RDMAPeerDied("it was killed")
     link.fabric.steps_per_poll = 100
-    # Each of them raises its own: the frames on the way of one are not for the others to hold.
+    # Each transfer raises a separate exception, which does not keep the frames of the others alive.
     assert len({id(error) for error in link.finish(2).values()}) == len(requests)
     told: list[BaseException] = []
     for _ in range(2):
@@ -197,7 +197,7 @@ def test_adapter_that_takes_no_more_hands_back_what_it_was_given(links: Links) -
     link = links(names=["only"])
     for pair in link.fabric.pairs.values():
         pair.is_full = True
-    # The lane is made anew, and the next one takes it.
+    # The lane is replaced, and the next transfer uses it.
     assert link.do(Kind.READ, 0, 8, 0) is None
 
 
@@ -218,10 +218,10 @@ def test_ends_of_the_dead_are_closed_when_others_come(links: Links) -> None:
     alone = len(link.fabric.pairs)
     for _ in range(5):
         user = link.another_user()
-        # It dies without a word.
+        # The user dies without notice.
         for number in user:
             link.fabric.pairs.pop(number)
-    # All but those of the last two, who have not been asked, or not answered yet.
+    # All pairs are gone except those of the last two users, which have not been probed yet.
     assert len(link.fabric.pairs) <= alone + 2 * 2
     assert link.do(Kind.READ, 0, 8, 0) is None
 

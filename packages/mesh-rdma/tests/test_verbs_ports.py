@@ -1,4 +1,4 @@
-"""Ports are found, chosen and refused with a reason; what processes tell of them is checked."""
+"""Ports are found, selected or refused with a reason; data from other processes is validated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADDRESSES = [
 
 
 def port_folder(folder: Path, addresses: list[tuple[str, str]], device: str = "fake0") -> Path:
-    """Shows addresses of a port as the kernel does."""
+    """Create the folder in which the kernel lists the addresses of a port."""
     port = folder / device / "ports/1"
     for part in ("gids", "gid_attrs/types"):
         (port / part).mkdir(parents=True)

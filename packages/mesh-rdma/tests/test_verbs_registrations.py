@@ -1,4 +1,4 @@
-"""Memory is registered as what it is: a GPU's by its export, ours by its address."""
+"""GPU memory is registered by its export, host memory by its address."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mesh_rdma._verbs import dmabuf
 from mesh_rdma._verbs.binding import Access
 from mesh_rdma._verbs.registrations import Registrations
 
-#: Where the driver of this test has memory of a GPU.
+#: The address range of GPU memory in the driver of this test.
 BEGIN, END = 0x7F00_0000_0000, 0x7F00_0010_0000
 
 
 class Driver:
-    """What is called of the driver of a GPU, which exports any file as its memory."""
+    """The used functions of the GPU driver, which exports any file as its memory."""
 
     def __init__(self, path: Path, is_able: bool) -> None:
         self.path, self.is_able = path, is_able
@@ -88,7 +88,7 @@ def test_the_smallest_registration_is_not_missed_among_many() -> None:
     assert hold(4096 + 500, 10, Access.LOCAL_WRITE) in (entries[50], wide)
     assert hold(4096 + 505, 5, Access(0)) in (entries[50], wide)
     assert hold(4096 + 15, 10, Access.LOCAL_WRITE) is wide
-    # It begins too far before: it is registered once more.
+    # It begins too far before the range, so the range is registered again.
     assert hold(4096 + 905, 10, Access.LOCAL_WRITE).is_passing
     registrations.close()
     assert not [one for one in fabric.regions.values() if one.length > 10]

@@ -1,4 +1,4 @@
-"""Random writers and readers of versioned buffers, also dying ones: nobody sees a torn version."""
+"""Random writers and readers of versioned buffers, also dying ones; no reader sees torn data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from version_plans import Game, Tally, WriterPlan
 
-# Games of each run, and until where a long one goes.
+# The number of games of each run, and of a long run.
 SEEDS = 30
 SEEDS_SLOW = 400
 
@@ -45,7 +45,7 @@ class Play:
         self._channels = contextlib.ExitStack()
 
     def run(self) -> None:
-        """Plays it to its end; fails when anybody has seen what was never published."""
+        """Play the game to its end; fail if a reader saw a version that was never published."""
         with self._channels:
             readers = [self._start("read", plans, False) for plans in self._game.readers]
             *mortal, last = self._game.writers
@@ -67,7 +67,7 @@ class Play:
         victims: Sequence[Child] = (),
         is_mortal: bool = False,
     ) -> None:
-        """Has one writer live, and all read it."""
+        """Run one writer, which all readers read."""
         writer = self._start("write", number, plan)
         handles = writer.receive()
         for reader in [*readers, *victims]:
@@ -79,7 +79,7 @@ class Play:
             writer.send("stop")
             published, theirs = writer.receive()
         except (EOFError, ConnectionError):
-            # One that is to be killed may also not have come so far.
+            # Only a mortal writer dies; it may also be stopped before it is killed.
             assert is_mortal
             self._totals["writers killed"] += 1
             self._judge(tallies, is_complete=False)
@@ -88,7 +88,7 @@ class Play:
             self._compare([*tallies, *theirs], published)
 
     def _kill(self, victim: Child) -> list[Tally]:
-        """Kills one that is reading; gives what it has told before, which would be a failure."""
+        """Kill a process that is reading; return the tallies that it sent to report failures."""
         tallies: list[Tally] = []
         message = victim.receive()
         victim.kill()
@@ -101,7 +101,7 @@ class Play:
         return tallies
 
     def _judge(self, tallies: list[Tally], is_complete: bool = True) -> None:
-        """All that was read was as it should be, and only a killed writer was lost."""
+        """Check that all reads were correct, and that only a killed writer was lost."""
         for tally in tallies:
             assert tally.failure is None, tally.failure
             assert not (tally.has_lost and is_complete)
@@ -111,7 +111,7 @@ class Play:
         self._totals["given up in time"] += sum(tally.late for tally in tallies)
 
     def _compare(self, tallies: list[Tally], published: list[tuple[list[int], str | None]]) -> None:
-        """The versions that were seen are among those that were published."""
+        """Check that all versions that were read are among the published ones."""
         for buffer, (steps, failure) in enumerate(published):
             assert failure is None, failure
             assert sorted(set(steps)) == sorted(steps)

@@ -1,4 +1,4 @@
-"""Versioned buffers: what their writer and their readers are told."""
+"""Versioned buffers: the behavior that their writers and readers observe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mesh_rdma import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Short, where something is to be late; long, where it is not.
+# A short timeout that is expected to expire, and a long one that is not.
 SOON_S = 0.02
 LONG_S = 30.0
 
@@ -38,14 +38,14 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def owner(nursery: Nursery) -> Iterator[Child]:
-    """Another process that publishes when it is told to."""
+    """Another process that publishes on request."""
     child = nursery.start("publish", 4)
     with child.channel:
         yield child
 
 
 def told(owner: Child, *order: str | int) -> VersionedReader:
-    """Has it do something; gives a reader."""
+    """Send an order to the process; return its reader."""
     owner.send(order)
     reader = owner.receive()
     assert isinstance(reader, VersionedReader)
@@ -105,7 +105,7 @@ def test_one_version_is_written_at_a_time() -> None:
 
 
 def test_writer_waits_for_leases_and_views(owner: Child) -> None:
-    """A place is not written while a reader of any process holds it, or has it in view."""
+    """The area of a version is not written while a reader of any process holds or views it."""
     buffer = VersionedBuffer(4, versions=2)
     reader = buffer.reader()
     buffer.publish(b"held")
@@ -130,7 +130,7 @@ def test_version_in_view_stays_also_when_it_is_dropped(owner: Child, way: str) -
     dropping = version if way == "by its reader" else reader.hold()
     dropping.buffer.drop().get()
     del version, dropping
-    # All the other places, again and again.
+    # Write all other areas repeatedly.
     for text in ("next", "more", "then", "last", "best"):
         reader = told(owner, "publish", text)
     assert bytes(view) == b"held"
@@ -151,7 +151,7 @@ def test_lease_that_was_released_says_so() -> None:
 
 
 def test_reader_waits_for_a_version(owner: Child) -> None:
-    """In vain, or until there is one after that."""
+    """The wait times out, or ends when a later version is published."""
     reader = told(owner, "publish", "zero")
     unwritten = VersionedBuffer(4)
     for late in (
@@ -176,7 +176,7 @@ def test_reader_can_be_sent_on(owner: Child) -> None:
 
 
 def test_end_of_the_writers_process_is_told(owner: Child) -> None:
-    """What is in view stays."""
+    """A view remains valid."""
     reader = told(owner, "publish", "seen")
     version = reader.hold()
     view = version.view()
@@ -195,7 +195,7 @@ def test_end_of_the_writers_process_is_told(owner: Child) -> None:
 
 
 def test_end_of_the_buffer_is_told(owner: Child) -> None:
-    """Also to who waits for more; a version that is held stays."""
+    """Waiting readers are notified, too; a held version remains valid."""
     reader = told(owner, "publish", "held")
     version = reader.hold()
     waiting = reader.read_into(bytearray(4), after=0, timeout=LONG_S)
@@ -234,7 +234,7 @@ def test_version_that_was_dropped_is_followed_by_the_next(owner: Child) -> None:
 
 
 def test_child_of_the_writer_ends_nothing(owner: Child) -> None:
-    """A process that was forked from the writer's has a copy of it, which does not count."""
+    """A process that was forked from the writer has a copy of the buffer, which has no effect."""
     reader = told(owner, "publish", "kept")
     told(owner, "fork")
     assert latest(reader) == (0, b"kept")

@@ -1,7 +1,7 @@
-"""Verbs without adapters, in one process: what `_verbs.binding` promises, and faults.
+"""Verbs without adapters, in one process, as specified by `_verbs.binding`, and with faults.
 
-A queue pair carries out what was posted when it is polled, in order. A work request without a good
-key fails, and with it all behind it; a queue pair without a peer fails in the same way.
+A queue pair executes posted requests in order when it is polled. A work request without a valid key
+fails, together with all requests after it; requests of a queue pair without a peer fail, too.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ NEEDED = {
 
 @dataclass
 class Fabric:
-    """Devices that reach each other, by name."""
+    """Devices that are connected with each other, by name."""
 
     names: list[str] = field(default_factory=lambda: ["fake0", "fake1"])
     message_max: int = 1 << 31
     queue_len_max: int = 64
-    #: Work requests that a poll carries out at most.
+    #: The maximum number of work requests that a poll executes.
     steps_per_poll: int = 1 << 30
-    #: Devices whose queue pairs cannot be connected.
+    #: The devices whose queue pairs cannot be connected.
     unconnectable: set[str] = field(default_factory=set)
     regions: dict[int, FabricRegion] = field(default_factory=dict)
     pairs: dict[int, FabricPair] = field(default_factory=dict)
-    #: By device, the lengths of what was carried out.
+    #: The lengths of the executed requests, by device.
     carried: dict[str, list[int]] = field(default_factory=dict)
-    #: Of each post, which work requests asked for a completion.
+    #: For each post, whether each work request requested a completion.
     signalled: list[list[bool]] = field(default_factory=list)
     keys: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     name: str = "fabric"
@@ -66,7 +66,7 @@ class Fabric:
         return FabricDevice(self, device)
 
     def gids(self, folder: Path) -> Path:
-        """Writes the addresses of the ports as the kernel would show them."""
+        """Write the addresses of the ports to a folder in the format of the kernel."""
         for place, name in enumerate(self.names):
             port = folder / name / "ports" / "1"
             for part in ("gids", "gid_attrs/types"):
@@ -116,7 +116,7 @@ class FabricRegion:
         del self.device.fabric.regions[self.local_key]
 
     def holds(self, device: str, address: int, length: int, access: Access) -> bool:
-        """Whether a device may do that to a range."""
+        """Return whether a device may access a range in this way."""
         is_within = self.address <= address and address + length <= self.address + self.length
         return is_within and access in self.access and device == self.device.name
 

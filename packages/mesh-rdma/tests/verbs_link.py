@@ -14,7 +14,7 @@ from mesh_rdma.spi import Kind, Region, Request
 
 
 class FabricLink:
-    """A user and an owner, and memory of both."""
+    """A user and an owner, with memory at both ends."""
 
     def __init__(self, fabric: Fabric, folder: Path, nbytes: int) -> None:
         self.fabric = fabric
@@ -23,7 +23,7 @@ class FabricLink:
         self.here, self.there = mmap.mmap(-1, nbytes), mmap.mmap(-1, nbytes)
         self.registration = self.owner.register(self.region_of(self.there))
         self.local = self.user.register(self.region_of(self.here))
-        #: What the control connection says once the owner is dead.
+        #: The error of the control connection once the owner is dead.
         self.death: Exception | None = None
         self.channel = self.user.connect(self._exchange)
 
@@ -38,14 +38,14 @@ class FabricLink:
         return self.owner.accept(question)
 
     def region_of(self, memory: mmap.mmap, offset: int = 0, nbytes: int | None = None) -> Region:
-        """Returns a range of memory."""
+        """Return a range of memory."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         return Region(address + offset, len(memory) if nbytes is None else nbytes, True)
 
     def post(
         self, kind: Kind, offset: int, nbytes: int, there: int, operand: int = 0, **more: bytes
     ) -> Request:
-        """Posts a request for a range of `here`."""
+        """Post a request for a range of `here`."""
         region = self.region_of(self.here, offset, nbytes)
         return self.post_region(kind, region, there, operand, **more)
 
@@ -57,13 +57,13 @@ class FabricLink:
         operand: int = 0,
         descriptor: bytes | None = None,
     ) -> Request:
-        """Posts a request for any memory."""
+        """Post a request for any memory."""
         request = Request(kind, region, descriptor or self.registration.descriptor, there, operand)
         self.channel.post(request)
         return request
 
     def finish(self, count: int) -> dict[Request, Exception | None]:
-        """Waits until so many requests have ended."""
+        """Wait until `count` requests have ended."""
         ended: dict[Request, Exception | None] = {}
         while len(ended) < count:
             found = self.channel.poll(5)
@@ -74,21 +74,21 @@ class FabricLink:
     def do(
         self, kind: Kind, offset: int, nbytes: int, there: int, operand: int = 0
     ) -> Exception | None:
-        """Carries a request out, and returns its error."""
+        """Execute a request, and return its error."""
         request = self.post(kind, offset, nbytes, there, operand)
         return self.finish(1)[request]
 
     def forged(self) -> bytes:
-        """Returns the descriptor with keys that nobody has."""
+        """Return the descriptor with invalid keys."""
         real = Descriptor.unpack(self.registration.descriptor)
         return Descriptor(real.length, True, tuple((one, 1 << 31) for one, _ in real.keys)).pack()
 
     def owner_pairs_vanish(self) -> None:
-        """Has the owner's adapters forget all connections."""
+        """Make the adapters of the owner drop all connections."""
         self.owner._open().responder.close()
 
     def another_user(self) -> list[int]:
-        """Connects one more process; returns the numbers of its queue pairs."""
+        """Connect one more process; return the numbers of its queue pairs."""
         before = set(self.fabric.pairs)
         lanes = self._transport().connect(self.owner.accept)
         theirs = [pair.number for pair in self.fabric.pairs.values() if pair.depth > 1]
@@ -96,7 +96,7 @@ class FabricLink:
         return sorted(set(theirs) - before)
 
     def close(self) -> None:
-        """Gives all back."""
+        """Release all resources."""
         self.channel.close()
         self.local.release()
         self.registration.release()

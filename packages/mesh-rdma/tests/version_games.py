@@ -1,4 +1,4 @@
-"""Random plans for writers and readers of versioned buffers; a seed says which."""
+"""Random plans for writers and readers of versioned buffers, determined by a seed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ TRANSPORTS = ("arena", "attach", "unix", "tcp")
 VERBS = ("whole", "slices", "slices", "view", "view", "latest", "hurry", "twice", "sent")
 MANNERS = ("in place", "in place", "copied", "given up")
 PUBLISHING = MANNERS[:-1]
-# Where copies are cut, or go another way: sizes and offsets are to fall on both sides.
+# Sizes at which copies are split or use another path; sizes and offsets lie on both sides.
 SEAMS = (0, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, LEN_MAX)
-# The largest size of most games, and of some.
+# The maximum sizes in most games, and in some.
 SMALL, MIDDLE = 64 << 10, 4 << 20
-# From here on there are fewer places and threads: they all take memory.
+# From this size on, there are fewer versions and threads, because each needs memory.
 LARGE = 4 << 20
-# In which attempt a writer is killed, at the latest.
+# The last attempt in which a writer may be killed.
 DEATH_MAX = 60
 
 
 def game_of(random: Random) -> Game:
-    """Makes one up."""
+    """Create a random game."""
     count = random.choice((1, 1, 2))
     return _GameMaker(random, [_size(random) for _ in range(count)]).make()
 
@@ -41,7 +41,7 @@ def _size(random: Random) -> int:
 
 
 def _place(random: Random, length: int) -> int:
-    """Gives an offset: anywhere, in the first page, or at a seam."""
+    """Return an offset: anywhere, in the first page, or near a seam."""
     seams = [seam for seam in SEAMS if seam < length]
     near = random.choice([*seams, length]) + random.randint(-3, 3)
     anywhere = random.choice((near, random.randint(0, length), random.randint(0, 4096)))

@@ -1,4 +1,4 @@
-"""What writers and readers of versioned buffers are to do, and what came of it."""
+"""The plans of writers and readers of versioned buffers, and their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
     "WriterPlan",
 ]
 
-#: Numbers of versions are multiples of this; those of versions that are given up are none.
+#: Published versions have numbers that are multiples of this; abandoned ones do not.
 STRIDE = 8
 
 
@@ -25,9 +25,9 @@ class Write:
     """One attempt to write a version.
 
     Attributes:
-        manner: In place, copied, or given up half way.
-        gap: How far the number is from the last one.
-        cut: How many bytes are written before others may run.
+        manner: In place, copied, or abandoned halfway.
+        gap: The difference of its number to the last one.
+        cut: The number of bytes written before other threads may run.
     """
 
     manner: str
@@ -40,10 +40,10 @@ class BufferPlan:
     """One versioned buffer.
 
     Attributes:
-        nbytes: How many bytes a version has.
-        versions: How many may be in memory.
-        writes: What each of its writing threads does, again and again.
-        dies_at: The attempt in the middle of which the process is killed.
+        nbytes: The size of a version in bytes.
+        versions: The maximum number of versions in memory.
+        writes: The attempts of each writing thread, which repeats them.
+        dies_at: The attempt during which the process is killed.
     """
 
     nbytes: int
@@ -54,7 +54,7 @@ class BufferPlan:
 
 @dataclass(frozen=True)
 class Slice:
-    """Some bytes of a version, and how they are read."""
+    """Some bytes of a version, and the transport that reads them."""
 
     start: int
     stop: int
@@ -63,13 +63,13 @@ class Slice:
 
 @dataclass(frozen=True)
 class Visit:
-    """What is done with one version.
+    """The use of one version.
 
     Attributes:
         verb: A method of the reader's thread.
-        skip: How many versions are not of interest; None takes the one that is there.
-        linger: For how many newer versions the lease is held, if they come soon.
-        slices: What is read.
+        skip: The number of versions to skip; None takes the current one.
+        linger: The number of newer versions during which the lease is held, if they come soon.
+        slices: The ranges to read.
     """
 
     verb: str
@@ -80,12 +80,12 @@ class Visit:
 
 @dataclass(frozen=True)
 class ReaderPlan:
-    """One thread that reads.
+    """One reading thread.
 
     Attributes:
-        buffer: Which buffer.
-        transport: How it looks for new versions, and reads whole ones.
-        visits: What it does.
+        buffer: The index of the buffer.
+        transport: The transport for detecting new versions and reading whole ones.
+        visits: The visits that the thread makes.
     """
 
     buffer: int
@@ -95,7 +95,7 @@ class ReaderPlan:
 
 @dataclass(frozen=True)
 class WriterPlan:
-    """A process that writes, with threads in it that read."""
+    """A writing process that also has reading threads."""
 
     buffers: tuple[BufferPlan, ...]
     readers: tuple[ReaderPlan, ...]
@@ -103,12 +103,12 @@ class WriterPlan:
 
 @dataclass(frozen=True)
 class Game:
-    """Writers, one after another, and processes that read them all.
+    """Successive writers, and processes that read all of them.
 
     Attributes:
-        writers: All but the last are killed.
+        writers: The writers; all but the last one are killed.
         readers: The threads of each process that reads all writers.
-        victims: Those of processes that are killed while they read the last one.
+        victims: The threads of processes that are killed while they read the last writer.
     """
 
     writers: tuple[WriterPlan, ...]
@@ -118,16 +118,16 @@ class Game:
 
 @dataclass
 class Tally:
-    """What one thread that reads has seen.
+    """The observations of one reading thread.
 
     Attributes:
-        buffer: Of which buffer.
-        steps: The numbers of the versions that it had.
-        reads: How many ranges were as they should be.
-        nbytes: How many bytes those were.
-        late: How many reads were given up in time.
-        has_lost: Whether the writer has died.
-        failure: What was not as it should be.
+        buffer: The index of the buffer.
+        steps: The numbers of the versions that it held.
+        reads: The number of ranges with the expected content.
+        nbytes: The number of bytes in these ranges.
+        late: The number of reads that timed out.
+        has_lost: Whether the writer died.
+        failure: A description of unexpected content.
     """
 
     buffer: int

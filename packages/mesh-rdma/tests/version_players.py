@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = ["life_of", "publish", "read", "write"]
 
-# More than there are buffers in a process.
+# An upper bound of the number of buffers in a process.
 _BUFFERS_MAX = 8
-# An attempt that finds no room is given up; others may have died with theirs.
+# An attempt that finds no free area is abandoned; a dead process may still hold areas.
 _ROOM_S = 0.2
-# How long the end of leases may take to be known.
+# How long the release of leases may take.
 _LEASES_S = 30.0
 
 
 def life_of(writer: int, buffer: int) -> int:
-    """Gives what the versions of a buffer of a writer are stamped with."""
+    """Return the number with which the versions of a buffer of a writer are stamped."""
     return writer * _BUFFERS_MAX + buffer
 
 
 class _GivenUp(Exception):
-    """The writer changes its mind."""
+    """The writer abandons an attempt."""
 
 
 class _Writing:
@@ -67,7 +67,7 @@ class _Writing:
             thread.join()
 
     def write_all_places(self) -> None:
-        """Publishes as many versions as there is room for: nobody may hold one any more."""
+        """Publish until all areas were written; no version may still be held."""
         for _ in range(self._plan.versions + 1):
             step = self._last() + STRIDE
             with self.buffer.write(step=step, timeout=_LEASES_S) as memory:
@@ -80,10 +80,11 @@ class _Writing:
                 for write in writes:
                     if self._is_over.is_set():
                         return
-                    # No room, or the other thread writes, or has written a larger number.
+                    # No area is free, or the other thread is writing or has written a larger
+                    # number.
                     with contextlib.suppress(RDMATimeout, RDMABoundsError, _GivenUp):
                         self._attempt(write)
-                    # The other threads of Python are to have a turn.
+                    # This gives other Python threads a turn.
                     time.sleep(0)
         except Exception as error:
             self.failure = repr(error)
@@ -118,9 +119,9 @@ class _Writing:
 
 
 def write(channel: socket.socket, number: int, plan: WriterPlan) -> None:
-    """Writes until it is told to stop; then says what was published and what its threads read."""
+    """Write until told to stop; then send the published versions and the tallies of its readers."""
     writings = [_Writing(part, life_of(number, at)) for at, part in enumerate(plan.buffers)]
-    # As bytes: whoever passes them on is to have no part in this.
+    # They are sent as bytes, because a process that forwards them must not hold the buffers.
     nursery.send(channel, pickle.dumps([writing.buffer for writing in writings]))
     readers = [writing.buffer.reader() for writing in writings]
     for writing in writings:
@@ -136,7 +137,7 @@ def write(channel: socket.socket, number: int, plan: WriterPlan) -> None:
 
 
 def read(channel: socket.socket, plans: tuple[ReaderPlan, ...], is_endless: bool) -> None:
-    """Reads one writer after another, and says each time what it has seen."""
+    """Read one writer after another, and send the tallies for each of them."""
     with contextlib.suppress(EOFError):
         while True:
             number, handles = nursery.receive(channel)
@@ -145,7 +146,7 @@ def read(channel: socket.socket, plans: tuple[ReaderPlan, ...], is_endless: bool
 
 
 def publish(channel: socket.socket, nbytes: int) -> None:
-    """Publishes what it is told to; after each order it sends a reader."""
+    """Publish on request; after each order, send a reader."""
     buffer = VersionedBuffer(nbytes)
     with contextlib.suppress(EOFError):
         while True:
@@ -159,7 +160,7 @@ def publish(channel: socket.socket, nbytes: int) -> None:
                 gc.collect()
                 os._exit(0)
             else:
-                # Children of a nursery are reaped by themselves.
+                # Children of a nursery are reaped automatically.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
             nursery.send(channel, buffer)
@@ -171,7 +172,7 @@ def _read_all(
     plans: tuple[ReaderPlan, ...],
     telling: socket.socket | None = None,
 ) -> list[Tally]:
-    """Reads in threads; for ever where somebody is told when a thread has had its first version."""
+    """Read in threads; endlessly if `telling` is given, which is notified of first versions."""
     visited = _Telling(telling)
     readings = []
     for plan in plans:
@@ -190,7 +191,7 @@ def _read_all(
 
 
 class _Telling:
-    """Tells of the first visit of many."""
+    """Sends a message on the first visit of many."""
 
     def __init__(self, channel: socket.socket | None) -> None:
         self._channel = channel

@@ -1,4 +1,4 @@
-"""A thread that reads versions, and says so when one is not whole."""
+"""A thread that reads versions and reports those that are torn."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = ["Reading"]
 _LINGER_S = 0.02
 _PAUSE_S = 0.0002
 _HURRY_S = 0.0005
-# A version comes long before, and is read.
+# Longer than the publication and the read of a version take.
 _HOLD_S = 40.0
-# A second version may never come while all threads hold two.
+# A second version may never be published while all threads hold two.
 _SECOND_S = 0.02
 
 
 class Reading:
-    """What one thread does with the versions of one writer.
+    """The reads by one thread of the versions of one writer.
 
     Args:
-        reader: Where they are.
-        plan: What is to be done.
-        life: What the writer stamps its versions with.
+        reader: The reader of the versions.
+        plan: The visits to make.
+        life: The number with which the writer stamps its versions.
     """
 
     def __init__(self, reader: VersionedReader, plan: ReaderPlan, life: int) -> None:
@@ -51,7 +51,7 @@ class Reading:
         self.tally = Tally(plan.buffer)
 
     def run(self, is_endless: bool, visited: Callable[[], None]) -> None:
-        """Makes all visits; tells of each. Ends early when the writer dies, or something fails."""
+        """Make all visits and report each; end early if the writer dies or a check fails."""
         visits = itertools.cycle(self._plan.visits) if is_endless else self._plan.visits
         try:
             reader = self._reader
@@ -66,23 +66,23 @@ class Reading:
             self.tally.failure = traceback.format_exc()
 
     def _whole(self, visit: Visit) -> None:
-        """All of a version that newer ones have followed."""
+        """Read all of a version that newer ones have followed."""
         with self._hold(visit) as version:
             self._linger(visit)
             version.buffer.read_into(self._room).get()
             self._expect(self._room, version.step)
 
     def _slices(self, visit: Visit) -> None:
-        """Parts of a version at a time, each by a transport of its own."""
+        """Read parts of a version, each over a different transport."""
         with self._hold(visit) as version:
             self._linger(visit)
             self._read_slices(version.buffer, visit.slices, version.step)
-            # Once more, when others have been published meanwhile.
+            # Read again after newer versions have been published.
             self._linger(visit)
             self._read_slices(version.buffer, visit.slices[:1], version.step)
 
     def _view(self, visit: Visit) -> None:
-        """A version in view, also when its lease has ended, and where its writer has died."""
+        """View a version, also after its lease has ended and after its writer has died."""
         version = self._hold(visit)
         if version.buffer.backend not in ("arena", "memory"):
             version.buffer.read_into(self._room).get()
@@ -95,13 +95,13 @@ class Reading:
         self._expect(seen, step)
 
     def _latest(self, visit: Visit) -> None:
-        """The version that is there when the read begins."""
+        """Read the version that is the latest one when the read begins."""
         step = self._reader.read_into(self._room, after=self._after(visit), timeout=_HOLD_S).get()
         self._take(step)
         self._expect(self._room, step)
 
     def _hurry(self, visit: Visit) -> None:
-        """Reads that are mostly given up: their leases end too."""
+        """Read with timeouts that usually expire; their leases end, too."""
         with self._hold(visit) as version:
             try:
                 version.buffer.read_into(self._room, timeout=_HURRY_S).get()
@@ -118,7 +118,7 @@ class Reading:
             self._expect(self._room, step)
 
     def _twice(self, visit: Visit) -> None:
-        """Two leases; the end of one is not that of the other."""
+        """Hold two leases; the end of one does not end the other."""
         first = self._hold(visit)
         try:
             second = self._reader.hold(after=first.step, timeout=_SECOND_S)
@@ -131,7 +131,7 @@ class Reading:
             self._read_slices(second.buffer, visit.slices, second.step)
 
     def _sent(self, visit: Visit) -> None:
-        """A handle of a version that has come in a message holds it too."""
+        """Check that a received handle of a version holds it, too."""
         with self._hold(visit) as version:
             step = version.step
             buffer: RDMABuffer = pickle.loads(pickle.dumps(version.buffer))
@@ -158,10 +158,10 @@ class Reading:
         self._last = step
 
     def _linger(self, visit: Visit) -> None:
-        """Waits for newer versions, though not for long: the writer may have no room for them."""
+        """Wait briefly for newer versions; the writer may have no free area for them."""
         until = time.monotonic() + _LINGER_S
         goal = self._last + visit.linger * STRIDE
-        # The death of the writer is no reason not to look at what is held.
+        # If the writer dies, the held version is checked nevertheless.
         with contextlib.suppress(RDMAPeerDied):
             while self._last < goal and time.monotonic() < until:
                 step = self._reader.step()

@@ -1,4 +1,4 @@
-"""Move memory straight from process to process, beside the control messages."""
+"""Direct memory access between the processes of a job, without sending data in messages."""
 
 from mesh_rdma._availability import get_rdma_backend as get_rdma_backend
 from mesh_rdma._availability import is_ibverbs_available as is_ibverbs_available

@@ -8,7 +8,7 @@ __all__ = ["get_rdma_backend", "is_ibverbs_available", "is_rdma_available"]
 
 
 def is_ibverbs_available() -> bool:
-    """Whether this process can use an RDMA NIC; `RDMABuffer.explain` gives the reason if not."""
+    """Return whether this process can use an RDMA NIC; `RDMABuffer.explain` gives the reason."""
     verbs = transport("verbs")
     return verbs is not None and verbs.transport is not None
 

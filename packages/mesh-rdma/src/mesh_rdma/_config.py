@@ -1,4 +1,4 @@
-"""Settings of the network: where this process listens, and by how many connections it copies."""
+"""Network settings: the listen address of this process, and the connections per transfer."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ _DEFAULTS: dict[str, Any] = {"rdma_listen": "auto", "rdma_tcp_streams": None}
 
 
 def configure(*, rdma_listen: str | None = None, rdma_tcp_streams: int | None = None) -> None:
-    """Sets settings for this process, over the environment and the file that `MESH_CONFIG` names.
+    """Set options for this process, which override the environment and the configuration file.
 
-    The environment has them as `MESH_RDMA_LISTEN` and `MESH_RDMA_TCP_STREAMS`, the file in its
-    table `[rdma]`; use one of the two for all processes of a job.
+    The environment variables are `MESH_RDMA_LISTEN` and `MESH_RDMA_TCP_STREAMS`. In the file that
+    `MESH_CONFIG` names, the options are in the table `[rdma]`. Use one of these two to configure
+    all processes of a job.
 
     Args:
-        rdma_listen: Where this process listens for others: `"auto"`, at all addresses of its
-            machine if the job has credentials, else on loopback; `"loopback"`; `"all"`; or one
-            address of this machine. Nothing listens until the first handle is pickled.
-        rdma_tcp_streams: How many connections carry one long transfer, from 1 to 16.
+        rdma_listen: The addresses on which this process listens: `"auto"` for all addresses of its
+            machine if the job has credentials, otherwise loopback; `"loopback"`; `"all"`; or one
+            address of this machine. The process starts to listen when it pickles its first handle.
+        rdma_tcp_streams: The number of connections that carry one long transfer, from 1 to 16.
 
     Raises:
-        ConfigError: A value is not one that the setting takes, or this process listens elsewhere
-            already; nothing is set then.
+        ConfigError: A value is invalid, or this process already listens on another address. In this
+            case, no option is set.
     """
     given = {"rdma_listen": rdma_listen, "rdma_tcp_streams": rdma_tcp_streams}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -53,7 +54,7 @@ def _apply(settings: dict[str, Any]) -> None:
 
 
 def _read(given: dict[str, Any], origin: str) -> dict[str, Any]:
-    """Checks names and values."""
+    """Validate names and values."""
     settings = {}
     for name, value in given.items():
         if name not in _DEFAULTS:
@@ -97,7 +98,7 @@ def _read_file() -> dict[str, Any]:
     path = os.environ.get(_FILE_VARIABLE)
     if not path:
         return {}
-    # Not at the top: few programs have a file, and each process imports this.
+    # This import is local because every process imports this module, and few have a file.
     import tomllib
 
     try:

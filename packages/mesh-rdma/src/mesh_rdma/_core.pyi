@@ -1,4 +1,4 @@
-"""The native part of `mesh_rdma`."""
+"""The native extension of `mesh_rdma`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -27,7 +27,8 @@ __all__ = [
     "submit",
 ]
 
-# Before Python 3.12 a buffer has no method that says so, hence the base that is not there.
+# Before Python 3.12, no method marks a buffer in the type system, so this base exists in the stub
+# only.
 class _HasBuffer:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

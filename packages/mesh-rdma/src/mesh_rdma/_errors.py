@@ -1,4 +1,4 @@
-"""What goes wrong between a buffer and who uses it."""
+"""Exceptions of buffers and transfers."""
 
 from __future__ import annotations
 
@@ -24,55 +24,56 @@ __all__ = [
 
 
 class RDMAError(MeshError):
-    """A transfer, or the way to a buffer, failed."""
+    """A transfer failed, or a buffer could not be reached."""
 
 
 class RDMAReleased(RDMAError):
-    """The buffer was dropped, by its owner or by somebody who held it."""
+    """The buffer was dropped, by its owner or by another process that held it."""
 
 
 class RDMABoundsError(RDMAError, ValueError):
-    """Bytes outside of a buffer were asked for, or a destination is too short."""
+    """A range exceeds a buffer, or a destination is too short."""
 
 
 class RDMAReadOnlyError(RDMAError, TypeError):
-    """Memory that may only be read was to be written."""
+    """A write to read-only memory was requested."""
 
 
 class RDMAAlignmentError(RDMAError, ValueError):
-    """An atomic operation was asked for where none is possible."""
+    """An atomic operation was requested at an address that is not aligned to eight bytes."""
 
 
 class RDMAPeerDied(RDMAError, SupervisionError):
-    """The process that owns the buffer is gone, or cannot be reached any more."""
+    """The process that owns the buffer has died or can no longer be reached."""
 
     def __str__(self) -> str:
         return self.reason or super().__str__()
 
 
 class RDMATimeout(RDMAError, DeadlineExceeded):
-    """The transfer was not done in time. No byte of it is written after this is raised."""
+    """The transfer did not finish in time. No byte of it is written after this is raised."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else super().__str__()
 
 
 class RDMACancelled(RDMAError, CallCancelled):
-    """The transfer was given up. No byte of it is written after this is raised."""
+    """The transfer was cancelled. No byte of it is written after this is raised."""
 
 
 class RDMATransportError(RDMAError):
-    """A transport cannot be used for this buffer; the message says why."""
+    """A transport cannot be used for this buffer; the message gives the reason."""
 
 
 class RDMAIncomplete(RDMAError, ExceptionGroup[RDMAError]):
-    """Some of many destinations were not filled; the others are.
+    """Some of many destinations were not filled; all others were.
 
-    It is a group: `except* RDMAPeerDied` catches those whose owner or source is gone.
+    It is an exception group: `except* RDMAPeerDied` catches the failures whose owner or source
+    died.
 
     Attributes:
-        failures: Each that was not filled, by its place in the list of destinations (of sources
-            where they are many), and what it failed with.
+        failures: The index and the error of each failed transfer. The index refers to the list of
+            destinations, or to the list of sources if there are many.
     """
 
     def __new__(cls, failures: tuple[tuple[int, RDMAError], ...], count: int) -> RDMAIncomplete:
@@ -86,7 +87,7 @@ class RDMAIncomplete(RDMAError, ExceptionGroup[RDMAError]):
         self._count = count
 
     def derive(self, excs: Sequence[RDMAError]) -> RDMAIncomplete:  # type: ignore[override]
-        """Gives the part of the failures that has these errors."""
+        """Return an exception with the failures that have these errors."""
         some = tuple((place, error) for place, error in self.failures if error in excs)
         return RDMAIncomplete(some, self._count)
 

@@ -1,6 +1,6 @@
-"""The table `rdma_transfers` of mesh-telemetry: one row for each transfer, at its initiator.
+"""The table `rdma_transfers` of mesh-telemetry: one row per transfer, recorded by its initiator.
 
-A transfer has no extra cost while there is no subscription to events.
+Transfers have no extra cost while there is no subscription to events.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What a new way to move memory implements: the transport protocol and its probe.
+"""The interface for authors of transports: the transport protocol and its probe.
 
-A transport is a class in the entry-point group `mesh_rdma.transports`, under its name:
+A transport is a class that is registered by name in the entry-point group `mesh_rdma.transports`:
 
     [project.entry-points."mesh_rdma.transports"]
     mine = "my_package:MyTransport"
 
-It is found by whoever has the package installed, on both sides, and taken for a buffer when no
-built-in way is better: see `Transport.level`. `mesh_rdma.testing` has the tests that it must pass.
+It is found in every process where the package is installed, which must be the case on both sides.
+It is selected for a buffer if no built-in transport is better: see `Transport.level`.
+`mesh_rdma.testing` contains the conformance tests that it must pass.
 """
 
 from mesh_rdma._plugins.transport import Channel as Channel

@@ -1,4 +1,4 @@
-"""For tests: the conformance kit that each transport passes, and who has connected here.
+"""For tests: the conformance tests that each transport must pass, and connection counters.
 
 from mesh_rdma.testing import TransportConformance
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> object:
             "lifetime_tests",
             "concurrency_tests",
         )
-        # So that a test that fails says what it has found.
+        # Assertion rewriting makes a failing test report the compared values.
         pytest.register_assert_rewrite(*(f"mesh_rdma._kit.{name}" for name in names))
         from mesh_rdma._kit.conformance import TransportConformance
 

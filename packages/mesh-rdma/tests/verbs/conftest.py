@@ -1,4 +1,4 @@
-"""Verbs need a verbs device: `python -m tests.rdma.vm` has two; elsewhere these are skipped."""
+"""Tests that require a verbs device; `python -m tests.rdma.vm` provides two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verbs_peer import Link, linked
 
 from mesh_rdma._verbs.transport import VerbsTransport
 
-#: At both ends of a link.
+#: The length of the memory at both ends of a link.
 MEMORY_LEN = 9 << 20
 
 HERE = Path(__file__).parent
@@ -24,21 +24,21 @@ def transport() -> VerbsTransport:
 
 @pytest.fixture(autouse=True)
 def _usable(transport: VerbsTransport) -> None:
-    """Skips where there are no verbs."""
+    """Skip the tests if verbs are not available."""
     if reason := transport.probe():
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def shared_link(transport: VerbsTransport) -> Iterator[Link]:
-    """A link to another process, over all devices: to open these there takes long."""
+    """A link to another process over all devices, shared because opening devices there is slow."""
     with linked(transport, MEMORY_LEN) as link:
         yield link
 
 
 @pytest.fixture
 def link(_usable: None, request: pytest.FixtureRequest) -> Link:
-    """The link, with registered memory at the other end that is all zeros."""
+    """The link, with registered memory at the other end that contains only zeros."""
     shared_link: Link = request.getfixturevalue("shared_link")
     shared_link.peer.do("renew")
     shared_link.descriptor = shared_link.peer.do("register", True)
@@ -49,7 +49,7 @@ def link(_usable: None, request: pytest.FixtureRequest) -> Link:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that is skipped where the kernel knows verbs has failed."""
+    """Fail a test that is skipped although the kernel supports verbs."""
     report = yield
     if report.skipped and item.path.parent == HERE and Path("/sys/class/infiniband").is_dir():
         report.outcome = "failed"

@@ -1,4 +1,4 @@
-"""The conformance kit over verbs: buffers as programs use them."""
+"""The conformance tests for verbs, through the public buffer API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong on software RoCE ends in an error of its own, and ends nothing else."""
+"""Each fault on software RoCE causes a specific error, and affects nothing else."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_memory_released_in_flight_is_read_no_more(link: Link) -> None:
 
 def test_killed_peer_ends_transfers_with_an_error() -> None:
     with linked(VerbsTransport(), MIB) as link:
-        # More than there is time for until it is dead.
+        # These are more requests than can complete before the peer is dead.
         for _ in range(200):
             link.post(Kind.READ, link.memory.region(0, MIB))
         link.peer.kill()
@@ -69,7 +69,7 @@ def test_no_byte_of_a_read_lands_after_it_was_aborted(link: Link) -> None:
         assert not link.channel.poll(0)
     link.channel.abort(request)
     link.memory.content[: 8 * MIB] = bytes(8 * MIB)
-    # Had anything still been on its way, it would have come before this.
+    # Data that was still in transit would have arrived before this.
     link.do(Kind.READ, link.memory.region(8 * MIB, MIB), 8 * MIB)
     assert not any(link.memory.content[: 8 * MIB])
 
@@ -107,7 +107,7 @@ def test_nothing_is_left_of_a_closed_channel_and_a_dead_peer(transport: VerbsTra
 
 
 def forged(descriptor: bytes, longer: int = 0, turned: int = 0xFF) -> bytes:
-    """Returns a descriptor with other keys, or of more bytes."""
+    """Return a descriptor with other keys, or with a larger length."""
     real = Descriptor.unpack(descriptor)
     keys = tuple((address, key ^ turned) for address, key in real.keys)
     return Descriptor(real.length + longer, real.is_writable, keys).pack()

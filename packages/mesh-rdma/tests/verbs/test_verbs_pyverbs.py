@@ -1,4 +1,4 @@
-"""The transport works over the binding that a distribution ships, with the Python it is for."""
+"""The transport works with the binding of a distribution, in the Python for which it is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import mesh_rdma
 
 pytestmark = pytest.mark.rdma
 
-#: Not the one of an environment: `pyverbs` is made for it alone.
+#: The Python of a virtual environment cannot be used, because `pyverbs` is built for this one only.
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 EXERCISE = Path(__file__).with_name("verbs_exercise.py")

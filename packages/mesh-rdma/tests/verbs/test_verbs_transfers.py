@@ -1,4 +1,4 @@
-"""Bytes come where they were sent, through software RoCE."""
+"""Bytes arrive at the intended positions through software RoCE."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mesh_rdma.spi import Kind, Region
 
 pytestmark = pytest.mark.rdma
 
-#: How many bytes, and where they begin here and there.
+#: The number of bytes, and their offsets in local and remote memory.
 RANGES = [
     (1, 3, 8),
     (7, 4095, 4097),
@@ -125,7 +125,7 @@ def test_big_transfers_go_over_all_devices(link: Link) -> None:
     before = _packets_sent()
     link.do(Kind.WRITE, link.memory.region(0, 8 << 20))
     after = _packets_sent()
-    # Of 4096 bytes each, so many packets are half of it or nearly.
+    # At 4096 bytes per packet, each port has sent about half of the data.
     assert all(after[name] - before[name] > 600 for name in before), (before, after)
     assert len(before) == 2
 
@@ -138,8 +138,8 @@ def test_ports_that_are_named_are_the_only_ones(monkeypatch: pytest.MonkeyPatch)
             link.do(Kind.WRITE, link.memory.region())
         after = _packets_sent()
     sent = {name: after[name] - before[name] for name in after}
-    # Queue pairs of earlier tests may still retransmit to peers that were killed. A transfer that
-    # used both ports would have sent half of its packets from each.
+    # Queue pairs of previous tests may still retransmit to killed peers. A transfer over both ports
+    # would have sent half of its packets from each of them.
     assert sent["rxe0"] < sent["rxe1"] / 4
 
 

@@ -1,4 +1,4 @@
-"""Two processes that use verbs through `pyverbs`: run by the Python that the system has it for."""
+"""Two processes that use verbs through `pyverbs`, run by the Python of the system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def move(link: Link) -> None:
-    """Writes and reads at odd places, in one request and in more than a queue takes."""
+    """Write and read at odd offsets, with a single request and with more than fit into a queue."""
     content = random.randbytes(2 * MIB - 9)
     link.memory.content[5 : 5 + len(content)] = content
     link.do(Kind.WRITE, link.memory.region(5, len(content)), 3)
@@ -28,7 +28,7 @@ def move(link: Link) -> None:
 
 
 def count(link: Link) -> None:
-    """Adds to a word and swaps it."""
+    """Add to a word and swap it."""
     word = link.memory.region(0, 8)
     link.peer.do("put", 0, bytes(8))
     link.do(Kind.FETCH_ADD, word, 0, operand=40)
@@ -38,7 +38,7 @@ def count(link: Link) -> None:
 
 
 def fail(link: Link) -> None:
-    """Is refused, aborts, and goes on."""
+    """Get refused, abort a transfer, and continue."""
     earlier = link.descriptor
     link.descriptor = link.peer.do("register", True)
     link.peer.do("release", earlier)

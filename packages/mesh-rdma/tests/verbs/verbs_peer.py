@@ -1,4 +1,4 @@
-"""Another process with memory, for tests of the verbs transport, and this one's side of it."""
+"""Another process with memory, for tests of the verbs transport, and its local counterpart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mesh_rdma import RDMAPeerDied
 from mesh_rdma._verbs.transport import VerbsTransport
 from mesh_rdma.spi import Channel, Kind, Region, Registration, Request
 
-#: Longer than anything here takes on a machine that has much else to do.
+#: Longer than any operation of these tests takes on a loaded machine.
 LIMIT_S = 60
 
 
@@ -30,16 +30,16 @@ class Memory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.content))
 
     def region(self, offset: int = 0, nbytes: int | None = None) -> Region:
-        """Returns a part of it, or all."""
+        """Return a part of the memory, or all of it."""
         return Region(self.address + offset, nbytes or len(self.content) - offset, True)
 
     def empty(self, offset: int) -> Region:
-        """Returns a range of no bytes."""
+        """Return an empty range."""
         return Region(self.address + offset, 0, True)
 
 
 class Steps:
-    """What the other process does when it is told to, by method."""
+    """The steps that the other process executes on request, one per method."""
 
     def __init__(self, transport: VerbsTransport, nbytes: int) -> None:
         self.transport = transport
@@ -86,7 +86,7 @@ class Peer:
         theirs.close()
 
     def do(self, step: str, *arguments: Any) -> Any:
-        """Has it take a step of `Steps`, and returns what that returns or raises."""
+        """Make the process execute a step of `Steps`; return its result or raise its error."""
         try:
             with self._asking:
                 self._line.send((step, arguments))
@@ -98,12 +98,12 @@ class Peer:
         return result
 
     def exchange(self, question: bytes) -> bytes:
-        """Has its transport answer."""
+        """Make the transport of the process handle a request."""
         answer: bytes = self.do("accept", question)
         return answer
 
     def kill(self) -> None:
-        """Ends it with no time for a last word."""
+        """Kill the process immediately."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -121,7 +121,7 @@ def _serve(line: Connection, steps: Steps) -> None:
 
 
 class Link:
-    """A channel to another process, and memory at both ends of it."""
+    """A channel to another process, and memory at both of its ends."""
 
     def __init__(self, peer: Peer, transport: VerbsTransport, nbytes: int) -> None:
         self.peer = peer
@@ -134,17 +134,17 @@ class Link:
     def request(
         self, kind: Kind, here: Region, there: int = 0, operand: int = 0, compare: int = 0
     ) -> Request:
-        """Returns a request that was not posted."""
+        """Return a request without posting it."""
         return Request(kind, here, self.descriptor, there, operand, compare)
 
     def post(self, kind: Kind, here: Region, there: int = 0, **more: int) -> Request:
-        """Posts a request."""
+        """Post a request."""
         request = self.request(kind, here, there, **more)
         self.channel.post(request)
         return request
 
     def finish(self, count: int = 1) -> dict[Request, Exception | None]:
-        """Waits until so many requests have ended."""
+        """Wait until `count` requests have ended."""
         ended: dict[Request, Exception | None] = {}
         give_up = time.monotonic() + LIMIT_S
         while len(ended) < count:
@@ -155,7 +155,7 @@ class Link:
         return ended
 
     def do(self, kind: Kind, here: Region, there: int = 0, **more: int) -> None:
-        """Carries a request out, and raises its error."""
+        """Execute a request, and raise its error."""
         request = self.post(kind, here, there, **more)
         if error := self.finish()[request]:
             raise error
@@ -163,7 +163,7 @@ class Link:
 
 @contextmanager
 def linked(transport: VerbsTransport, nbytes: int) -> Iterator[Link]:
-    """Makes another process, which has its own side of a transport, and a link to it."""
+    """Start another process with a separate transport, and connect a link to it."""
     peer = Peer(transport, nbytes)
     try:
         link = Link(peer, transport, nbytes)

@@ -1,4 +1,4 @@
-//! The side that uses memory of other processes: connections to owners, and leases.
+//! The client side, which uses memory of other processes: connections to owners, and leases.
 
 pub mod link;
 

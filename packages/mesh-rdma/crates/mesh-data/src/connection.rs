@@ -1,4 +1,4 @@
-//! What two connected processes exchange: frames over sockets.
+//! The connection between two processes: frames over sockets.
 
 pub mod frame;
 pub mod peer_descriptor;

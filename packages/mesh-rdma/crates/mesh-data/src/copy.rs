@@ -1,4 +1,4 @@
-//! One copy: the ways to a buffer, and copies of rows.
+//! Single copies: the transports of a buffer, and copies of rows.
 
 pub mod claim;
 pub mod grid;

@@ -1,4 +1,5 @@
-//! This process among those that share memory: what it offers, and who uses it.
+//! The domain: the registered memory of this process, its users, and connections to other
+//! processes.
 
 pub mod registry;
 
@@ -24,28 +25,29 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a copy that blocks a release may go on before its connection is shut.
+/// How long a copy may delay a release before its connection is shut down.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long a handle may be on its way, if nobody says otherwise.
+/// How long a handle may be in transit by default.
 const TRAVEL_LIMIT: Duration = Duration::from_secs(60);
-/// The first pause of whoever waits for copies of others; each further one is twice as long.
+/// The first pause while waiting for copies of other processes; each further pause is twice as
+/// long.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
-/// What answers a transport's question that came from another process.
+/// The function that handles requests of other processes to a transport.
 pub type Answerer = Box<dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String> + Send + Sync>;
 
-/// The memory that one process offers, and its connections to others.
+/// The memory that one process has registered, and its connections to other processes.
 pub struct Domain {
     descriptor: PeerDescriptor,
     ledger: Ledger,
     arena: Arc<Arena>,
     /// Copies of this process to and from its own memory.
     pub(crate) own: Cells,
-    /// Our registrations that are written because somebody has asked for it, and how often.
+    /// The number of pins by slot: copies that other processes have requested.
     pins: Mutex<HashMap<u32, usize>>,
     registry: Mutex<Registry>,
-    /// Registrations that were taken back while somebody had them in view.
+    /// Released registrations whose memory is still in use.
     dying: Mutex<Vec<(u32, Entry)>>,
     peers: Mutex<HashMap<Holder, Arc<Peer>>>,
     pub(crate) links: Mutex<HashMap<Token, Arc<Link>>>,
@@ -84,30 +86,31 @@ impl Domain {
         })
     }
 
-    /// Who this process is, for itself; others get its [`Domain::public_card`].
+    /// The descriptor of this process for internal use; other processes get its
+    /// [`Domain::public_card`].
     pub fn card(&self) -> &PeerDescriptor {
         &self.descriptor
     }
 
-    /// Which registrations are good.
+    /// The table of valid registrations.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The memory of this process that is shared from the beginning.
+    /// The shared memory of this process.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// Takes a block of shared memory.
+    /// Allocates a block of shared memory.
     ///
     /// # Errors
-    /// The system gives no memory.
+    /// The system does not provide the memory.
     pub fn allocate(&self, len: usize) -> Result<Block, DataError> {
         self.arena.allocate(len).map_err(DataError::system("cannot take shared memory"))
     }
 
-    /// Says what answers questions of transports; only the first to say so is asked.
+    /// Sets the handler of requests to transports; only the first call has an effect.
     pub fn answer_with(&self, answerer: Answerer) {
         let _ = self.answerer.set(answerer);
     }
@@ -116,10 +119,11 @@ impl Domain {
         self.answerer.get()
     }
 
-    /// Offers memory to all who get the slot and the key, held by this process once.
+    /// Registers memory for all processes that receive the slot and the key, with one lease of this
+    /// process.
     ///
     /// # Errors
-    /// There are too many registrations, or the system has no random numbers.
+    /// There are too many registrations, or the system does not provide random numbers.
     pub fn register(&self, memory: Memory, keeper: Keeper) -> Result<(u32, u64), DataError> {
         let key = u64::from_le_bytes(random()?) | 1;
         let Memory { span, is_writable, .. } = memory;
@@ -130,7 +134,7 @@ impl Domain {
         Ok((slot, key))
     }
 
-    /// Where a range of a registration is, for a copy by the processor that has said so in a cell.
+    /// The location of a range of a registration, for a copy that was announced in a cell.
     pub(crate) fn range(
         &self,
         slot: u32,
@@ -156,35 +160,37 @@ impl Domain {
         })
     }
 
-    /// What memory a registration has, if it is good.
+    /// The memory of a registration, if it is valid.
     pub fn region(&self, slot: u32, key: u64) -> Option<Memory> {
         self.registry().get(slot, key).map(|entry| entry.memory)
     }
 
-    /// Looks at what keeps the memory of a registration, if it is good.
+    /// Calls `look` with the keeper of a registration, if it is valid.
     pub fn look<T>(&self, slot: u32, key: u64, look: impl FnOnce(&Keeper) -> T) -> Option<T> {
         self.registry().get(slot, key).map(|entry| look(&entry.keeper))
     }
 
-    /// Has something dropped when the memory is let go, before it; tells whether that will be.
+    /// Attaches an object that is dropped before the memory is released; returns whether it was
+    /// attached.
     pub fn keep(&self, slot: u32, key: u64, kept: Keeper) -> bool {
-        // What is not kept is dropped outside the lock: it may run code of others.
+        // An object that is not attached is dropped without the lock, because it may run foreign
+        // code.
         let result = self.registry().keep(slot, key, kept);
         result.is_ok()
     }
 
-    /// Takes a registration back. When this returns, nobody copies to or from its memory.
+    /// Releases a registration. When this returns, no process copies to or from its memory.
     ///
     /// # Errors
-    /// It was taken back before, or somebody still copies when it is time to stop; in that case the
-    /// memory is kept until nobody does.
+    /// It was released previously, or a copy is still in progress at the deadline, in which case
+    /// the memory is kept until the copy has ended.
     pub fn release(&self, slot: u32, key: u64, stop: &Stop) -> Result<(), DataError> {
         let entry = self.registry().remove(slot, key).ok_or(DataError::Released)?;
         self.ledger.revoke(slot, key);
         self.settle(slot, entry, stop)
     }
 
-    /// Waits until nobody copies any more, and lets the memory go.
+    /// Waits until no copy is in progress, and releases the memory.
     fn settle(&self, slot: u32, entry: Entry, stop: &Stop) -> Result<(), DataError> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
@@ -207,15 +213,16 @@ impl Domain {
         Ok(())
     }
 
-    /// Takes a registration back if nobody else holds it or has it in view; tells whether nobody
-    /// uses its memory any more. Copies that are under way are waited for.
+    /// Releases a registration unless another holder has a lease or a view; returns whether its
+    /// memory is no longer in use. It waits for copies in progress.
     ///
     /// # Errors
-    /// Somebody still copies when it is time to stop; then the memory is kept until nobody does.
+    /// A copy is still in progress at the deadline, in which case the memory is kept until it has
+    /// ended.
     pub fn reclaim(&self, slot: u32, key: u64, stop: &Stop) -> Result<bool, DataError> {
         let mut registry = self.registry();
         if registry.get(slot, key).is_none() {
-            // Somebody has dropped it; others may have it in view as before.
+            // Another process has dropped it; views of it may still exist.
             return Ok(!registry.is_leaving(slot, key));
         }
         let Some(entry) = registry.remove_unheld(slot, key) else { return Ok(false) };
@@ -229,7 +236,7 @@ impl Domain {
         self.settle(slot, entry, stop).map(|()| true)
     }
 
-    /// This process, or a peer, holds a handle once more; tells whether the buffer is good.
+    /// Adds a lease of this process; returns whether the buffer is valid.
     pub fn lease(&self, slot: u32, key: u64) -> bool {
         self.lease_for(slot, key, OURSELVES)
     }
@@ -238,7 +245,7 @@ impl Domain {
         self.registry().lease(slot, key, holder)
     }
 
-    /// This process holds a handle once less.
+    /// Removes a lease of this process.
     pub fn end_lease(&self, slot: u32, key: u64) {
         self.end_lease_for(slot, key, OURSELVES);
     }
@@ -247,13 +254,13 @@ impl Domain {
         let left = self.registry().end_lease(slot, key, holder, Instant::now());
         match left {
             Left::Somebody => {}
-            // Nobody else would look when the handle's time is over.
+            // The monitor checks the registration when the handle in transit expires.
             Left::OnTheWay => self.peer_monitor.look(),
             Left::Nobody => self.forget(slot, key),
         }
     }
 
-    /// A handle is sent to somebody, who has a while to say that it arrived.
+    /// Records that a handle was sent, whose receiver has a limited time to confirm it.
     pub fn travels(&self, slot: u32, key: u64) {
         self.registry().travels(slot, key, self.travel_limit(), Instant::now());
     }
@@ -263,22 +270,22 @@ impl Domain {
         *lock(&self.travel_limit)
     }
 
-    /// Says how long handles that are sent from now on may be on their way.
+    /// Sets how long handles that are sent from now on may be in transit.
     pub fn set_travel_limit(&self, limit: Duration) {
         *lock(&self.travel_limit) = limit;
     }
 
-    /// How many registrations are good, and how many memory is still kept for.
+    /// The number of valid registrations, and of released ones whose memory is still kept.
     pub fn counts(&self) -> (usize, usize) {
         (self.registry().len(), lock(&self.dying).len())
     }
 
-    /// How many processes are connected to this one, and to how many it is connected.
+    /// The number of connections to this process, and of processes to which it is connected.
     pub fn connections(&self) -> (usize, usize) {
         (lock(&self.peers).len(), lock(&self.links).len())
     }
 
-    /// How many connections were refused, for that reason.
+    /// The number of connections that were refused for a reason.
     pub fn refused(&self, why: Refusal) -> u64 {
         self.refusals.of(why)
     }
@@ -287,12 +294,12 @@ impl Domain {
         lock(&self.peers).insert(peer.number, peer);
     }
 
-    /// A peer's connection has ended: what it held and used, it holds and uses no more.
+    /// Removes a peer whose connection has ended, with its leases.
     pub(crate) fn remove_peer(&self, number: Holder) {
         lock(&self.peers).remove(&number);
         let forgotten = self.registry().end_all_leases(number, Instant::now());
         forgotten.into_iter().for_each(|(slot, key)| self.forget(slot, key));
-        // What it had in view, and what is on its way to somebody else.
+        // The monitor releases the memory that it viewed, and expires handles that it sent.
         self.peer_monitor.look();
     }
 
@@ -300,8 +307,8 @@ impl Domain {
         lock(&self.peers).get(&number).cloned()
     }
 
-    /// Frees what nobody has in view any more, and takes back what nobody holds; says when to look
-    /// again.
+    /// Releases memory without views and registrations without holders; returns the time of the
+    /// next call.
     pub(crate) fn sweep(&self) -> Option<Instant> {
         let forgotten = self.registry().forgotten(Instant::now());
         for (slot, key) in forgotten {
@@ -319,7 +326,7 @@ impl Domain {
         soon.into_iter().chain(next).min()
     }
 
-    /// Takes back what nobody can use any more, without waiting.
+    /// Releases a registration that no process can use anymore, without waiting.
     fn forget(&self, slot: u32, key: u64) {
         let Some(entry) = self.registry().remove(slot, key) else { return };
         self.ledger.revoke(slot, key);
@@ -330,24 +337,24 @@ impl Domain {
         }
     }
 
-    /// Keeps memory alive until nobody uses it any more.
+    /// Keeps memory alive until it is no longer in use.
     fn outlive(&self, slot: u32, entry: Entry) {
         lock(&self.dying).push((slot, entry));
         self.peer_monitor.look();
     }
 
     fn bury(&self, slot: u32, entry: Entry) {
-        // Outside the lock: what keeps memory alive may run code of others when it is dropped.
+        // This runs without the lock, because dropping a keeper may run foreign code.
         entry.let_go();
         self.registry().free(slot);
     }
 
-    /// Says that a registration is written. Look at it afterwards, not before.
+    /// Pins a registration. Look it up afterwards, not before.
     pub(crate) fn pin(&self, slot: u32) {
         *lock(&self.pins).entry(slot).or_default() += 1;
     }
 
-    /// It is written once less.
+    /// Removes a pin.
     pub(crate) fn unpin(&self, slot: u32) {
         let mut pins = lock(&self.pins);
         if let Occupied(mut count) = pins.entry(slot) {
@@ -383,7 +390,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that nobody can guess.
+/// Unpredictable random bytes.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], DataError> {
     let mut bytes = [0; N];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

@@ -1,94 +1,94 @@
-//! What can go wrong with a transfer: one variant for each thing that a caller does differently.
+//! Errors of transfers, with one variant for each case that callers handle differently.
 
 use std::io;
 
-/// Why a transfer, or the way to it, failed.
+/// The reason why a transfer, or the connection for it, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// The registration was taken back.
+    /// The registration was released.
     #[error("the buffer was released by its owner or by a holder: ask the owner for another")]
     Released,
-    /// Bytes outside the buffer were asked for.
+    /// The range exceeds the buffer.
     #[error("bytes {offset} to {end} of a buffer of {len} bytes: stay inside")]
     OutOfBounds {
-        /// Where the range begins.
+        /// The begin of the range.
         offset: u64,
-        /// Where it ends.
+        /// The end of the range.
         end: u64,
-        /// How long the buffer is.
+        /// The length of the buffer.
         len: u64,
     },
-    /// The memory may only be read.
+    /// The memory is read-only.
     #[error("the buffer was registered for reading only: register writable memory")]
     ReadOnly,
-    /// An atomic operation on bytes that cannot be changed as one.
+    /// The bytes of an atomic operation are not an aligned word.
     #[error(
         "an atomic operation at byte {offset}: it needs eight bytes that begin at a multiple of 8"
     )]
     Misaligned {
-        /// Where it was to be.
+        /// The offset of the operation.
         offset: u64,
     },
-    /// The owner of the buffer is gone, or cannot be reached any more.
+    /// The owner of the buffer has died or can no longer be reached.
     #[error("{name} is gone: {why}")]
     PeerDied {
-        /// Who it is.
+        /// The name of the owner.
         name: String,
-        /// How that is known.
+        /// How its death was detected.
         why: String,
     },
-    /// The time is over. Nothing is written any more.
+    /// The deadline has passed. Nothing is written anymore.
     #[error("the transfer was not done in time; no byte of it is written any more")]
     Deadline,
-    /// The caller has given up. Nothing is written any more.
+    /// The caller has cancelled the transfer. Nothing is written anymore.
     #[error("the transfer was cancelled; no byte of it is written any more")]
     Cancelled,
-    /// The time is over or the caller has given up, and nobody can say whether all is at rest.
+    /// The transfer ended early, and it is unknown whether data is still being written.
     #[error(
         "the transfer was {}, and {name} does not answer: what had reached it may still be written \
          when it goes on",
         if *is_cancelled { "cancelled" } else { "not done in time" }
     )]
     Unsettled {
-        /// Who it is.
+        /// The name of the owner.
         name: String,
-        /// Whether the caller has given up.
+        /// Whether the caller has cancelled it; otherwise, the deadline has passed.
         is_cancelled: bool,
     },
-    /// The peer does not let us in, or speaks another language.
+    /// The peer refused the connection, or uses another protocol.
     #[error("{name} refuses the connection: {why}")]
     Refused {
-        /// Who it is.
+        /// The name of the peer.
         name: String,
-        /// What it said.
+        /// The reason that it reported.
         why: String,
     },
-    /// This way to the peer cannot be used.
+    /// A transport to the peer cannot be used.
     #[error("{transport} cannot be used for this buffer: {why}")]
     NoWay {
         /// The name of the transport.
         transport: &'static str,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The memory is a device's: what the processor copies by must not touch its address.
+    /// The memory is on a device, so the processor must not access its address.
     #[error("the memory is on a device, where this way does not reach: let the best way be taken")]
     OnDevice,
-    /// There are too many of something.
+    /// A limit was reached.
     #[error("{0}")]
     Full(&'static str),
-    /// The system refuses something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl DataError {
-    /// Names what was being done when the system refused something.
+    /// Adds the operation to an error of the system.
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets of this crate call: private parts, fed with bytes of a peer.
+//! Entry points for the fuzz targets, which pass bytes of a peer to private functions.
 
 use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::blocking_io::SocketError;
@@ -26,9 +26,9 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
-/// Longer than anything takes whose peer has closed its side.
+/// A limit that is never reached, because the peer has closed its side.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Replies of one peer that are looked at; then it hangs up.
+/// The maximum number of bytes of replies that a peer reads before it closes the connection.
 const REPLIES_LEN_MAX: u64 = 1 << 20;
 const GUARD_LEN: usize = 64;
 const MEMORY_LEN: usize = 256;
@@ -37,7 +37,7 @@ const NO_BYTES: Span = Span { start: 0, len: 0 };
 
 static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::make().expect("an identity"));
 
-/// The owner of all connections here.
+/// The descriptor of the owner of all connections in this module.
 fn descriptor() -> PeerDescriptor {
     PeerDescriptor {
         token: [1; 16],
@@ -62,7 +62,7 @@ fn soon() -> Stop {
     Stop::after(Some(LIMIT))
 }
 
-/// A client over TCP that does not come from loopback.
+/// A client over TCP that does not connect from loopback.
 pub fn accept_tls(bytes: &[u8]) -> bool {
     let (_peer, socket) = after(bytes);
     handshake::accept(socket.as_fd(), &IDENTITY.config, &soon()).is_ok()
@@ -90,19 +90,19 @@ fn is_authenticated(bytes: &[u8], mode: &AuthenticationMode) -> bool {
     found.is_ok()
 }
 
-/// An owner over TCP on loopback. Returns whether it has proved itself.
+/// An owner over TCP on loopback. Returns whether it has proved its identity.
 pub fn introduce_loopback(bytes: &[u8]) -> bool {
     let (_peer, socket) = after(bytes);
     let answer = introduce(&socket, &descriptor(), true, &soon());
     answer.is_ok_and(|(reply, _)| reply.status == crate::connection::frame::Status::Done)
 }
 
-/// An owner with one registration, asked by a client that is authenticated.
+/// An owner with one registration, and an authenticated client.
 pub struct Served {
     domain: Arc<Domain>,
-    /// The registration.
+    /// The slot of the registration.
     pub slot: u32,
-    /// Its key.
+    /// The key of the registration.
     pub key: u64,
     memory: Box<[u8; GUARD_LEN + MEMORY_LEN + GUARD_LEN]>,
 }
@@ -114,7 +114,7 @@ impl fmt::Debug for Served {
 }
 
 impl Served {
-    /// Offers a little memory.
+    /// Registers a small range of memory.
     pub fn new() -> Self {
         let peer_monitor = PeerMonitor::new().expect("descriptors");
         let domain = Arc::new(Domain::new(descriptor(), peer_monitor).expect("memory"));
@@ -126,7 +126,7 @@ impl Served {
         Self { domain, slot, key, memory }
     }
 
-    /// Serves these requests until the end. Returns the replies.
+    /// Handles these requests until the end of the stream. Returns the replies.
     pub fn serve(&self, requests: &[u8]) -> Vec<u8> {
         let (peer, socket) = after(requests);
         let replies = thread::spawn(move || {
@@ -138,7 +138,7 @@ impl Served {
         replies.join().expect("it reads")
     }
 
-    /// Whether the bytes around the registration are as they were.
+    /// Whether the bytes around the registration are unchanged.
     pub fn is_around_unchanged(&self) -> bool {
         let (before, rest) = self.memory.split_at(GUARD_LEN);
         let behind = &rest[MEMORY_LEN..];
@@ -152,7 +152,7 @@ impl Default for Served {
     }
 }
 
-/// One direction of a sealed connection, with its two ends in hand.
+/// One direction of an encrypted connection, with both of its ends.
 #[derive(Debug)]
 pub struct Sealed {
     sealer: Sealer,
@@ -162,7 +162,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// A connection whose keys are made.
+    /// A connection after its handshake.
     pub fn new() -> Self {
         let secrets = || {
             let secrets =
@@ -176,7 +176,7 @@ impl Sealed {
         Self { sealer, opener, peer, socket: OwnedFd::from(socket) }
     }
 
-    /// Seals bytes, and gives them as they are on the wire.
+    /// Encrypts bytes; returns the bytes on the wire.
     pub fn seal(&mut self, head: &[u8], body: &[u8]) -> Vec<u8> {
         let body = Span { start: body.as_ptr() as usize, len: body.len() };
         let (mut wire, end) = UnixStream::pair().expect("two sockets");
@@ -187,7 +187,7 @@ impl Sealed {
         sealed
     }
 
-    /// Receives bytes from the wire, and opens what is whole; none when it is not what was sealed.
+    /// Decrypts the complete records in bytes from the wire; `None` if they are not authentic.
     pub fn open(&mut self, wire: &[u8]) -> Option<Vec<u8>> {
         self.peer.write_all(wire).expect("the socket has room");
         let mut opened = Vec::new();

@@ -1,24 +1,26 @@
-//! Memory to memory between processes, by the best way there is.
+//! Copies memory directly between processes, over the best available transport.
 //!
 //! # Layout
-//! - [`domain`]: what a process offers and who uses it; [`process`] has the one domain of this
-//!   process. The parts of `memory` are mapped by several processes: the [`arena`] (memory that is
-//!   shared from the beginning), the [`ledger`] (which registrations are good) and [`cells`] (who
-//!   is copying);
+//! - [`domain`]: the registrations of a process and their users; [`process`] contains the single
+//!   domain of this process. Several processes map the parts of `memory`: the [`arena`] (memory
+//!   that is allocated as shared memory), the [`ledger`] (the valid registrations) and [`cells`]
+//!   (the copies in progress);
 //! - `server`: each `listener` accepts connections within the limits of `admission`; once a client
-//!   is authenticated, a `connection_handler` answers its requests;
-//! - `client`: a [`link`] goes to the owner of a buffer;
-//! - `connection`: between the two travels what [`frame`] says, in a `socket`; `security` proves
-//!   who is at the other end, and seals what leaves the machine;
-//! - `copy`: the [`way`] in which the bytes of one buffer are copied, `gather` when they lie in
-//!   rows as a [`grid`] says, [`pull`] when somebody asks the owner of the destination, and
-//!   [`claim`] to announce what devices copy;
-//! - `transfers`: a [`transfer`] does it with several threads, until [`stop`] says that it is over.
+//!   is authenticated, a `connection_handler` handles its requests;
+//! - `client`: a [`link`] is a connection to the owner of a buffer;
+//! - `connection`: client and server exchange each [`frame`] over a `socket`; `security`
+//!   authenticates both sides, and encrypts connections to other machines;
+//! - `copy`: the transport ([`way`]) over which the bytes of one buffer are copied, `gather` for
+//!   rows in a [`grid`], [`pull`] for copies that the owner of the destination executes on request,
+//!   and [`claim`] to announce copies that devices execute;
+//! - `transfers`: a [`transfer`] is executed by several threads, until it is complete or [`stop`]
+//!   ends it.
 //!
-//! # Safety of memory
-//! Each copy to or from a registration is announced in a cell, and the key is looked at behind it.
-//! An owner first takes the key away, then waits until no cell names the slot: from then on nobody
-//! touches the memory. What a dead process had announced goes with its connection.
+//! # Memory safety
+//! Each copy to or from a registration is announced in a cell, and the key is checked afterwards.
+//! An owner first removes the key, and then waits until no cell contains the slot: from then on, no
+//! process accesses the memory. The announcements of a dead process are removed with its
+//! connection.
 
 pub mod domain;
 pub mod error;

@@ -1,4 +1,4 @@
-//! The one domain of this process, made when it is first needed.
+//! The single domain of this process, which is created when it is first needed.
 
 use crate::client::peer_monitor::PeerMonitor;
 use crate::connection::close_on_fork;
@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 
 static FIRST: Place = Place { domain: Mutex::new(None), of_child: OnceLock::new() };
-/// How many forks there are between the first process that had a domain and this one.
+/// The number of forks between the first process that had a domain and this one.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 static OPTIONS: Mutex<Options> = Mutex::new(Options { listen: Listen::Auto, tcp_streams: None });
 
-/// Where a process has its domain. A forked child has another place than its parent: the lock of
-/// the parent's may be held by a thread that the child does not have.
+/// Holds the domain of a process. A forked child uses a separate instance, because the lock of the
+/// parent's instance may be held by a thread that does not exist in the child.
 #[derive(Default)]
 struct Place {
     domain: Mutex<Option<Arc<Domain>>>,
@@ -28,7 +28,7 @@ struct Place {
 /// The domain of this process.
 ///
 /// # Errors
-/// The system gives no memory, descriptor or thread.
+/// The system does not provide memory, descriptors or threads.
 pub fn domain() -> Result<Arc<Domain>, DataError> {
     let mut current = lock(&here().domain);
     if let Some(domain) = &*current {
@@ -39,7 +39,7 @@ pub fn domain() -> Result<Arc<Domain>, DataError> {
     Ok(domain)
 }
 
-/// Where this process has its domain.
+/// The instance that holds the domain of this process.
 fn here() -> &'static Place {
     let mut place = &FIRST;
     for _ in 0..generation() {
@@ -48,7 +48,7 @@ fn here() -> &'static Place {
     place
 }
 
-/// Says how to use the network, from now on; tells whether it was said in time.
+/// Sets the network options; returns false if it is too late for that.
 pub fn configure(options: Options) -> bool {
     let current = lock(&here().domain);
     let is_in_time = current.as_ref().is_none_or(|domain| domain.configure(options));
@@ -58,14 +58,14 @@ pub fn configure(options: Options) -> bool {
     is_in_time
 }
 
-/// Which process this is, among those that were forked from each other: what was made in another
-/// one is not to be touched, for its locks and pages are the other's.
+/// Identifies this process among processes that were forked from each other. Objects of another
+/// generation must not be accessed, because their locks and pages belong to the other process.
 pub fn generation() -> usize {
     GENERATION.load(Relaxed)
 }
 
-/// In a forked child: what the parent had is the parent's. Its domain is never dropped here, for
-/// the threads that it belongs to are not here; its connections are not kept.
+/// Detaches a forked child from the domain of its parent. That domain is never dropped here,
+/// because its threads do not exist in the child; its connections are closed.
 pub fn forget() {
     GENERATION.fetch_add(1, Relaxed);
     close_on_fork::give_up();
@@ -76,7 +76,7 @@ fn start() -> Result<Arc<Domain>, DataError> {
         token: random()?,
         secret: random()?,
         boot: boot()?,
-        // Others get the rest with the first handle: see `Domain::public_card`.
+        // Other processes receive these fields with the first handle: see `Domain::public_card`.
         fingerprint: [0; 32],
         port: 0,
         addresses: Vec::new(),
@@ -96,14 +96,14 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Which start of which machine this is, and which of its networks: what is the same for two
-/// processes that reach each other without leaving either.
+/// Identifies the boot of the machine and the network namespace: two processes with equal values
+/// reach each other without leaving either.
 fn boot() -> Result<Token, DataError> {
     let path = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(path).map_err(DataError::system("cannot read boot_id"))?;
     let digits = text.chars().filter_map(|one| one.to_digit(16));
     let number = digits.fold(0_u128, |number, digit| number << 4 | u128::from(digit));
-    // A container has addresses of its own, and a socket there is not seen here.
+    // A container has separate addresses, and its sockets are not reachable from here.
     let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |network| network.ino());
     Ok((number ^ u128::from(network)).to_le_bytes())
 }

@@ -1,4 +1,4 @@
-//! How two processes prove who they are, and the sealing of what leaves the machine.
+//! Authentication of two processes, and encryption of connections to other machines.
 
 pub(crate) mod authentication;
 pub(crate) mod handshake;

@@ -1,4 +1,4 @@
-//! The side that owns memory: listeners, accept loops, and a handler for each connection.
+//! The server side, which owns memory: listeners, accept loops, and one handler per connection.
 
 pub(crate) mod admission;
 pub(crate) mod connection_handler;

@@ -1,4 +1,4 @@
-//! When a transfer has to end before it is done.
+//! Conditions that end a transfer before it is complete.
 
 use crate::error::DataError;
 use std::cell::RefCell;
@@ -11,11 +11,12 @@ const CANCELLED: u8 = 1;
 const FAILED: u8 = 2;
 
 thread_local! {
-    /// Asked while this thread waits for another process: whether somebody wants it to end.
+    /// Called while this thread waits for another process; returns whether the wait is to be
+    /// interrupted.
     static INTERRUPT: RefCell<Option<fn() -> bool>> = const { RefCell::new(None) };
 }
 
-/// Runs something in this thread that ends early, as cancelled, when `is_wanted` says so.
+/// Runs a function in this thread, whose waits are cancelled when `is_wanted` returns true.
 pub fn interruptible<T>(is_wanted: fn() -> bool, run: impl FnOnce() -> T) -> T {
     INTERRUPT.with_borrow_mut(|hook| *hook = Some(is_wanted));
     let result = run();
@@ -23,7 +24,7 @@ pub fn interruptible<T>(is_wanted: fn() -> bool, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Asked between two chunks, by each thread that works on a transfer.
+/// The deadline and the cancellation state of a transfer, which its threads check between chunks.
 #[derive(Debug)]
 pub struct Stop {
     until: Option<Instant>,
@@ -31,18 +32,18 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// A transfer that may take `limit`, from now on; none is no limit.
+    /// A transfer with a time limit that starts now; `None` means no limit.
     pub fn after(limit: Option<Duration>) -> Self {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         Self { until, state: AtomicU8::new(RUNNING) }
     }
 
-    /// Fails when it is time to end.
+    /// Fails if the transfer must end.
     ///
     /// # Errors
-    /// Why: [`DataError::Deadline`] or [`DataError::Cancelled`].
+    /// The reason: [`DataError::Deadline`] or [`DataError::Cancelled`].
     pub fn check(&self) -> Result<(), DataError> {
-        // What another piece has failed with is what the caller hears; this one just ends.
+        // The caller receives the error of the piece that failed; this piece only has to end.
         if self.state.load(Acquire) != RUNNING {
             return Err(DataError::Cancelled);
         }
@@ -52,7 +53,7 @@ impl Stop {
         }
     }
 
-    /// As [`Stop::check`], for a thread that waits; asks the thread's own interrupt too.
+    /// Like [`Stop::check`], for a waiting thread; it also checks the interrupt of the thread.
     pub(crate) fn check_waiting(&self) -> Result<(), DataError> {
         let is_wanted = INTERRUPT.with_borrow(|hook| hook.is_some_and(|hook| hook()));
         if is_wanted {
@@ -61,22 +62,22 @@ impl Stop {
         self.check()
     }
 
-    /// How much time is left, if there is a limit.
+    /// The remaining time, if there is a limit.
     pub fn left(&self) -> Option<Duration> {
         self.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// The caller has given up; tells whether it is the first to end this.
+    /// Cancels the transfer; returns whether this call was the first to end it.
     pub fn cancel(&self) -> bool {
         self.state.compare_exchange(RUNNING, CANCELLED, AcqRel, Acquire).is_ok()
     }
 
-    /// Whether the caller has given up.
+    /// Whether the caller has cancelled the transfer.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.state.load(Acquire) == CANCELLED
     }
 
-    /// A piece has failed.
+    /// Records that a piece has failed.
     pub(crate) fn fail(&self) {
         let _ = self.state.compare_exchange(RUNNING, FAILED, AcqRel, Acquire);
     }

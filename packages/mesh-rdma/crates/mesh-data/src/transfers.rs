@@ -1,4 +1,4 @@
-//! Transfers of many pieces, by several threads.
+//! Transfers of many pieces, executed by several threads.
 
 pub mod transfer;
 

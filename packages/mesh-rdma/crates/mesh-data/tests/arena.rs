@@ -1,4 +1,4 @@
-//! Blocks of the arena: apart from each other, zero at first, and used again.
+//! Blocks of the arena are disjoint, initially zero, and reused.
 #![expect(unsafe_code, reason = "looks at blocks by address")]
 
 use mesh_data::Span;
@@ -6,7 +6,7 @@ use mesh_data::arena::Arena;
 use std::sync::Arc;
 
 fn bytes(span: Span) -> &'static mut [u8] {
-    // SAFETY: the tests hold the block meanwhile, and look at it by one slice at a time.
+    // SAFETY: the tests hold the block during the use, and use one slice of it at a time.
     unsafe { span.bytes_mut() }
 }
 

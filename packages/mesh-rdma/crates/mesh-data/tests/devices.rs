@@ -1,4 +1,4 @@
-//! Memory of devices is offered as any other, and no way of the processor's ever touches it.
+//! Device memory can be registered like other memory, and no built-in transport accesses it.
 #![expect(unsafe_code, reason = "begins copies that are refused")]
 
 use mesh_data::process::domain;
@@ -9,7 +9,7 @@ use std::thread;
 
 const LEN: usize = 4096;
 
-/// Offers an address that is mapped for nobody.
+/// Registers an address that is not mapped.
 fn offer(domain: &Domain) -> Remote {
     let span = Span { start: 4096, len: LEN };
     let memory = Memory { span, is_writable: true, device: Some(0) };
@@ -21,7 +21,7 @@ fn refuses(target: &Target) {
     let mut here = vec![0_u8; LEN];
     let span = Span { start: here.as_mut_ptr() as usize, len: LEN };
     for direction in [Direction::Read, Direction::Write] {
-        // SAFETY: the bytes are ours.
+        // SAFETY: the bytes are a local variable.
         let copied = unsafe { target.copy(direction, span, 0, &Stop::after(None)) };
         assert!(matches!(copied, Err(DataError::OnDevice)), "{copied:?}");
     }
@@ -33,7 +33,7 @@ fn no_way_copies_memory_of_a_device() {
     let domain = domain().expect("this system has what it takes");
     let remote = offer(&domain);
     refuses(&Target::ours(&domain, remote));
-    // Also where the handle says that it is no device's: the owner knows better.
+    // The owner refuses even if the handle does not describe the memory as device memory.
     refuses(&Target::ours(&domain, Remote { is_on_device: false, ..remote }));
 }
 

@@ -1,4 +1,4 @@
-//! What processes send each other is read as it was written, and anything else is refused.
+//! Encoded messages are decoded to the same values, and anything else is refused.
 
 use mesh_data::Card;
 use mesh_data::frame::{REPLY_LEN, REQUEST_LEN, Reply, Request};

@@ -1,5 +1,5 @@
-//! A registration that is taken back is nobody's any more: not in the middle of a copy, not when
-//! its slot is used again, not when the last handle is lost on its way.
+//! A released registration is not accessed anymore: not during a copy, not when its slot is reused,
+//! and not when the last handle is lost in transit.
 #![expect(unsafe_code, reason = "copies between pieces of memory of the test")]
 
 use mesh_data::process::domain;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take here.
+/// The time limit of all waits in these tests.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Tells when what it keeps is let go.
+/// Counts when the memory that it keeps is released.
 struct Flag(Arc<AtomicUsize>);
 
 impl Drop for Flag {
@@ -35,7 +35,7 @@ fn offer(domain: &Arc<Domain>, span: Span, freed: &Arc<AtomicUsize>) -> Arc<Targ
 }
 
 fn write(target: &Target, bytes: &mut [u8]) -> Result<(), DataError> {
-    // SAFETY: the bytes are the caller's until this returns.
+    // SAFETY: the bytes belong to the caller until this returns.
     unsafe { target.copy(Direction::Write, span_of(bytes), 0, &Stop::after(None)) }
 }
 
@@ -64,7 +64,7 @@ fn no_byte_lands_after_a_release_however_threads_interleave() {
         while !is_begun.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        // At another moment of the copies each time.
+        // Vary the moment of the release during the copies.
         (0..round * 500).for_each(|_| std::hint::spin_loop());
         target.release(&Stop::after(None)).expect("it is good until now");
         assert_eq!(freed.load(Ordering::SeqCst), round);
@@ -150,7 +150,7 @@ fn ranges_at_the_end_of_all_numbers_are_out_of_bounds() {
     let liar = Target::ours(&domain, remote);
     let mut bytes = [1_u8; 16];
     for offset in [49, 64, 1 << 32, u64::MAX - 15, u64::MAX] {
-        // SAFETY: the bytes are ours until this returns.
+        // SAFETY: the bytes are a local variable until this returns.
         let copied =
             unsafe { liar.copy(Direction::Write, span_of(&mut bytes), offset, &Stop::after(None)) };
         assert!(matches!(copied, Err(DataError::OutOfBounds { .. })), "{offset}: {copied:?}");

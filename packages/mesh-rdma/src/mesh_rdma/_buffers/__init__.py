@@ -1,1 +1,1 @@
-"""Buffers as programs use them: handles, versioned buffers, batches and arena memory."""
+"""The buffer classes of the public API: handles, versioned buffers, batches and arena memory."""

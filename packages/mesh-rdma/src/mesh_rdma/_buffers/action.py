@@ -1,4 +1,4 @@
-"""Several transfers as one."""
+"""Batches of transfers that complete together."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WORD = 8
 
 
 class RDMAAction:
-    """Copies of any buffers and changes of their words, begun and waited for together.
+    """A batch of copies and atomic operations on any buffers, submitted and awaited together.
 
-    They run side by side, in no order: none may write what another one of the same action reads or
-    writes. An action may be submitted again.
+    The operations run concurrently and in no particular order: none of them may write memory that
+    another operation of the same action reads or writes. An action can be submitted more than once.
 
     Example:
         >>> action = RDMAAction().read_remote(here, there).write_remote(there_too, here_too)
@@ -50,11 +50,11 @@ class RDMAAction:
         self._found: list[_core.Local] = []
 
     def read_remote(self, dst: Memory, src: RDMABuffer) -> Self:
-        """Adds a copy of all of `src` to the beginning of `dst`.
+        """Add a copy of all of `src` to the beginning of `dst`.
 
         Raises:
             RDMABoundsError: `dst` is too short.
-            RDMAReadOnlyError: `dst` may not be written.
+            RDMAReadOnlyError: `dst` is read-only.
         """
         local = writable_memory_of(dst)
         if local.nbytes < src.size():
@@ -66,11 +66,11 @@ class RDMAAction:
         return self
 
     def write_remote(self, dst: RDMABuffer, src: Memory) -> Self:
-        """Adds a copy of all of `src` to the beginning of `dst`.
+        """Add a copy of all of `src` to the beginning of `dst`.
 
         Raises:
             RDMABoundsError: `src` does not fit into `dst`.
-            RDMAReadOnlyError: `dst` may not be written.
+            RDMAReadOnlyError: `dst` is read-only.
         """
         dst._check_writable()
         local = memory_of(src)
@@ -82,33 +82,39 @@ class RDMAAction:
         return self
 
     def fetch_add(self, src: Memory, dst: RDMABuffer, add: int) -> Self:
-        """Adds a number to the first word of `dst` as one; `src` gets what was there.
+        """Add an atomic addition to the first word of `dst`; `src` receives the previous value.
 
         Args:
-            src: Eight bytes of this process, in its own order of bytes.
-            dst: Eight bytes at least, that begin at a multiple of eight.
-            add: An unsigned number of 64 bits.
+            src: At least eight bytes of this process, which receive the previous value in native
+                byte order.
+            dst: At least eight bytes, beginning at a multiple of eight.
+            add: An unsigned 64-bit integer.
 
         Raises:
-            RDMABoundsError: Either is too short, or the number has more bits.
-            RDMAReadOnlyError: Either may not be written.
+            RDMABoundsError: `src` or `dst` is too short, or `add` is not an unsigned 64-bit
+                integer.
+            RDMAReadOnlyError: `src` or `dst` is read-only.
+            RDMATransportError: `src` is memory of a device.
         """
         self._check_word(src, dst, add)
         self._changes.append(lambda timeout: dst.fetch_add(add, timeout=timeout).get())
         return self
 
     def compare_and_swap(self, src: Memory, dst: RDMABuffer, compare: int, swap: int) -> Self:
-        """Puts `swap` into the first word of `dst` if `compare` is there, as one.
+        """Add an atomic compare-and-swap of the first word of `dst`.
 
         Args:
-            src: Eight bytes of this process, in its own order of bytes, that get what was there.
-            dst: Eight bytes at least, that begin at a multiple of eight.
-            compare: An unsigned number of 64 bits.
-            swap: Another one.
+            src: At least eight bytes of this process, which receive the previous value in native
+                byte order.
+            dst: At least eight bytes, beginning at a multiple of eight.
+            compare: The expected value, an unsigned 64-bit integer.
+            swap: The new value, an unsigned 64-bit integer.
 
         Raises:
-            RDMABoundsError: Either is too short, or a number has more bits.
-            RDMAReadOnlyError: Either may not be written.
+            RDMABoundsError: `src` or `dst` is too short, or a number is not an unsigned 64-bit
+                integer.
+            RDMAReadOnlyError: `src` or `dst` is read-only.
+            RDMATransportError: `src` is memory of a device.
         """
         self._check_word(src, dst, compare, swap)
         self._changes.append(
@@ -120,10 +126,14 @@ class RDMAAction:
         return len(self._steps) + len(self._changes)
 
     def submit(self, *, timeout: float | None = _TIMEOUT_S) -> Future[None]:
-        """Begins all copies; the future is done when all are.
+        """Start all operations; the future is done when all of them have ended.
 
-        The first one that fails ends the others: when the future raises, nothing is written any
-        more, and what was to be written is in part. It raises as `RDMABuffer.read_into` does.
+        The first operation that fails cancels the others. Once the future has raised, no byte is
+        written anymore, and the destinations may be partially written. The future raises the same
+        errors as the future of `RDMABuffer.read_into`.
+
+        Args:
+            timeout: The limit in seconds; None means no limit.
         """
         native: list[tuple[_core.Target, bool, _core.Local, int]] = []
         parts: list[Completion[None]] = []
@@ -174,4 +184,4 @@ def _change(
 
 
 def _no_end() -> None:
-    """A word is changed or not, and its own time limit says when that is known."""
+    """Do nothing: an atomic operation cannot be interrupted, but it has a time limit."""

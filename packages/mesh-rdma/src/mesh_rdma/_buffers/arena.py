@@ -1,4 +1,4 @@
-"""Memory that every process of the machine can map: the fastest to share."""
+"""Memory that every process of the machine can map, which is the fastest memory to share."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ __all__ = ["allocate"]
 
 
 def allocate(nbytes: int) -> memoryview:
-    """Takes zeroed memory of this process's arena, which other processes of the machine map.
+    """Allocate zeroed memory in the arena of this process, which local processes can map.
 
-    A buffer registered from it, or from any part of it, is read with one copy, or seen without any
-    (`RDMABuffer.view`). Make arrays of it with `numpy.frombuffer(memory, dtype)` or
-    `torch.frombuffer(memory, dtype=...)`; it is free again when nothing uses it any more.
+    Other processes of the machine read a buffer registered from this memory, or from any part of
+    it, with one copy, or access it without a copy (`RDMABuffer.view`). To create arrays over it,
+    use `numpy.frombuffer(memory, dtype)` or `torch.frombuffer(memory, dtype=...)`. The memory is
+    freed when nothing references it anymore.
 
     Args:
-        nbytes: How many bytes; each piece of memory begins at a page of 4096 bytes.
+        nbytes: The size in bytes. Each allocation begins at a page boundary (4096 bytes).
 
     Raises:
-        RDMABoundsError: That is no positive number.
-        RDMAError: The system has not that much memory.
+        RDMABoundsError: `nbytes` is not positive.
+        RDMAError: The system does not have enough memory.
     """
     if nbytes <= 0:
         raise RDMABoundsError(f"{nbytes} bytes: ask for one at least")

@@ -1,4 +1,4 @@
-"""Memory that any process of the job may read and write, wherever it lies."""
+"""Registered memory that any process of the job can read and write."""
 
 from __future__ import annotations
 
@@ -34,28 +34,29 @@ __all__ = ["RDMABuffer", "checked_word"]
 _DONE = done_future(None)
 _TIMEOUT_S = 60.0
 
-# What this process has in memory, and whom it is connected to, is not its child's.
+# A forked child shares neither the registrations nor the connections of its parent.
 os.register_at_fork(after_in_child=_core.forget)
 
 
 class RDMABuffer:
-    """A range of memory of one process, that every process with this handle may use.
+    """A range of memory of one process, which every process that has this handle can access.
 
-    Send the handle inside any message; it is about 200 bytes however long the memory is. The memory
-    stays where it is and is used in place: it is registered until `drop()`, or until no process has
-    a handle any more.
+    The handle can be sent in any message and takes about 200 bytes, regardless of the size of the
+    memory. The memory is not copied or moved. It stays registered until `drop()` is called, or
+    until no process has a handle.
 
     Args:
-        data: Contiguous memory of this process: anything with the buffer protocol, a torch tensor,
-            or what has DLPack. Read-only memory can be read by others and not written.
+        data: Contiguous memory of this process: an object with the buffer protocol, a torch tensor,
+            or an object that supports DLPack. Other processes can read, but not write, read-only
+            memory.
 
     Raises:
-        TypeError: It has no memory that we know of.
-        ValueError: It is not contiguous, or empty.
+        TypeError: `data` is not a supported kind of memory.
+        ValueError: The memory is not contiguous, or empty.
 
     Example:
         >>> weights = RDMABuffer(numpy_array)          # in one process
-        >>> weights.read_into(other_array).get()       # in another one, that got the handle
+        >>> weights.read_into(other_array).get()       # in another process that received the handle
     """
 
     __slots__ = ("_handle", "_offset", "_path", "_size")
@@ -74,7 +75,7 @@ class RDMABuffer:
     def _of(
         cls, handle: _core.Handle, size: int, offset: int = 0, path: Path | None = None
     ) -> RDMABuffer:
-        """Makes one of a handle that there is."""
+        """Create a buffer from an existing handle."""
         buffer = object.__new__(cls)
         buffer._handle = handle
         buffer._offset = offset
@@ -83,24 +84,24 @@ class RDMABuffer:
         return buffer
 
     def size(self) -> int:
-        """Gives the number of bytes."""
+        """Return the number of bytes."""
         return self._size
 
     __len__ = size
 
     @property
     def owner(self) -> str:
-        """What the process is called whose memory it is."""
+        """The name of the process that owns the memory."""
         return self._handle.owner
 
     @property
     def is_writable(self) -> bool:
-        """Whether others may write it."""
+        """Whether other processes can write to the memory."""
         return self._handle.is_writable
 
     @property
     def backend(self) -> str:
-        """The transport by which this process reaches it.
+        """The name of the transport that this process uses for the buffer.
 
         Raises:
             RDMAPeerDied: The owner is gone.
@@ -108,32 +109,35 @@ class RDMABuffer:
         return self._reach().transport
 
     def __getitem__(self, part: slice) -> RDMABuffer:
-        """Gives a handle of the bytes `start:stop` of the same registration."""
+        """Return a handle for the bytes `start:stop` of the same registration."""
         start, stop, step = part.indices(self._size)
         if step != 1:
             raise RDMABoundsError(f"a step of {step}: bytes of a slice lie side by side")
         return self.slice(start, max(stop - start, 0))
 
     def slice(self, offset: int, length: int) -> RDMABuffer:
-        """Gives a handle of `length` bytes from `offset` on; dropping either drops both.
+        """Return a handle for `length` bytes starting at `offset`; `drop` on either drops both.
 
         Raises:
-            RDMABoundsError: The bytes are not all in the buffer.
+            RDMABoundsError: The range exceeds the buffer.
         """
         self._check(offset, length)
         return RDMABuffer._of(self._handle, length, self._offset + offset, self._path)
 
     def via(self, transport: str) -> RDMABuffer:
-        """Gives a handle of the same bytes that takes this transport and no other.
+        """Return a handle for the same bytes that uses only this transport.
 
-        For tests and measurements: the best one is taken by itself. The choice is this process's
-        own; a handle that is sent elsewhere chooses anew there.
+        This is intended for tests and measurements; by default, the best transport is selected
+        automatically. The choice applies to this process only: a process that receives the handle
+        selects a transport again.
 
         Args:
-            transport: Its name: memory, arena, attach, unix, tcp, staged, or that of a plug-in.
+            transport: The name of the transport: `memory`, `arena`, `attach`, `unix`, `tcp`,
+                `staged`, or the name of a plug-in.
 
         Raises:
-            RDMATransportError: It cannot be used for this buffer; the message says why.
+            RDMATransportError: The transport cannot be used for this buffer; the message gives the
+                reason.
             RDMAPeerDied: The owner is gone.
         """
         part = self.slice(0, self._size)
@@ -149,20 +153,20 @@ class RDMABuffer:
         length: int | None = None,
         timeout: float | None = _TIMEOUT_S,
     ) -> Future[None]:
-        """Copies bytes of the buffer to the beginning of `dst`.
-
-        Args:
-            dst: Writable contiguous memory of this process; what is longer is left as it is.
-            offset: The first byte of the buffer.
-            length: How many; all the rest if left out.
-            timeout: Seconds until the transfer is given up; None is no limit. When the future
-                raises, nothing is written to `dst` any more.
-
-        Raises:
-            RDMABoundsError: The bytes are not all in the buffer, or `dst` is too short.
-            RDMAReadOnlyError: `dst` may not be written.
+        """Copy bytes of the buffer to the beginning of `dst`.
 
         The future raises `RDMAReleased`, `RDMAPeerDied`, `RDMATimeout` or `RDMACancelled`.
+
+        Args:
+            dst: Writable contiguous memory of this process. If it is longer, the rest is unchanged.
+            offset: The offset in the buffer, in bytes.
+            length: The number of bytes; by default, all bytes from `offset` to the end.
+            timeout: The limit in seconds; None means no limit. Once the future has raised, no byte
+                of `dst` is written anymore.
+
+        Raises:
+            RDMABoundsError: The range exceeds the buffer, or `dst` is too short.
+            RDMAReadOnlyError: `dst` is read-only.
         """
         local = writable_memory_of(dst)
         if length is None:
@@ -185,20 +189,20 @@ class RDMABuffer:
         length: int | None = None,
         timeout: float | None = _TIMEOUT_S,
     ) -> Future[None]:
-        """Copies bytes from the beginning of `src` into the buffer.
+        """Copy bytes from the beginning of `src` into the buffer.
+
+        The future raises `RDMAReleased`, `RDMAPeerDied`, `RDMATimeout` or `RDMACancelled`.
 
         Args:
             src: Contiguous memory of this process.
-            offset: Where in the buffer.
-            length: How many bytes; all of `src` if left out.
-            timeout: Seconds until the transfer is given up; None is no limit. When the future
-                raises, nothing is written to the buffer any more.
+            offset: The offset in the buffer, in bytes.
+            length: The number of bytes; by default, all of `src`.
+            timeout: The limit in seconds; None means no limit. Once the future has raised, no byte
+                of the buffer is written anymore.
 
         Raises:
-            RDMABoundsError: The bytes do not all fit into the buffer, or `src` is too short.
-            RDMAReadOnlyError: The buffer may not be written.
-
-        The future raises `RDMAReleased`, `RDMAPeerDied`, `RDMATimeout` or `RDMACancelled`.
+            RDMABoundsError: The bytes do not fit into the buffer, or `src` is too short.
+            RDMAReadOnlyError: The buffer is read-only.
         """
         self._check_writable()
         local = memory_of(src)
@@ -220,25 +224,26 @@ class RDMABuffer:
         length: int | None = None,
         timeout: float | None = _TIMEOUT_S,
     ) -> Future[None]:
-        """Has the owner of this buffer copy bytes of another one to it, whoever owns that.
+        """Copy bytes from another buffer into this one; the owner of this one does the copy.
 
-        The bytes go from owner to owner by the best path between them; this process only says so.
-        The two ranges have no byte in common.
+        The bytes go directly from owner to owner over the best transport between them, not through
+        this process. The two ranges must not overlap.
+
+        The future raises the same errors as the future of `read_into`; the message of
+        `RDMAPeerDied` states which owner is gone.
 
         Args:
-            src: Where they come from.
-            offset: Where in this buffer they go.
-            src_offset: The first byte of `src`.
-            length: How many bytes; all the rest of `src` if left out.
-            timeout: Seconds until it is given up; None is no limit. When the future raises,
-                nothing is written to the buffer any more.
+            src: The source buffer, which any process may own.
+            offset: The offset in this buffer, in bytes.
+            src_offset: The offset in `src`, in bytes.
+            length: The number of bytes; by default, all bytes from `src_offset` to the end of
+                `src`.
+            timeout: The limit in seconds; None means no limit. Once the future has raised, no byte
+                of this buffer is written anymore.
 
         Raises:
-            RDMABoundsError: The bytes are not all in the buffers.
-            RDMAReadOnlyError: This buffer may not be written.
-
-        The future raises as `read_into` does; the words of `RDMAPeerDied` say which of the owners
-        is gone.
+            RDMABoundsError: The range exceeds one of the buffers.
+            RDMAReadOnlyError: This buffer is read-only.
         """
         self._check_writable()
         if length is None:
@@ -260,13 +265,14 @@ class RDMABuffer:
     def fetch_add(
         self, add: int, *, offset: int = 0, timeout: float | None = _TIMEOUT_S
     ) -> Future[int]:
-        """Adds to the unsigned 64-bit word at `offset` as one; gives what was there.
+        """Atomically add to the unsigned 64-bit word at `offset`; the result is its previous value.
+
+        The future raises `RDMAAlignmentError` if the word is not aligned to eight bytes.
 
         Raises:
-            RDMABoundsError: The word is not all in the buffer, or the number has more bits.
-            RDMAReadOnlyError: The buffer may not be written.
-
-        The future raises `RDMAAlignmentError` where no word begins.
+            RDMABoundsError: The word exceeds the buffer, or `add` is not an unsigned 64-bit
+                integer.
+            RDMAReadOnlyError: The buffer is read-only.
         """
         add = checked_word(add)
         self._check_writable()
@@ -276,15 +282,15 @@ class RDMABuffer:
     def compare_and_swap(
         self, compare: int, swap: int, *, offset: int = 0, timeout: float | None = _TIMEOUT_S
     ) -> Future[int]:
-        """Puts `swap` into the unsigned 64-bit word at `offset` if `compare` is there, as one.
+        """Atomically replace the unsigned 64-bit word at `offset` if it equals `compare`.
 
-        Gives what was there: equal to `compare` if the word was changed.
+        The result is the previous value of the word, which equals `compare` if the word was
+        replaced. The future raises `RDMAAlignmentError` if the word is not aligned to eight bytes.
 
         Raises:
-            RDMABoundsError: The word is not all in the buffer, or a number has more bits.
-            RDMAReadOnlyError: The buffer may not be written.
-
-        The future raises `RDMAAlignmentError` where no word begins.
+            RDMABoundsError: The word exceeds the buffer, or a number is not an unsigned 64-bit
+                integer.
+            RDMAReadOnlyError: The buffer is read-only.
         """
         compare, swap = checked_word(compare), checked_word(swap)
         self._check_writable()
@@ -293,13 +299,13 @@ class RDMABuffer:
         return self._now(lambda path: path.compare_and_swap(at, compare, swap, timeout))
 
     def view(self) -> memoryview:
-        """Shows the bytes where they are, without a copy: read-only, as they change.
+        """Return a read-only view of the memory itself, without a copy; it reflects later writes.
 
-        Only memory of the arena (see `allocate`) of a process of this machine can be shown. Its
-        owner keeps it for as long as the view is used, also after `drop()`.
+        Only arena memory (see `allocate`) of a process on this machine can be viewed. The owner
+        keeps the memory as long as the view is in use, even after `drop()`.
 
         Raises:
-            RDMATransportError: The bytes are elsewhere.
+            RDMATransportError: The memory is not arena memory of this machine.
             RDMAReleased: The buffer was dropped.
         """
         if self._handle.is_on_device:
@@ -310,18 +316,18 @@ class RDMABuffer:
         return memoryview(loan)
 
     def drop(self, *, timeout: float | None = _TIMEOUT_S) -> Future[None]:
-        """Takes the registration back, for all who have a handle.
+        """Release the registration for all processes that have a handle.
 
-        When the future is done no process reads or writes the memory any more. It is done at once
-        unless somebody is in the middle of a copy.
+        When the future is done, no process reads or writes the memory anymore. It is done
+        immediately unless a copy is in progress.
 
-        The future raises `RDMAReleased` where it was dropped before, or `RDMATimeout`: then the
-        memory is kept until nobody copies any more.
+        The future raises `RDMAReleased` if the buffer was dropped previously, or `RDMATimeout`; in
+        that case, the memory is kept until all copies in progress have ended.
         """
         return self._now(lambda path: path.release(timeout))
 
     def explain(self) -> str:
-        """Says by which transport this process reaches the buffer, and why by no other."""
+        """Describe which transport this process uses, and why it cannot use the others."""
         return self._reach().explanation()
 
     def __repr__(self) -> str:
@@ -342,7 +348,7 @@ class RDMABuffer:
         return (self._handle.identity, self._offset, self._size)
 
     def _own_handle(self) -> _core.Handle:
-        """Gives the handle; in a forked child, one of its own in place of the parent's."""
+        """Return the handle; a forked child first replaces the handle of its parent."""
         if self._handle.is_stale:
             self._handle = _core.Handle.decode(self._handle.lend())
         return self._handle
@@ -361,7 +367,7 @@ class RDMABuffer:
         self, verb: str, local: _core.Local, offset: int, timeout: float | None
     ) -> Future[None]:
         if self._path is not None and self._path.wanted is not None:
-            # What cannot be is refused at the call, where the way was chosen by the caller.
+            # If the caller has chosen the transport, unsupported memory is refused at the call.
             self._path.target_for(local)
         try:
             return self._begin(self._path or self._reach(), verb, local, offset, timeout)
@@ -370,7 +376,7 @@ class RDMABuffer:
         path = self._path
         if path is None or not path.target.is_over:
             return self._failed(verb, local, failure)
-        # The connection was lost, which need not mean the owner: once more, by another one.
+        # A lost connection does not imply that the owner has died: retry once over a new one.
         try:
             return self._begin(self._reach(), verb, local, offset, timeout)
         except RDMAError as error:
@@ -419,10 +425,10 @@ class RDMABuffer:
 
 
 def checked_word(number: int) -> int:
-    """Gives the number back.
+    """Return the number.
 
     Raises:
-        RDMABoundsError: It is no unsigned number of 64 bits.
+        RDMABoundsError: It is not an unsigned 64-bit integer.
     """
     if not 0 <= number < 1 << 64:
         raise RDMABoundsError(f"{number} is no unsigned number of 64 bits")
@@ -430,6 +436,6 @@ def checked_word(number: int) -> int:
 
 
 def restore(handle: bytes, offset: int, size: int) -> RDMABuffer:
-    """Makes the handle that was pickled."""
+    """Restore a pickled buffer."""
     start_serving()
     return RDMABuffer._of(_core.Handle.decode(handle), size, offset)

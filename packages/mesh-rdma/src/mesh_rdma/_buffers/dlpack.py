@@ -1,4 +1,4 @@
-"""Memory of what speaks DLPack and has no buffer protocol."""
+"""Memory of objects that support DLPack, but not the buffer protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 
 
 class _Tensor(ctypes.Structure):
-    """`DLTensor` of the specification, version 0."""
+    """`DLTensor` of the DLPack specification, version 0."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -38,13 +38,13 @@ _pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def memory_of_dlpack(data: Any) -> _core.Local:
-    """Gives the memory of an object with `__dlpack__`.
+    """Return the memory of an object that has `__dlpack__`.
 
     Raises:
-        RDMATransportError: It is on a device that no transport reaches.
-        ValueError: It is not contiguous.
+        RDMATransportError: The memory is on a device that no transport reaches.
+        ValueError: The memory is not contiguous.
     """
-    # A capsule that nobody consumes gives the memory back when it is gone.
+    # A capsule that is not consumed releases the memory when it is collected.
     capsule = data.__dlpack__()
     address = _pointer_of(capsule, b"dltensor")
     tensor = _Tensor.from_address(address)

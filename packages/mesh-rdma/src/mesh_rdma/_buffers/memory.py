@@ -1,4 +1,4 @@
-"""Which memory an object has: any buffer, any tensor, without importing whose tensor it is."""
+"""Access to the memory of buffers and tensors, without importing the library that defines them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "is_dense", "memory_of", "writable_memory_of"]
 
-#: What may be given where memory is wanted: `bytearray`, `memoryview`, numpy arrays, torch tensors,
-#: whatever has the buffer protocol or DLPack.
+#: The types accepted as memory: `bytearray`, `memoryview`, numpy arrays, torch tensors, and any
+#: other object that has the buffer protocol or supports DLPack.
 Memory = Any
 
 
 def memory_of(data: Memory) -> _core.Local:
-    """Gives the memory of an object.
+    """Return the memory of an object.
 
     Raises:
-        TypeError: It has none that we know of.
-        ValueError: It is not contiguous.
-        RDMATransportError: It is on a device that no transport reaches.
+        TypeError: The object is not a supported kind of memory.
+        ValueError: The memory is not contiguous.
+        RDMATransportError: The memory is on a device that no transport reaches.
     """
     if isinstance(data, _core.Local):
         return data
@@ -46,12 +46,12 @@ def memory_of(data: Memory) -> _core.Local:
 
 
 def writable_memory_of(data: Memory) -> _core.Local:
-    """Gives the memory of an object that may be written.
+    """Return the memory of an object, which must be writable.
 
     Raises:
-        RDMAReadOnlyError: It may only be read.
-        TypeError: It has none that we know of.
-        ValueError: It is not contiguous.
+        RDMAReadOnlyError: The memory is read-only.
+        TypeError: The object is not a supported kind of memory.
+        ValueError: The memory is not contiguous.
     """
     local = memory_of(data)
     if not local.is_writable:
@@ -63,7 +63,7 @@ def writable_memory_of(data: Memory) -> _core.Local:
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie side by side, in any order of the dimensions; strides in elements."""
+    """Return whether elements are dense, in any order of dimensions; strides count elements."""
     wanted = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
@@ -85,5 +85,5 @@ def _of_tensor(tensor: Any) -> _core.Local:
         raise ValueError("the tensor is not contiguous: give tensor.contiguous()")
     nbytes = tensor.numel() * tensor.element_size()
     address: int = tensor.data_ptr()
-    # A view of it would do: what is kept is the storage.
+    # Keeping the tensor keeps its storage; a view of the tensor would do so, too.
     return _core.Local.at(address, nbytes, True, tensor, device)

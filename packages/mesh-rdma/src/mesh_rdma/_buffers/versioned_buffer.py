@@ -1,11 +1,12 @@
-"""Memory that is written again and again, and of which nobody ever sees a half-written state.
+"""Memory that is published in versions, so that readers never see a partially written state.
 
-A few places lie side by side in the arena. The writer fills one that nobody reads, registers it,
-and says so in a *head* of a few words; each version is a registration of its own. A reader looks at
-the head, takes a lease on the version that is named there, and reads. The writer takes a place for
-the next version only when its registration could be taken back: nobody holds it, and nobody copies
-from it. So there is no lock, and a reader that dies gives its lease back. The head outlives the
-writer for as long as there are readers: its last words are that there will be no other version.
+The arena holds a fixed number of areas next to each other. The writer fills an area that no reader
+uses, registers it, and publishes it in the *head*, a record of a few words; each version is a
+separate registration. A reader reads the head, takes a lease on the version that it names, and
+reads that version. Before the writer reuses an area, it must reclaim the registration of the area,
+which succeeds only if no reader holds it or copies from it. The protocol therefore needs no lock,
+and the lease of a reader that dies is released. The head outlives the writer as long as there are
+readers; its final record states that no further version will be published.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ __all__ = ["Version", "VersionedBuffer", "VersionedReader"]
 
 _TIMEOUT_S = 60.0
 _PAGE = 4096
-#: What the head says: step, place, slot, key; behind them a checksum, since it may be read while it
-#: is written. A key is never zero, except in the last words.
+#: The head contains the step, the index of the area, and the slot and key of its registration,
+#: followed by a checksum, because it may be read while it is written. A key is never zero, except
+#: in the final record.
 _HEAD = struct.Struct("<qQQQ")
 _CHECK = struct.Struct("<Q")
 _HEAD_LEN = _HEAD.size + _CHECK.size
@@ -48,17 +50,17 @@ _PAUSE_MAX_S = 0.005
 
 
 class VersionedBuffer:
-    """The writer's side: publishes one version after another.
+    """The writer of a versioned buffer.
 
-    Send it in any message; it arrives as a `VersionedReader`.
+    It can be sent in any message and is received as a `VersionedReader`.
 
     Args:
-        nbytes: How many bytes a version has.
-        versions: How many may be in memory at a time: one to read, one to write, and one for each
-            reader that holds on to an old one.
+        nbytes: The size of a version, in bytes.
+        versions: The maximum number of versions in memory: one to read, one to write, and one for
+            each reader that holds an older version.
 
     Raises:
-        RDMABoundsError: There are no bytes, or fewer than two versions.
+        RDMABoundsError: `nbytes` is not positive, or `versions` is less than two.
 
     Example:
         >>> weights = VersionedBuffer(nbytes)
@@ -79,32 +81,34 @@ class VersionedBuffer:
         self._latest: int | None = None
         self._step: int | None = None
         self._writing = threading.Lock()
-        # The end of the process is told without it.
+        # At process exit, readers detect the death of the writer without this.
         weakref.finalize(self, _end, self._memory, self._head).atexit = False
 
     def size(self) -> int:
-        """Gives the number of bytes of a version."""
+        """Return the size of a version, in bytes."""
         return self._nbytes
 
     @property
     def step(self) -> int | None:
-        """The number of the latest version; None before the first."""
+        """The number of the latest version; None before the first one."""
         return self._step
 
     @contextmanager
     def write(
         self, *, step: int | None = None, timeout: float | None = _TIMEOUT_S
     ) -> Iterator[memoryview]:
-        """Lends memory for the next version, and publishes it at the end of the block.
+        """Provide memory for the next version, and publish it at the end of the `with` block.
 
-        The memory holds what an older version held. When the block raises, nothing is published.
+        The memory initially has the content of an older version. If the block raises, nothing is
+        published.
 
         Args:
-            step: The number of the version, larger than those before; one more if left out.
-            timeout: Seconds to wait for a version that nobody holds; None is no limit.
+            step: The number of the version, larger than all previous ones; by default, the last
+                number plus one.
+            timeout: Seconds to wait for a version that no reader holds; None means no limit.
 
         Raises:
-            RDMABoundsError: The number is not larger, or somebody else is writing.
+            RDMABoundsError: The number is not larger, or another thread is writing.
             RDMATimeout: Readers hold all the other versions.
         """
         if not self._writing.acquire(blocking=False):
@@ -122,10 +126,11 @@ class VersionedBuffer:
     def publish(
         self, data: Memory, *, step: int | None = None, timeout: float | None = _TIMEOUT_S
     ) -> int:
-        """Copies `data` into the next version and publishes it; gives its number.
+        """Copy `data` into the next version, publish it, and return its number.
 
         Raises:
-            RDMABoundsError: `data` has not as many bytes as a version, or the number is not larger.
+            RDMABoundsError: `data` does not have the size of a version, or the number is not
+                larger.
             RDMATimeout: Readers hold all the other versions.
         """
         local = memory_of(data)
@@ -137,7 +142,7 @@ class VersionedBuffer:
         return self._step
 
     def reader(self) -> VersionedReader:
-        """Gives a reader for this process."""
+        """Return a reader for this process."""
         return VersionedReader(self._head, self._nbytes, self._room)
 
     def __reduce__(self) -> Any:
@@ -155,7 +160,7 @@ class VersionedBuffer:
         return step
 
     def _free_place(self, timeout: float | None) -> int:
-        """Finds a place that no reader uses, and takes its version back."""
+        """Find an area that no reader uses, and reclaim its registration."""
         until = None if timeout is None else time.monotonic() + timeout
         pause = _PAUSE_MIN_S
         while True:
@@ -186,24 +191,24 @@ class VersionedBuffer:
 
 
 def _say(memory: memoryview, said: tuple[int, int, int, int]) -> None:
-    """Writes the head."""
+    """Write a record to the head."""
     words = _HEAD.pack(*said)
     memory[:_HEAD_LEN] = words + _CHECK.pack(zlib.crc32(words) + 1)
 
 
 def _end(memory: memoryview, head: RDMABuffer) -> None:
-    """Tells readers that nothing will be published any more."""
-    # A child that was forked has a copy of the writer, and is none.
+    """Publish to readers that there will be no further version."""
+    # A forked child has a copy of the writer, but is not the writer.
     if not head._handle.is_stale:
         _say(memory, _LAST_WORDS)
 
 
 class Version:
-    """One version, that stays as it is until it is released: by `release`, or a `with` block.
+    """A lease on one version, which does not change until `release` or the end of a `with` block.
 
     Attributes:
-        step: Its number.
-        buffer: Its bytes; a read-only buffer.
+        step: The number of the version.
+        buffer: The bytes of the version; a read-only buffer.
     """
 
     def __init__(self, step: int, buffer: RDMABuffer) -> None:
@@ -222,11 +227,11 @@ class Version:
         return self._buffer
 
     def view(self) -> memoryview:
-        """Shows the bytes without a copy, on the machine of the writer; see `RDMABuffer.view`."""
+        """Return a view of the bytes, on the machine of the writer only; see `RDMABuffer.view`."""
         return self.buffer.view()
 
     def release(self) -> None:
-        """Lets the writer use the memory again, once views of it are gone too."""
+        """Allow the writer to reuse the memory, once all views of it are gone, too."""
         self._buffer = None
 
     def __enter__(self) -> Version:
@@ -245,7 +250,7 @@ class Version:
 
 
 class VersionedReader:
-    """The reader's side of a `VersionedBuffer`; it can be sent on."""
+    """The reader of a `VersionedBuffer`; it can be sent to other processes."""
 
     def __init__(self, head: RDMABuffer, nbytes: int, room: int) -> None:
         self._head = head
@@ -253,30 +258,31 @@ class VersionedReader:
         self._room = room
 
     def size(self) -> int:
-        """Gives the number of bytes of a version."""
+        """Return the size of a version, in bytes."""
         return self._nbytes
 
     def step(self) -> int | None:
-        """Asks for the number of the latest version; None before the first.
+        """Fetch the number of the latest version; None before the first one.
 
         Raises:
-            RDMAPeerDied: The writer's process is gone.
-            RDMAReleased: The writer has let go of the buffer.
+            RDMAPeerDied: The process of the writer is gone.
+            RDMAReleased: The writer has dropped the buffer.
         """
         found = self._look(_TIMEOUT_S)
         return None if found is None else found[0]
 
     def hold(self, *, after: int | None = None, timeout: float | None = _TIMEOUT_S) -> Version:
-        """Takes a lease on the latest version, which then stays as it is.
+        """Take a lease on the latest version, which then does not change.
 
         Args:
-            after: Wait for a version with a larger number than this.
-            timeout: Seconds to wait for it; None is no limit.
+            after: Wait for a version with a number above this one.
+            timeout: Seconds to wait for it; None means no limit.
 
         Raises:
-            RDMAPeerDied: The writer's process is gone.
-            RDMAReleased: The writer has let go of the buffer, or somebody has dropped the version.
-            RDMATimeout: There is no such version in time.
+            RDMAPeerDied: The process of the writer is gone.
+            RDMAReleased: The writer has dropped the buffer, or another process has dropped the
+                version.
+            RDMATimeout: No such version was published in time.
         """
         until = None if timeout is None else time.monotonic() + timeout
         pause = _PAUSE_MIN_S
@@ -290,14 +296,14 @@ class VersionedReader:
     def read_into(
         self, dst: Memory, *, after: int | None = None, timeout: float | None = _TIMEOUT_S
     ) -> Future[int]:
-        """Copies the latest version to `dst`; gives its number.
-
-        Args:
-            dst: Writable contiguous memory of this process, as long as a version at least.
-            after: Wait for a version with a larger number than this.
-            timeout: Seconds for both together; None is no limit.
+        """Copy the latest version to `dst`; the result is its number.
 
         The future raises `RDMATimeout`, `RDMAPeerDied`, `RDMAReleased` or `RDMACancelled`.
+
+        Args:
+            dst: Writable contiguous memory of this process, at least as long as a version.
+            after: Wait for a version with a number above this one.
+            timeout: The limit in seconds for waiting and copying together; None means no limit.
         """
         try:
             version = self._try_hold(after, timeout)
@@ -330,7 +336,7 @@ class VersionedReader:
         return VersionedReader, (self._head, self._nbytes, self._room)
 
     def _try_hold(self, after: int | None, timeout: float | None) -> Version | None:
-        """Takes a lease on the latest version, if there is one that is wanted."""
+        """Take a lease on the latest version, unless it is not above `after`."""
         refused = None
         while (found := self._look(timeout)) is not None:
             step, place, slot, key = found
@@ -340,8 +346,8 @@ class VersionedReader:
                 start = _PAGE + place * self._room
                 handle = self._head._handle.sibling(slot, key, start, self._nbytes)
             except RDMAReleased:
-                # The writer takes a version back when the head says another one. So it is new now;
-                # or else it was not the writer.
+                # The writer reclaims a version only after the head names another one, so the head
+                # must have changed. If it has not, another process has dropped the version.
                 if found == refused:
                     raise RDMAReleased(
                         f"step {step} was dropped by somebody who had it: wait for the next one, "
@@ -349,13 +355,13 @@ class VersionedReader:
                     ) from None
                 refused = found
                 continue
-            # It lies beside the head, and is reached as that is.
+            # The version is adjacent to the head and is reached over the same transport.
             path = path_to(handle, self._head.backend)
             return Version(step, RDMABuffer._of(handle, self._nbytes, 0, path))
         return None
 
     def _look(self, timeout: float | None) -> tuple[int, int, int, int] | None:
-        """Reads the head until it was not written meanwhile."""
+        """Read the head, and repeat until the record is consistent."""
         head = bytearray(_HEAD_LEN)
         while True:
             self._head.read_into(head, timeout=timeout).get()
@@ -375,7 +381,7 @@ class VersionedReader:
 
 
 class _VersionRead:
-    """A read of one version, as a `mesh_core.spi.Completion`: the lease ends with it."""
+    """A read of one version, as a `mesh_core.spi.Completion`; the lease ends with the read."""
 
     def __init__(self, version: Version, reading: Future[None]) -> None:
         self._version = version
@@ -406,7 +412,7 @@ class _VersionRead:
 
 
 def _step_of(version: Version, reading: Future[None]) -> Future[int]:
-    """Gives the future of a version's number, done when the version is read."""
+    """Return a future of the number of a version, which is done when the version has been read."""
     if reading.done() and reading.exception() is None:
         version.release()
         return done_future(version.step)

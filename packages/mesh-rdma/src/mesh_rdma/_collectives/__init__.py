@@ -1,1 +1,1 @@
-"""One buffer to many processes and many buffers to one, over a tree of hosts."""
+"""Copies from one buffer to many processes, over a tree of hosts, and from many buffers to one."""

@@ -1,4 +1,4 @@
-"""One copy of a buffer on each machine, which all processes there see without another copy."""
+"""Replication: one copy of a buffer per machine, which all processes of the machine can view."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _RESPONSE_S = 30.0
 
 
 class Replicas:
-    """Copies of one buffer, one on each machine: made by `replicate`, and sent to who sees them.
+    """Copies of one buffer, one per machine, created by `replicate` and sent in messages.
 
-    A copy is kept for as long as somebody has these replicas, or has it in view.
+    A copy is kept as long as any process has these replicas or a view of the copy.
     """
 
     def __init__(self, copies: Mapping[bytes, RDMABuffer]) -> None:
@@ -54,10 +54,10 @@ class Replicas:
 
     @property
     def here(self) -> RDMABuffer:
-        """The copy on this process's machine.
+        """The copy on the machine of this process.
 
         Raises:
-            RDMATransportError: There is none.
+            RDMATransportError: This machine does not have a copy.
         """
         found = self._copies.get(_core.machine())
         if found is None:
@@ -68,21 +68,21 @@ class Replicas:
         return found
 
     def view(self) -> memoryview:
-        """Shows the copy on this machine, where it is: read-only.
+        """Return a read-only view of the copy on this machine, without another copy.
 
         Raises:
-            RDMATransportError: There is none.
-            RDMAReleased: It was dropped.
+            RDMATransportError: This machine does not have a copy.
+            RDMAReleased: The copy was dropped.
         """
         return self.here.view()
 
     def refresh(self, src: RDMABuffer, *, timeout: float | None = _TIMEOUT_S) -> Future[None]:
-        """Copies a buffer to all copies, as `spread` does: whoever has one in view sees it change.
+        """Copy a buffer to all replicas, like `spread`; existing views see the memory change.
+
+        The future raises `RDMAIncomplete` if some replicas were not filled.
 
         Raises:
-            RDMABoundsError: It is longer than they are.
-
-        The future raises `RDMAIncomplete` if some were not filled.
+            RDMABoundsError: `src` is longer than the replicas.
         """
         return spread(src, self.buffers, timeout=timeout)
 
@@ -96,21 +96,21 @@ class Replicas:
 def replicate(
     src: RDMABuffer, near: Sequence[RDMABuffer], *, timeout: float | None = _TIMEOUT_S
 ) -> Future[Replicas]:
-    """Makes one copy of a buffer on each machine of some processes, along the tree of `spread`.
+    """Create one copy of a buffer on each machine of some processes, using the tree of `spread`.
 
-    Each process of such a machine sees it with `Replicas.view`, without a copy of its own.
-
-    Args:
-        src: What is copied.
-        near: A buffer of each process that is to see it; which one does not matter. The memory is
-            taken of the first process of each machine that is alive.
-        timeout: Seconds until it is given up; None is no limit.
-
-    Raises:
-        RDMABoundsError: There is nobody to see it, or nothing to be seen.
+    Each process of such a machine can access the copy with `Replicas.view`.
 
     The future raises `RDMAPeerDied` if all processes of a machine are gone, `RDMAIncomplete` if
-    copies could not be filled, or what ended it.
+    copies could not be filled, or the error that ended the replication.
+
+    Args:
+        src: The buffer to copy.
+        near: One buffer of each process that will use the replicas; any of its buffers will do. On
+            each machine, the first of these processes that is alive allocates the memory.
+        timeout: The limit in seconds; None means no limit.
+
+    Raises:
+        RDMABoundsError: `near` or `src` is empty.
     """
     if not near or not src.size():
         raise RDMABoundsError("no buffers to be near to, or no bytes: give some")
@@ -132,7 +132,7 @@ class _Replication:
         self._spreading: Future[None] | None = None
 
     def run(self) -> Replicas:
-        """Allocate memory on all machines at once, and fill it."""
+        """Allocate memory on all machines concurrently, and fill it."""
         allocations = [
             Task(partial(self._allocate_near, near), _cannot_cancel).start()
             for near in self._near.values()

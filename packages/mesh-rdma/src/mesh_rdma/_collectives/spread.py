@@ -1,4 +1,4 @@
-"""One buffer to many, over a tree of hosts; and many to one."""
+"""Copies from one buffer to many, over a tree of hosts, and from many buffers to one."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _TIMEOUT_S = 60.0
 def spread(
     src: RDMABuffer, dsts: Sequence[RDMABuffer], *, timeout: float | None = _TIMEOUT_S
 ) -> Future[None]:
-    """Copies all of one buffer to the beginning of each of many, whoever owns them.
+    """Copy all of one buffer to the beginning of each of many buffers, which any process may own.
 
-    Each host gets the bytes over the network once, from another host that has them: those that are
-    on a host copy from each other there. Hosts pass on what they have while more still comes. When
-    one on the way dies, those behind it go on from another one.
+    Each host receives the data over the network once, from another host that has it; processes on
+    the same host copy from each other. Hosts forward data while more is still arriving. If a
+    process that forwards data dies, its successors continue from another source.
+
+    The future raises `RDMAIncomplete` if some destinations were not filled; all others were.
 
     Args:
-        src: Where the bytes are.
-        dsts: Where they go.
-        timeout: Seconds until it is given up; None is no limit. When the future raises, nothing is
-            written any more.
+        src: The source buffer.
+        dsts: The destination buffers.
+        timeout: The limit in seconds; None means no limit. Once the future has raised, no byte is
+            written anymore.
 
     Raises:
         RDMABoundsError: A destination is too short.
-        RDMAReadOnlyError: A destination may not be written.
-
-    The future raises `RDMAIncomplete` if some were not filled; all others are.
+        RDMAReadOnlyError: A destination is read-only.
     """
     for place, dst in enumerate(dsts):
         if dst.size() < src.size():
@@ -63,19 +63,21 @@ def collect(
     offsets: Sequence[int] | None = None,
     timeout: float | None = _TIMEOUT_S,
 ) -> Future[None]:
-    """Copies all of many buffers to one, whoever owns them; the owner of the one does it.
+    """Copy all of many buffers into one; the owner of the destination does the copies.
+
+    The future raises `RDMAIncomplete` if some sources could not be read; all others were.
 
     Args:
-        srcs: Where the bytes are.
-        dst: Where they go.
-        offsets: Where in it each goes; one behind the other if left out.
-        timeout: Seconds until it is given up; None is no limit.
+        srcs: The source buffers, which any process may own.
+        dst: The destination buffer.
+        offsets: The offset of each source in `dst`, in bytes; by default, the sources are
+            concatenated.
+        timeout: The limit in seconds; None means no limit.
 
     Raises:
-        RDMABoundsError: They do not fit, or there is not one offset for each.
-        RDMAReadOnlyError: The destination may not be written.
-
-    The future raises `RDMAIncomplete` if some could not be read; all others were.
+        RDMABoundsError: The sources do not fit, or the number of offsets differs from that of
+            sources.
+        RDMAReadOnlyError: The destination is read-only.
     """
     dst._check_writable()
     if offsets is None:
@@ -99,7 +101,7 @@ def collect(
 
 
 class _Failed:
-    """A transfer that failed before it began."""
+    """A transfer that failed before it started."""
 
     def __init__(self, error: RDMAError) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""The tree along which one buffer goes to many: over hosts first, then on each host."""
+"""The tree of `spread`: between hosts first, then from the first process of each host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["chunk_len", "fan_out", "parents"]
 
-#: What the rule for the fan-out takes for granted: what a host sends in a second, and how long it
-#: takes from a chunk's arrival until the next host asks for it.
+#: Assumptions of the fan-out rule: the bytes that a host sends per second, and the time from the
+#: arrival of a chunk until the next host requests it.
 _BYTES_PER_S = 1.5e9
 _HOP_S = 0.0005
 _CHUNKS = 32
@@ -18,16 +18,17 @@ _CHUNK_LEN_MIN, _CHUNK_LEN_MAX = 256 << 10, 8 << 20
 
 
 def chunk_len(nbytes: int) -> int:
-    """Gives how much a host takes before those behind it may have it, in whole pages."""
+    """Return how many bytes a node receives before its children may read them, in whole pages."""
     length = min(max(nbytes // _CHUNKS, _CHUNK_LEN_MIN), _CHUNK_LEN_MAX)
     return -(-length // 4096) * 4096
 
 
 def fan_out(hosts: int, nbytes: int) -> int:
-    """Gives to how many hosts each should send: as many as make the last one done soonest.
+    """Return the number of children per host that minimizes the time until the last host is done.
 
-    Each of k children gets a k-th of what a host can send, so long buffers go along a chain; each
-    level costs one chunk and a question, so short ones go to all at once.
+    Each of k children gets a k-th of the bandwidth of its parent, so long buffers are sent along a
+    chain. Each level costs the time of one chunk and one request, so short buffers are sent to all
+    hosts directly.
     """
     chunk = min(chunk_len(nbytes), nbytes)
 
@@ -46,13 +47,13 @@ def fan_out(hosts: int, nbytes: int) -> int:
 def parents(
     machines: Sequence[Hashable], source: Hashable, nbytes: int, width: int | None = None
 ) -> list[int | None]:
-    """Gives whom each destination copies from: another one, or the source.
+    """Return the parent of each destination: another destination, or None for the source.
 
     Args:
         machines: The machine of each destination.
-        source: That of the source.
-        nbytes: How long the buffer is.
-        width: To how many hosts each sends; the best number if left out.
+        source: The machine of the source.
+        nbytes: The length of the buffer, in bytes.
+        width: The number of children per host; computed by `fan_out` by default.
     """
     heads: dict[Hashable, int] = {}
     for place, machine in enumerate(machines):

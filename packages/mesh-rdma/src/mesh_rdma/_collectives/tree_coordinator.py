@@ -60,7 +60,7 @@ class _Node(RemoteOperation):
         try:
             self.request(Command.END)
         except RDMAError:
-            # The process has died or does not respond: the node times out by itself.
+            # The process has died or does not respond: the node ends by its own timeout.
             return
 
 
@@ -105,7 +105,7 @@ class TreeCoordinator:
         return self._done.wait(timeout)
 
     def is_done(self) -> bool:
-        """Whether all nodes have ended."""
+        """Return whether all nodes have ended."""
         return self._done.is_set()
 
     def outcome(self) -> None:
@@ -143,7 +143,7 @@ class TreeCoordinator:
             node.start()
 
     def find_source(self, place: int) -> tuple[bytes | None, bool]:
-        """Find another source for a node; if there is none, also return whether none can come."""
+        """Find another source for a node; if there is none, also return whether none can appear."""
         with self._lock:
             if place not in self._orphans:
                 self._orphans.add(place)
@@ -158,7 +158,7 @@ class TreeCoordinator:
             return None, is_hopeless
 
     def failure_of(self, place: int, error: RDMAError) -> RDMAError:
-        """Return why a node fails: the error of a source that failed, or else its own."""
+        """Return why a node fails: the error of a failed source, or else the error of the node."""
         with self._lock:
             failures = self._failures
             failed = [failures[one] for one in self._failed_sources[place] if one in failures]
@@ -252,7 +252,7 @@ class TreeCoordinator:
         yield from sorted(able, key=lambda one: one not in self._complete)
 
     def _may_copy_from(self, place: int, other: int) -> bool:
-        """Whether a node may copy from another one that does not wait for it in turn."""
+        """Return whether a node may copy from another one, which must not wait for it in turn."""
         if other in self._failed_sources[place] or other in self._failures:
             return False
         parent: int | None = other

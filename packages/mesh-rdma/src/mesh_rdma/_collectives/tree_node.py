@@ -151,7 +151,7 @@ class _TreeNode(Operation):
             self._changed.notify_all()
 
     def fail(self, body: memoryview) -> None:
-        """Fail with the error of the last source, because there is no other one."""
+        """Fail with the error of the last source, because no other source is left."""
         with self._changed:
             self._failure = decode_error(bytes(body))
             self._changed.notify_all()

@@ -28,7 +28,7 @@ class ThreadedCompletion:
         return self._done.wait(timeout)
 
     def is_done(self) -> bool:
-        """Whether it has settled."""
+        """Return whether it has settled."""
         return self._done.is_set()
 
     def outcome(self) -> Any:
@@ -37,7 +37,7 @@ class ThreadedCompletion:
             raise self._error
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call `callback` once it has settled, at once if it has already."""
+        """Call `callback` once it has settled, or immediately if it already has."""
         with self._lock:
             if not self._done.is_set():
                 self._callbacks.append(callback)

@@ -45,7 +45,7 @@ class CompletionGroup(ThreadedCompletion):
             self._left -= 1
             is_last = self._left == 0
             is_first = failed is not None and self._first is None
-            # A cancellation caused by another failure hides the cause.
+            # Replace a cancellation that another failure caused, because it hides the cause.
             if failed is not None and (is_first or isinstance(self._first, RDMACancelled)):
                 self._first = failed
         if is_first:

@@ -73,7 +73,7 @@ class SettledGroup(ThreadedCompletion):
             finally:
                 threads.release()
 
-        # Each cancellation may wait for another process, so all run at once.
+        # Each cancellation may wait for another process, so all of them run concurrently.
         for part, _ in self._parts:
             run_in_thread(lambda part=part: end(part))  # type: ignore[misc]
         for _ in self._parts:

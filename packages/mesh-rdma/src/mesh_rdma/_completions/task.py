@@ -20,7 +20,7 @@ class Task(ThreadedCompletion, Generic[R]):
 
     Args:
         work: The function to run.
-        end: Makes `work` end early with an error.
+        end: A function that makes `work` end early with an error.
     """
 
     def __init__(self, work: Callable[[], R], end: Callable[[], object]) -> None:
@@ -41,7 +41,7 @@ class Task(ThreadedCompletion, Generic[R]):
         return cast("R", self._value)
 
     def cancel(self) -> bool:
-        """Make the function end, and wait for it."""
+        """Make the function end early, and wait until it has."""
         was_done = self._done.is_set()
         self._end()
         self._done.wait()

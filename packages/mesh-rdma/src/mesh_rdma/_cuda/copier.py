@@ -1,4 +1,4 @@
-"""Copies by devices: one thread starts their pieces and polls for completion."""
+"""Copies executed by devices: one thread submits their pieces and polls for completion."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
     "wait_for_stream_event",
 ]
 
-#: What is handed over at a time between devices: long enough that the call is not seen,
+#: Piece length for copies between devices; the cost of a call is negligible for this length.
 _DEVICE_PIECE_LEN = 64 << 20
-#: and where the processor's memory is on one side, which is slower.
+#: Piece length if one side is host memory, which is slower.
 _HOST_PIECE_LEN = 8 << 20
-#: How many pieces are under way at a time: who aborts a copy waits for no more than those.
+#: The maximum number of pieces in flight; aborting a copy waits for at most these.
 _PIECES_MAX = 4
-#: How many copies take turns; each has announced itself at an owner.
+#: The maximum number of concurrent copies; each has announced its slot at an owner.
 _COPIES_MAX = 8
 
 
@@ -62,7 +62,7 @@ class StreamEvent(NamedTuple):
 
 
 class Copy(ABC):
-    """One copy; those that derive say what it needs, and hear how it ends."""
+    """One copy; subclasses define its resources and handle its completion."""
 
     def __init__(self, nbytes: int, is_between_devices: bool, after: StreamEvent | None) -> None:
         self.nbytes = nbytes
@@ -77,36 +77,36 @@ class Copy(ABC):
 
     @abstractmethod
     def prepare(self) -> CopyAddresses:
-        """Makes ready all that it needs; nothing is copied before.
+        """Acquire the resources of the copy; it is called before the first piece.
 
         Raises:
-            RDMAError: It cannot be begun.
+            RDMAError: The copy cannot start.
         """
 
     @abstractmethod
     def check(self) -> None:
-        """Looks whether to go on: before each piece, and after the last.
+        """Check that the copy may continue; it is called before each piece, and after the last one.
 
         Raises:
-            RDMAError: It may not.
+            RDMAError: The copy must end.
         """
 
     @abstractmethod
     def finish(self, error: Exception | None) -> None:
-        """Gives back what it had: no byte of it is written any more."""
+        """Release the resources; from now on, no byte is written by this copy."""
 
     @property
     def is_all_begun(self) -> bool:
-        """Whether no more pieces of it are handed over."""
+        """Whether all pieces that will be submitted have been submitted."""
         return self.is_aborted or self.error is not None or self.begun == self.nbytes
 
 
 class Copier:
-    """Copies of one channel, in turns, by streams of their own.
+    """Runs the copies of one channel in turns, on streams that are used for nothing else.
 
     Args:
-        driver: What they are handed to.
-        idle: Called when there is nothing to do; gives the seconds until it is to be called again.
+        driver: The driver that executes the copies.
+        idle: Called when no copy is left; returns the number of seconds until the next call.
     """
 
     def __init__(self, driver: CudaDriver, idle: Callable[[], float | None]) -> None:
@@ -131,24 +131,24 @@ class Copier:
             self._wake()
 
     def look(self) -> None:
-        """Has `idle` called soon."""
+        """Make the thread call `idle` soon."""
         with self._changed:
             if not self._is_closing:
                 self._is_to_look = True
                 self._wake()
 
     def abort(self, copy: Copy) -> None:
-        """Ends a copy; when this returns no byte of it is written any more."""
+        """Abort a copy; after this returns, no byte is written by it."""
         with self._changed:
             copy.is_aborted = True
             self._changed.notify_all()
             if copy.place is None:
-                # What it needs is being made ready at most, which may wait for another process.
+                # No piece has been submitted yet, and `prepare` may wait for another process.
                 return
         copy.over.wait()
 
     def close(self) -> None:
-        """Ends all copies, and gives the streams back."""
+        """Abort all copies, and destroy the streams."""
         with self._changed:
             self._is_closing = True
             for copy in (*self._waiting, *self._active):
@@ -177,13 +177,13 @@ class Copier:
             self._driver.destroy_stream(device, stream)
 
     def _wait(self) -> bool:
-        """Waits for something to do; says whether there will be any."""
+        """Wait for work; return False if the copier is closing and no work is left."""
         while True:
             with self._changed:
                 if self._waiting or self._active or self._flight:
                     return True
                 self._is_to_look = False
-            # With the lock free: it may ask another process.
+            # This runs without the lock because it may send a request to another process.
             pause = self._idle()
             with self._changed:
                 if self._waiting:
@@ -220,7 +220,7 @@ class Copier:
             if copy.after is not None:
                 self._driver.follow(place.device, self._stream(place.device), copy.after.event)
             with self._changed:
-                # From now on who aborts it waits.
+                # From now on, `abort` waits for this copy.
                 copy.place = place
                 if copy.is_aborted:
                     return
@@ -237,7 +237,7 @@ class Copier:
         self._driver.record(device, event, stream)
 
     def _land(self) -> None:
-        """Waits for the oldest piece."""
+        """Wait for the oldest piece in flight."""
         device, event, copy = self._flight.popleft()
         try:
             self._driver.wait_for(device, event)
@@ -271,9 +271,10 @@ class Copier:
 
 
 def record_stream_event(driver: CudaDriver, device: int) -> StreamEvent:
-    """Marks what this thread's program has begun on a device, for a copy to come after it.
+    """Record an event on a device after all work that this thread has submitted there.
 
-    That is torch's current stream where torch is used, or else the one that all begin with.
+    The event is recorded on the current stream of torch if torch is in use, otherwise on the
+    default stream.
     """
     stream = 0
     torch: Any = sys.modules.get("torch")
@@ -285,7 +286,7 @@ def record_stream_event(driver: CudaDriver, device: int) -> StreamEvent:
 
 
 def wait_for_stream_event(device: int) -> None:
-    """Waits for what a copy has to come after, where no device makes it.
+    """Wait for the work that must precede a copy that no device executes.
 
     Raises:
         RDMATransportError: This process does not use the driver.
@@ -303,10 +304,10 @@ _free: dict[int, list[tuple[int, int]]] = {}
 
 
 def copy_now(driver: CudaDriver, device: int, to: int, from_: int, nbytes: int) -> None:
-    """Copies a short range by a device, and waits.
+    """Copy a short range with a device, and wait for the copy.
 
     Raises:
-        CudaError: It has failed.
+        CudaError: The copy failed.
     """
     with _lock:
         free = _free.setdefault(device, [])
@@ -315,7 +316,7 @@ def copy_now(driver: CudaDriver, device: int, to: int, from_: int, nbytes: int) 
     try:
         driver.copy(device, stream, to, from_, nbytes)
     finally:
-        # Also after a failure: nothing may come later.
+        # Wait after a failure, too: nothing may be written after this function returns.
         driver.record(device, event, stream)
         driver.wait_for(device, event)
     with _lock:

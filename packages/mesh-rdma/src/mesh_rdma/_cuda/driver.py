@@ -1,7 +1,7 @@
-"""The driver of NVIDIA's GPUs: what is called of it, and its errors in its own words.
+"""The NVIDIA GPU driver: its functions and its errors.
 
-It is the library that a program has loaded already, by torch or another: nothing is loaded, and no
-device is woken, for want of memory on it.
+The module uses the driver library that the program has already loaded, for example through torch.
+It neither loads a library nor initializes a device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UUID_LEN = 16
 
 _LOADED_ONLY = os.RTLD_LAZY | os.RTLD_NOLOAD
 
-# Numbers of the driver's interface.
+# Constants of the driver API.
 _BUFFER_ID = 7
 _STREAM_NON_BLOCKING = 1
 _EVENT_BLOCKING_SYNC, _EVENT_DISABLE_TIMING = 1, 2
@@ -41,7 +41,7 @@ class _Handle(ctypes.Structure):
     _fields_ = (("reserved", c_char * _HANDLE_LEN),)
 
 
-#: What each function takes; all give a `CUresult`.
+#: The argument types of each function; all functions return a `CUresult`.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
@@ -70,10 +70,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class CudaError(RDMATransportError):
-    """A call of the driver failed.
+    """A driver call failed.
 
     Attributes:
-        code: The driver's number for it.
+        code: The error code of the driver.
     """
 
     def __init__(self, words: str, code: int = 0) -> None:
@@ -82,12 +82,12 @@ class CudaError(RDMATransportError):
 
 
 class Allocation(NamedTuple):
-    """What the driver gave at once, which may hold many tensors.
+    """A memory allocation of the driver, which may contain many tensors.
 
     Attributes:
-        base: Where it begins.
-        nbytes: How long it is.
-        number: No other one of this process has it, also when this one is freed.
+        base: The address of the allocation.
+        nbytes: The size in bytes.
+        number: The id of the allocation, which is unique in this process, even after it is freed.
     """
 
     base: int
@@ -96,7 +96,7 @@ class Allocation(NamedTuple):
 
 
 class CudaDriver:
-    """The driver, with the main context of each device that is used."""
+    """The driver, with the primary context of each device in use."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -108,35 +108,35 @@ class CudaDriver:
             function.restype = c_int
 
     def device_count(self) -> int:
-        """Gives how many devices this process sees; 0 where nobody has begun to use them."""
+        """Return the number of visible devices; 0 if the driver is not initialized."""
         count = c_int(0)
         return count.value if self._library.cuDeviceGetCount(byref(count)) == 0 else 0
 
     def active_devices(self) -> list[int]:
-        """Gives those that this process uses."""
+        """Return the devices that this process uses."""
         return [device for device in range(self.device_count()) if self.is_active(device)]
 
     def is_active(self, device: int) -> bool:
-        """Whether this process uses a device."""
+        """Return whether this process uses a device."""
         flags, is_active = c_uint(0), c_int(0)
         failed = self._library.cuDevicePrimaryCtxGetState(device, byref(flags), byref(is_active))
         return not failed and bool(is_active.value)
 
     def uuid_of(self, device: int) -> bytes:
-        """Gives the name of a device that it has in all processes.
+        """Return the UUID of a device, which is the same in all processes.
 
         Raises:
-            CudaError: There is no such device.
+            CudaError: The device does not exist.
         """
         found = ctypes.create_string_buffer(_UUID_LEN)
         self._call("cuDeviceGetUuid", found, device)
         return found.raw
 
     def allocation_of(self, address: int) -> Allocation:
-        """Gives the allocation that an address is in.
+        """Return the allocation that contains an address.
 
         Raises:
-            CudaError: It is in none.
+            CudaError: The address is not in an allocation.
         """
         base, nbytes = c_uint64(0), c_size_t(0)
         self._call("cuMemGetAddressRange_v2", byref(base), byref(nbytes), address)
@@ -145,10 +145,10 @@ class CudaDriver:
         return Allocation(base.value, nbytes.value, number.value)
 
     def export(self, device: int, base: int) -> bytes:
-        """Gives what another process opens an allocation by.
+        """Return a handle with which another process can open an allocation.
 
         Raises:
-            CudaError: It is of a kind that cannot be shared in this way.
+            CudaError: This kind of allocation cannot be shared through CUDA IPC.
         """
         handle = _Handle()
         with self._on(device):
@@ -156,10 +156,11 @@ class CudaDriver:
         return bytes(handle)
 
     def open(self, device: int, exported: bytes) -> int:
-        """Maps an allocation of another process for a device; gives where it begins.
+        """Map an allocation of another process for a device; return its address.
 
         Raises:
-            CudaError: It is gone, mapped already, or the device does not reach it.
+            CudaError: The allocation was freed or is already mapped, or the device cannot access
+                it.
         """
         base = c_uint64(0)
         handle = _Handle.from_buffer_copy(exported)
@@ -168,28 +169,28 @@ class CudaDriver:
         return base.value
 
     def close(self, device: int, base: int) -> None:
-        """Ends a mapping that `open` has made.
+        """Unmap an allocation that `open` has mapped.
 
         Raises:
-            CudaError: There is none.
+            CudaError: The allocation is not mapped.
         """
         with self._on(device):
             self._call("cuIpcCloseMemHandle", base)
 
     def new_stream(self, device: int) -> int:
-        """Makes a stream, which waits for no other one by itself."""
+        """Create a stream that does not synchronize with the default stream."""
         stream = c_void_p()
         with self._on(device):
             self._call("cuStreamCreate", byref(stream), _STREAM_NON_BLOCKING)
         return stream.value or 0
 
     def destroy_stream(self, device: int, stream: int) -> None:
-        """Gives a stream back when what is on it is done."""
+        """Destroy a stream after the work on it has completed."""
         with self._on(device):
             self._call("cuStreamDestroy_v2", stream)
 
     def new_event(self, device: int) -> int:
-        """Makes an event; whoever waits for it sleeps meanwhile."""
+        """Create an event; a thread that waits for it sleeps instead of polling."""
         event = c_void_p()
         with self._on(device):
             flags = _EVENT_BLOCKING_SYNC | _EVENT_DISABLE_TIMING
@@ -197,47 +198,47 @@ class CudaDriver:
         return event.value or 0
 
     def destroy_event(self, device: int, event: int) -> None:
-        """Gives an event back."""
+        """Destroy an event."""
         with self._on(device):
             self._call("cuEventDestroy_v2", event)
 
     def record(self, device: int, event: int, stream: int) -> None:
-        """Has an event happen when all is done that is on a stream by now."""
+        """Record an event, which occurs after all work that is now on the stream."""
         with self._on(device):
             self._call("cuEventRecord", event, stream)
 
     def wait_for(self, device: int, event: int) -> None:
-        """Waits until an event has happened.
+        """Wait until an event has occurred.
 
         Raises:
-            CudaError: What was before it has failed.
+            CudaError: Work that precedes the event failed.
         """
         with self._on(device):
             self._call("cuEventSynchronize", event)
 
     def follow(self, device: int, stream: int, event: int) -> None:
-        """Has a stream wait for an event before it goes on."""
+        """Make a stream wait for an event before it continues."""
         with self._on(device):
             self._call("cuStreamWaitEvent", stream, event, 0)
 
     def copy(self, device: int, stream: int, to: int, from_: int, nbytes: int) -> None:
-        """Begins a copy; either side may be memory of any device, or the processor's."""
+        """Start a copy; either side may be memory of any device, or host memory."""
         with self._on(device):
             self._call("cuMemcpyAsync", to, from_, nbytes, stream)
 
     def lock(self, device: int, address: int, nbytes: int) -> None:
-        """Has memory of the processor stay where it is, so that devices copy it by themselves."""
+        """Page-lock host memory, so that devices can access it directly."""
         with self._on(device):
             self._call("cuMemHostRegister_v2", address, nbytes, _HOST_REGISTER_PORTABLE)
 
     def unlock(self, device: int, address: int) -> None:
-        """Ends what `lock` has begun."""
+        """Undo `lock`."""
         with self._on(device):
             self._call("cuMemHostUnregister", address)
 
     @contextmanager
     def _on(self, device: int) -> Iterator[None]:
-        """Has calls of this thread be about a device, by its main context, which torch uses too."""
+        """Make the primary context of a device current; torch uses the same context."""
         with self._lock:
             context = self._contexts.get(device)
             if context is None:
@@ -268,7 +269,7 @@ _driver: CudaDriver | None = None
 
 
 def cuda_driver() -> CudaDriver | None:
-    """Gives the driver where this process uses it, or None."""
+    """Return the driver if this process uses it, or None."""
     global _driver
     with _lock:
         if _driver is None:
@@ -276,16 +277,16 @@ def cuda_driver() -> CudaDriver | None:
                 library = ctypes.CDLL("libcuda.so.1", mode=_LOADED_ONLY)
                 _driver = CudaDriver(library)
             except (OSError, AttributeError):
-                # It is not there, or too old for what is needed of it.
+                # The library is not loaded, or too old to have the required functions.
                 return None
         return _driver
 
 
 def needed_driver() -> CudaDriver:
-    """Gives the driver.
+    """Return the driver.
 
     Raises:
-        RDMATransportError: This process does not use it.
+        RDMATransportError: This process does not use the driver.
     """
     driver = cuda_driver()
     if driver is None:
@@ -294,7 +295,7 @@ def needed_driver() -> CudaDriver:
 
 
 def _forget() -> None:
-    """A forked child has no contexts: the parent's do not work in it."""
+    """Drop the driver in a forked child: contexts of the parent do not work there."""
     global _driver, _lock
     _lock = threading.Lock()
     _driver = None

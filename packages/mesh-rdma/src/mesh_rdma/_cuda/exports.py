@@ -1,8 +1,9 @@
-"""Allocations of this process that others map: each is kept for as long as anybody does.
+"""Allocations of this process that other processes map.
 
-A program's memory is often a small part of what the driver gave at once, and only that as a whole
-can be mapped by others. It must not be freed while it is mapped, so what keeps it outlives the
-registration, until those who have mapped it say that they do no more, or say nothing any more.
+The memory of a program is often a small part of an allocation of the driver, and other processes
+can map only the whole allocation. An allocation must not be freed while it is mapped. The object
+that owns the memory therefore outlives the registration, until all processes that have mapped the
+allocation have reported that they unmapped it, or until their lease has expired.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["LEASE_S", "Export", "Exports"]
 
-#: Who maps an allocation says so again in half of this time while it uses it.
+#: A process that uses a mapping renews its lease after half of this time.
 LEASE_S = 30.0
 
 
 @dataclass(eq=False)
 class Export:
-    """One allocation.
+    """One exported allocation.
 
     Attributes:
-        number: What it is called.
-        device: The one whose memory it is.
-        base: Where it begins here.
-        exported: What others open it by.
+        number: The id of the export.
+        device: The device that contains the memory.
+        base: The address in this process.
+        exported: The handle with which other processes open it.
     """
 
     number: int
@@ -46,10 +47,10 @@ class Export:
 
 
 class Exports:
-    """All of this process."""
+    """All exported allocations of this process."""
 
     def __init__(self) -> None:
-        # The finaliser of a buffer may run inside of it.
+        # The lock is reentrant because a finalizer of a buffer may run while it is held.
         self._lock = threading.RLock()
         self._by_number: dict[int, Export] = {}
         self._by_allocation: dict[tuple[int, int], Export] = {}
@@ -59,10 +60,10 @@ class Exports:
         os.register_at_fork(after_in_child=self._forget)
 
     def add(self, driver: CudaDriver, device: int, address: int) -> tuple[Export, int]:
-        """Exports the allocation of an address; gives it, and where in it the address is.
+        """Export the allocation that contains an address; return it, and the offset of the address.
 
         Raises:
-            RDMATransportError: The driver does not share allocations of that kind.
+            RDMATransportError: The driver cannot share this kind of allocation.
         """
         allocation = driver.allocation_of(address)
         key = allocation.base, allocation.number
@@ -83,12 +84,12 @@ class Exports:
             return export, address - allocation.base
 
     def get(self, number: int) -> Export | None:
-        """Gives one, if there is still a use of it."""
+        """Return an export if it is still in use."""
         with self._lock:
             return self._by_number.get(number)
 
     def remove(self, export: Export, keeper: object) -> None:
-        """Ends one registration; what keeps its memory is kept for those who map it."""
+        """Remove one registration; keep its memory alive for processes that still map it."""
         with self._changed:
             export.registrations -= 1
             if export.users:
@@ -101,7 +102,7 @@ class Exports:
                 self._drop_unused(export)
 
     def opened(self, number: int, who: bytes) -> bool:
-        """Notes that somebody maps one; says whether it is still there."""
+        """Record that a process maps an export; return whether the export still exists."""
         with self._lock:
             export = self._by_number.get(number)
             if export is None:
@@ -110,7 +111,7 @@ class Exports:
             return True
 
     def closed(self, number: int, who: bytes) -> None:
-        """Notes that somebody maps one no more."""
+        """Record that a process has unmapped an export."""
         freed: list[object] = []
         with self._changed:
             export = self._by_number.get(number)
@@ -121,7 +122,7 @@ class Exports:
         freed.clear()
 
     def _drop_unused(self, export: Export) -> list[object]:
-        """Gives what need not be kept any more, for whoever has no lock to let it go."""
+        """Remove objects that are no longer needed; the caller drops them without the lock."""
         if export.users:
             return []
         freed, export.kept = export.kept, []
@@ -132,7 +133,7 @@ class Exports:
         return freed
 
     def _sweep(self) -> None:
-        """Forgets those who have not said anything for long, while something is kept for them."""
+        """Remove expired leases, as long as memory is kept alive for any process."""
         while True:
             freed: list[object] = []
             with self._changed:
@@ -151,7 +152,7 @@ class Exports:
             freed.clear()
 
     def _forget(self) -> None:
-        """A forked child has none of the parent's memory on devices."""
+        """Remove all exports in a forked child, which has no access to the device memory."""
         self.__dict__.update(
             _lock=(lock := threading.RLock()),
             _changed=threading.Condition(lock),

@@ -1,4 +1,4 @@
-"""Allocations of another process that are mapped here: each once, for as long as it is used."""
+"""Allocations of another process that are mapped here, each once per device while it is used."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["IDLE_S", "Import", "Imports"]
 
-#: How long one that nobody uses stays mapped: to map it again takes a millisecond or so, and its
-#: owner cannot free it as long.
+#: How long an unused allocation stays mapped. Mapping it again takes about a millisecond; the owner
+#: cannot free it while it is mapped.
 IDLE_S = 1.0
 
 
 @dataclass(eq=False)
 class Import:
-    """One allocation, mapped for one device.
+    """An allocation that is mapped for one device.
 
     Attributes:
-        number: What its owner calls it.
-        device: Whose copies reach it.
-        base: Where it begins here.
+        number: The id of the export at its owner.
+        device: The device whose copies can access it.
+        base: The address in this process.
     """
 
     number: int
@@ -43,12 +43,12 @@ class Import:
 
 
 class Imports:
-    """Those of one owner.
+    """The mapped allocations of one owner.
 
     Args:
-        driver: What maps them.
-        who: The name of this process.
-        exchange: Tells the owner.
+        driver: The driver that maps them.
+        who: The id of this process.
+        exchange: Sends a request to the owner and returns the response.
     """
 
     def __init__(self, driver: CudaDriver, who: bytes, exchange: Callable[[bytes], bytes]) -> None:
@@ -60,17 +60,17 @@ class Imports:
         self._told: dict[int, float] = {}
 
     def take(self, device: int, descriptor: Descriptor) -> Import:
-        """Maps an allocation if it is not; it stays so until it is given back.
+        """Map an allocation unless it is mapped; it stays mapped until `give_back`.
 
         Raises:
-            RDMAReleased: It is gone.
-            RDMATransportError: The driver does not map it.
+            RDMAReleased: The owner has released the buffer.
+            RDMATransportError: The driver cannot map the allocation.
         """
         number = descriptor.number
         with self._lock:
             found = self._open.get((number, device))
             if found is None:
-                # The owner keeps it from now on, also when this takes long.
+                # Register with the owner first, which then keeps the allocation while it is mapped.
                 self._tell(number)
                 base = self._map(device, descriptor)
                 found = self._open[number, device] = Import(number, device, base)
@@ -80,13 +80,13 @@ class Imports:
             return found
 
     def give_back(self, import_: Import) -> None:
-        """Ends one use."""
+        """End one use of a mapping."""
         with self._lock:
             import_.users -= 1
             import_.used = time.monotonic()
 
     def close_idle(self, idle: float) -> float | None:
-        """Unmaps what was not used for so long; gives the seconds until there may be more."""
+        """Unmap allocations unused for `idle` seconds; return the seconds until the next call."""
         now = time.monotonic()
         with self._lock:
             unused = [one for one in self._open.values() if not one.users]
@@ -111,7 +111,7 @@ class Imports:
         try:
             self._driver.close(one.device, one.base)
         except CudaError:
-            # The device is lost with all that was mapped: there is nothing left to end.
+            # The device is lost with all of its mappings, so there is nothing to unmap.
             return
         if not any(other.number == one.number for other in self._open.values()):
             self._told.pop(one.number, None)
@@ -126,5 +126,5 @@ class Imports:
         try:
             self._exchange(MappingNotice(event, self._who, number).pack())
         except RDMAError:
-            # It is gone, or stuck: then it finds out by itself.
+            # The owner has died or does not respond; if it is alive, the lease expires there.
             return

@@ -1,4 +1,4 @@
-"""Messages about device memory: descriptors, and notices of who maps an allocation."""
+"""Messages about device memory: descriptors, and notices about mapped allocations."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NOTICE = struct.Struct("<B16sQ")
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A registration, as another process uses it.
+    """A registration as other processes use it.
 
     Attributes:
-        owner: The name of the process whose it is.
-        number: Which of its exported allocations.
-        offset: Where in that it begins.
-        nbytes: How long it is.
-        is_writable: Whether others may write it.
-        uuid: The device.
-        exported: What the allocation is opened by.
+        owner: The id of the process that owns the memory.
+        number: The id of the exported allocation.
+        offset: The offset of the registration in the allocation, in bytes.
+        nbytes: The size of the registration in bytes.
+        is_writable: Whether other processes can write to it.
+        uuid: The UUID of the device.
+        exported: The handle with which the allocation is opened.
     """
 
     owner: bytes
@@ -38,7 +38,7 @@ class Descriptor:
     exported: bytes
 
     def pack(self) -> bytes:
-        """Makes bytes of it."""
+        """Encode the descriptor."""
         return _DESCRIPTOR.pack(
             _VERSION, self.owner, self.number, self.offset, self.nbytes, self.is_writable,
             self.uuid, self.exported,
@@ -46,10 +46,10 @@ class Descriptor:
 
     @classmethod
     def unpack(cls, data: bytes) -> Descriptor:
-        """Reads what `pack` wrote.
+        """Decode a descriptor.
 
         Raises:
-            RDMATransportError: It is something else.
+            RDMATransportError: The bytes are malformed, or have another version.
         """
         try:
             version, owner, number, offset, nbytes, is_writable, uuid, exported = (
@@ -63,9 +63,9 @@ class Descriptor:
 
 
 class MappingEvent(IntEnum):
-    """What has happened to a mapping of an allocation of another process."""
+    """A change of the mapping of an allocation by another process."""
 
-    #: The sender maps the allocation, or is about to.
+    #: The sender maps the allocation, or is about to map it.
     OPENED = 1
     #: The sender has unmapped the allocation.
     CLOSED = 2
@@ -80,15 +80,15 @@ class MappingNotice:
     number: int
 
     def pack(self) -> bytes:
-        """Makes bytes of it."""
+        """Encode the notice."""
         return _NOTICE.pack(self.event, self.who, self.number)
 
     @classmethod
     def unpack(cls, data: bytes) -> MappingNotice:
-        """Reads what `pack` wrote.
+        """Decode a notice.
 
         Raises:
-            RDMATransportError: It is something else.
+            RDMATransportError: The bytes are malformed.
         """
         try:
             event, who, number = _NOTICE.unpack(data)

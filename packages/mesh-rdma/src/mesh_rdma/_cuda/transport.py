@@ -1,4 +1,4 @@
-"""The transport over CUDA IPC: devices copy between processes of one machine by themselves."""
+"""The transport over CUDA IPC: devices copy directly between processes of one machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["CudaTransport"]
 
 
 class CudaTransport(Transport):
-    """Copies memory of devices: the other process's, which is mapped here, or our own."""
+    """Copies device memory of another process, which is mapped here, or of this process."""
 
     level = 15
     reaches_host = False
@@ -53,24 +53,25 @@ class CudaTransport(Transport):
         self._token = os.urandom(16)
 
     def probe(self) -> str | None:
-        """Returns nothing: whether a driver is in use may change, so it is asked at each buffer."""
+        """Return None: the driver may come into use later, so it is checked for each buffer."""
         return None
 
     def register(self, region: Region) -> Registration:
-        """Exports the allocation that memory lies in.
+        """Export the allocation that contains the memory.
 
         Raises:
-            RDMATransportError: It is not memory of a device, or of a kind that is not shared.
+            RDMATransportError: It is not device memory, or a kind of allocation that cannot be
+                shared.
         """
         if region.device is None:
             raise RDMATransportError("the buffer is not in memory of a device")
         return _Registration(self._exports, self._token, needed_driver(), region)
 
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
-        """Makes a channel; nothing is mapped yet.
+        """Create a channel, without mapping any memory.
 
         Raises:
-            RDMATransportError: This process uses no CUDA device.
+            RDMATransportError: This process does not use a CUDA device.
         """
         driver = needed_driver()
         if not driver.active_devices():
@@ -78,7 +79,7 @@ class CudaTransport(Transport):
         return CudaChannel(driver, self._token, self._exports, exchange)
 
     def accept(self, question: bytes) -> bytes:
-        """Hears who maps which allocation of this process."""
+        """Record which process maps which allocation of this process."""
         notice = MappingNotice.unpack(question)
         if notice.event is MappingEvent.OPENED:
             return b"y" if self._exports.opened(notice.number, notice.who) else b"n"
@@ -108,7 +109,7 @@ class _Registration(Registration):
 
 
 class CudaChannel(Channel):
-    """The memory of another process, or our own, as copies by devices reach it."""
+    """The device memory of another process, or of this one, as devices here can access it."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class CudaChannel(Channel):
         self._copier = Copier(driver, lambda: self.imports.close_idle(IDLE_S))
 
     def refusal_of(self, descriptor: bytes) -> str | None:
-        """Maps the allocation: whether that can be done, only the driver knows."""
+        """Map the allocation once, because only the driver knows whether that is possible."""
         remote = Descriptor.unpack(descriptor)
         if remote.owner == self.token:
             self.export(remote)
@@ -136,17 +137,17 @@ class CudaChannel(Channel):
             self.imports.give_back(self.map(None, remote))
         except RDMATransportError as error:
             return str(error)
-        # So that it is unmapped when nobody uses it.
+        # Let the copier unmap the allocation if no copy uses it.
         self._copier.look()
         return None
 
     def post(self, request: Request) -> None:
-        """Begins a copy.
+        """Start a copy.
 
         Raises:
-            RDMABoundsError: It is not within the memory of the other side.
-            RDMAReadOnlyError: It would write what may only be read.
-            RDMATransportError: The descriptor cannot be read, or the channel was closed.
+            RDMABoundsError: The range exceeds the remote memory.
+            RDMAReadOnlyError: The destination is read-only.
+            RDMATransportError: The descriptor is malformed, or the channel was closed.
         """
         remote = check(request)
         after = None
@@ -162,7 +163,7 @@ class CudaChannel(Channel):
             raise
 
     def poll(self, timeout: float) -> Sequence[Finished]:
-        """Gives what has ended."""
+        """Return the copies that have ended."""
         over = []
         try:
             over.append(self._over.get(timeout=timeout))
@@ -172,32 +173,32 @@ class CudaChannel(Channel):
             return over
 
     def abort(self, request: Request) -> None:
-        """Ends a copy; pieces of it that are under way are waited for."""
+        """Abort a copy, and wait for its pieces in flight."""
         with self._lock:
             copy = self._copies.pop(request, None)
         if copy is not None:
             self._copier.abort(copy)
 
     def close(self) -> None:
-        """Ends all copies, and unmaps all that is mapped."""
+        """Abort all copies, and unmap all allocations."""
         self._copier.close()
         self.imports.close_idle(0.0)
 
     def forget(self, copy: _DeviceCopy) -> bool:
-        """Takes a copy off the list; says whether it was there."""
+        """Remove a copy from the running copies; return whether it was one of them."""
         with self._lock:
             return self._copies.pop(copy.request, None) is not None
 
     def tell(self, copy: _DeviceCopy, error: Exception | None) -> None:
-        """Has `poll` say that a copy has ended, unless somebody has ended it."""
+        """Report the end of a copy to `poll`, unless the copy was aborted."""
         if self.forget(copy):
             self._over.put(Finished(copy.request, error))
 
     def export(self, remote: Descriptor) -> Export:
-        """Gives an allocation of this process.
+        """Return an allocation of this process.
 
         Raises:
-            RDMAReleased: It is not there any more.
+            RDMAReleased: The allocation is no longer exported.
         """
         export = self.exports.get(remote.number)
         if export is None:
@@ -205,10 +206,10 @@ class CudaChannel(Channel):
         return export
 
     def map(self, local: int | None, remote: Descriptor) -> Import:
-        """Maps an allocation of the other process for the device of a copy, or the next best.
+        """Map an allocation of the other process for the device of a copy, or for another one.
 
         Raises:
-            RDMATransportError: No device here reaches it.
+            RDMATransportError: No device in use here can access it.
         """
         failed: RDMAError = RDMATransportError(NOT_IN_USE)
         for device in self._devices(local, remote.uuid):
@@ -221,7 +222,7 @@ class CudaChannel(Channel):
         raise failed
 
     def _devices(self, local: int | None, uuid: bytes) -> list[int]:
-        """Gives the devices that may copy, best first: only such as are in use, none is woken."""
+        """Return the devices that may copy, best first; only devices that are already in use."""
         driver = self.driver
         seen = range(driver.device_count())
         same = next((one for one in seen if driver.uuid_of(one) == uuid), None)
@@ -235,7 +236,7 @@ class CudaChannel(Channel):
 
 
 class _DeviceCopy(Copy):
-    """One request."""
+    """The copy of one request."""
 
     def __init__(
         self, channel: CudaChannel, request: Request, remote: Descriptor, after: StreamEvent | None
@@ -279,12 +280,12 @@ class _DeviceCopy(Copy):
 
 
 def check(request: Request) -> Descriptor:
-    """Returns the memory that a request is for, if it may be done.
+    """Return the remote memory of a request, after checking that the request is valid.
 
     Raises:
-        RDMABoundsError: It is not within the memory of the other side.
-        RDMAReadOnlyError: It would write what may only be read.
-        RDMATransportError: The descriptor cannot be read, or the request is atomic.
+        RDMABoundsError: The range exceeds the remote memory.
+        RDMAReadOnlyError: The destination is read-only.
+        RDMATransportError: The descriptor is malformed, or the request is atomic.
     """
     remote = Descriptor.unpack(request.descriptor)
     begin, end = request.offset, request.offset + request.local.nbytes

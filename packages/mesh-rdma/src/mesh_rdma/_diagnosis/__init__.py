@@ -1,1 +1,1 @@
-"""Which transport each pair of processes uses, how fast it is, and who is connected."""
+"""Diagnostics: the transport of each pair of processes, its speed, and connection counts."""

@@ -1,4 +1,4 @@
-"""What a process can count of those who connect to it."""
+"""Counters of connections to this process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Refusals", "refusals", "visitors"]
 
 
 class Refusals(NamedTuple):
-    """How many connections to this process were refused.
+    """The number of refused connections to this process, by reason.
 
     Attributes:
-        no_tls: They spoke no TLS where that is needed, or broke it off.
-        no_secret: They did not know what is in a handle, or spoke another language.
-        silent: They said nothing in time, or went away.
-        other_user: They came over the local socket from a process of another user.
-        evicted: They were closed to make room for newer connections, or there was no room.
+        no_tls: The peer did not use TLS where it is required, or aborted the handshake.
+        no_secret: The peer did not know the secret of a handle, or used another protocol.
+        silent: The peer sent nothing in time, or closed the connection.
+        other_user: The peer of a local socket was a process of another user.
+        evicted: The connection was closed in favor of a newer one, or because of a limit.
     """
 
     no_tls: int
@@ -28,10 +28,10 @@ class Refusals(NamedTuple):
 
 
 def refusals() -> Refusals:
-    """Counts the connections that this process has refused."""
+    """Return the number of connections that this process has refused."""
     return Refusals(*_core.refusals())
 
 
 def visitors() -> int:
-    """Counts the connections of others to this process."""
+    """Return the number of connections of other processes to this one."""
     return _core.counts()[2]

@@ -1,4 +1,4 @@
-"""Measures every way between every two processes, and says which is not as fast as it should be."""
+"""Measurement of every transport between every two processes, to find those that are too slow."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _WORD = 8
 _ASKED = 200
 _REPEATS = 3
 _TIMEOUT_S = 60.0
-#: What share of its limit a way should reach; the limit is a memory copy of the same run, or the
-#: network's line rate between machines.
+#: The share of its limit that a transport should reach. The limit is a memory copy measured in the
+#: same run or, between machines, the line rate of the network.
 _SHARES = {"memory": 0.7, "arena": 0.7, "attach": 0.3, "unix": 0.15, "tcp": 0.15}
 _SHARE_OF_LINE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One transport between two processes.
+    """The measurement of one transport between two processes.
 
     Attributes:
         reader: The rank that reads.
-        owner: The rank whose memory is read.
-        transport: Its name.
-        refused: Why it cannot be used, or None.
-        bytes_per_s: How fast a long read is.
-        latency_s: How long a read of 8 bytes takes, median.
-        limit: What it is compared with: `memcpy` or `line`; None where the line rate is not known.
-        share: Which part of that limit it reaches.
-        is_taken: Whether it is the one that is used.
+        owner: The rank that owns the memory.
+        transport: The name of the transport.
+        refused: The reason why the transport cannot be used, or None.
+        bytes_per_s: The throughput of a long read.
+        latency_s: The median latency of a read of 8 bytes.
+        limit: The limit for comparison, `memcpy` or `line`; None if the line rate is unknown.
+        share: The fraction of the limit that the transport reaches.
+        is_taken: Whether the transport is the selected one.
     """
 
     reader: int
@@ -60,7 +60,7 @@ class Way:
 
     @property
     def is_good(self) -> bool | None:
-        """Whether it is as fast as it should be; None where that is not known."""
+        """Whether the transport is as fast as it should be; None if that is unknown."""
         if self.share is None:
             return None
         least = _SHARE_OF_LINE if self.limit == "line" else _SHARES.get(self.transport, 0.0)
@@ -68,7 +68,7 @@ class Way:
 
     @property
     def verdict(self) -> str:
-        """Says it in a word or two."""
+        """The result in one or two words, or the reason why the transport cannot be used."""
         if self.refused is not None:
             return self.refused
         return {True: "good", False: "slow", None: "no limit known"}[self.is_good]
@@ -76,7 +76,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be, and what to do about it."""
+    """A problem that was found, and how to fix it."""
 
     where: str
     what: str
@@ -85,17 +85,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was measured among some processes."""
+    """The measurements of a set of processes."""
 
     names: tuple[str, ...]
-    """What each process is called, by rank."""
+    """The name of each process, by rank."""
     memcpy_bytes_per_s: tuple[float, ...]
-    """How fast each one copies its own memory."""
+    """The memory copy throughput of each process, by rank."""
     ways: tuple[Way, ...]
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Gives plain values."""
+        """Return the measurements as JSON-compatible values."""
         ways = [{**asdict(way), "verdict": way.verdict} for way in self.ways]
         return {
             "names": list(self.names),
@@ -114,14 +114,15 @@ class Diagnosis:
 
 
 def doctor(procs: ProcMesh, *, nbytes: int = 64 << 20) -> Diagnosis:
-    """Reads memory of each process from each other one, in every way that there is.
+    """Read memory of each process from each other process, over every available transport.
 
     Args:
-        procs: The processes; each is paired with each.
-        nbytes: How long a long read is; several are made, and the fastest counts.
+        procs: The processes; every ordered pair of them is measured.
+        nbytes: The size of a long read in bytes. Several long reads are made; the fastest one
+            counts.
 
     Raises:
-        SupervisionError: A process dies meanwhile.
+        SupervisionError: A process died during the measurement.
 
     Example:
         >>> print(doctor(this_host().spawn_procs({"procs": 2})))
@@ -130,7 +131,7 @@ def doctor(procs: ProcMesh, *, nbytes: int = 64 << 20) -> Diagnosis:
     try:
         facts = actors.facts.call().get().values()
         members = [actors] if len(facts) == 1 else _members(actors)
-        # One pair at a time: they would slow each other down.
+        # Pairs are measured sequentially, because they would slow each other down.
         ways = [
             way
             for reader, owner in _pairs(len(facts))
@@ -146,7 +147,7 @@ def doctor(procs: ProcMesh, *, nbytes: int = 64 << 20) -> Diagnosis:
 
 
 def examine_hosts(hosts: HostMesh) -> Diagnosis:
-    """Starts two processes on each host and examines them: `mesh doctor rdma`."""
+    """Start two processes on each host and measure them; implements `mesh doctor rdma`."""
     procs = hosts.spawn_procs({"procs": 2}, name="rdma_doctor")
     try:
         return doctor(procs)
@@ -163,12 +164,12 @@ class _Facts:
 
 
 class _Examined(Actor):
-    """One of the processes that are examined."""
+    """The actor in each measured process."""
 
     def __init__(self, nbytes: int) -> None:
         self._memory = allocate(nbytes)
         self._other = allocate(nbytes)
-        # Some ways are for memory that was not shared from the beginning.
+        # Some transports are for memory that was not allocated as shared memory.
         self._plain = memoryview(bytearray(nbytes))
         _touch(self._plain)
         self._memcpy = nbytes / _best(self._copy)
@@ -182,12 +183,12 @@ class _Examined(Actor):
     @endpoint
     def examine(self, reader: int, owner: int, buffer: RDMABuffer, plain: RDMABuffer) -> list[Way]:
         taken = buffer.backend
-        # What others do on the machine changes from moment to moment: the limit is taken beside.
+        # Load on the machine varies, so the limit is measured next to the transports.
         self._memcpy = len(self._memory) / _best(self._copy)
         ways = []
         for name in [*LEVELS, *(one.name for one in transports())]:
             if (name == "memory") != (reader == owner):
-                continue  # One's own memory is reached by that, and by nothing else.
+                continue  # `memory` is for own memory only, and vice versa.
             source = plain if name == "attach" else buffer
             ways.append(self._measure(reader, owner, name, source, name == taken))
         return ways
@@ -234,7 +235,7 @@ def _pairs(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _touch(memory: memoryview) -> None:
-    """Has the system give all pages."""
+    """Write to every page, so that the system allocates all of them."""
     memory[::4096] = bytes(len(memory[::4096]))
 
 
@@ -249,13 +250,13 @@ def _timed(run: Any) -> float:
 
 
 def _line_rate() -> float | None:
-    """Gives the bytes per second of the fastest network interface that says so."""
+    """Return the bytes per second of the fastest network interface that reports its speed."""
     rates = []
     for speed in Path("/sys/class/net").glob("*/speed"):
         try:
             rates.append(int(speed.read_text()))
         except (OSError, ValueError):
-            continue  # One that is down, or not real, has none.
+            continue  # An interface that is down or virtual does not report a speed.
     best = max(rates, default=0)
     return best * 1e6 / 8 if best > 0 else None
 

@@ -1,4 +1,4 @@
-"""How each process of a mesh reaches the memory of each other one."""
+"""Reports which transport each process of a mesh uses for the memory of each other process."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class _Explainer(Actor):
 
 
 def explain(procs: ProcMesh) -> str:
-    """Says for each pair of processes which transport is taken, and why each other one is not.
+    """Describe the selected transport for each pair of processes, and why others are not used.
 
-    The memory asked about is of the arena (see `allocate`); `RDMABuffer.explain` tells of any
-    other, and `doctor` measures.
+    The description is for arena memory (see `allocate`). For other memory, use
+    `RDMABuffer.explain`; to measure transports, use `doctor`.
 
     Raises:
-        SupervisionError: A process dies meanwhile.
+        SupervisionError: A process died.
     """
     actors = procs.spawn("rdma_explain", _Explainer)
     try:

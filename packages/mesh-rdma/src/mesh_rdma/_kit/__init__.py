@@ -1,1 +1,1 @@
-"""The conformance kit that every transport passes."""
+"""The conformance tests that every transport must pass."""

@@ -1,4 +1,4 @@
-"""The conformance kit: many transfers at a time, batches, words that many change."""
+"""Conformance tests of concurrent transfers, batches and atomic operations."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ADDS = 200
 
 
 class ConcurrencyTests:
-    """What happens side by side."""
+    """Concurrent operations."""
 
     transport: ClassVar[str]
 
     def test_threads_do_not_disturb_each_other(self, owner: Process) -> None:
-        """Each thread reads back what it wrote, at the same time as others do beside it."""
+        """Each thread reads back its own writes while other threads use the same buffer."""
         offered = owner.offer(_THREADS * _PART)
 
         def work(rank: int) -> None:
@@ -69,7 +69,7 @@ class ConcurrencyTests:
     def test_processes_read_at_the_same_time(
         self, owner: Process, reader: Process, third: Process
     ) -> None:
-        """Several processes have the same bytes."""
+        """Several processes read the same bytes concurrently."""
         offered = owner.offer(_LARGE, seed=4)
         with ThreadPoolExecutor(2) as pool:
             found = pool.map(
@@ -78,7 +78,7 @@ class ConcurrencyTests:
         assert all(one == pattern(4, _LARGE) for one in found)
 
     def test_batch_of_several_buffers_and_owners(self, owner: Process, other: Process) -> None:
-        """A batch reads and writes here and there, and may be submitted again."""
+        """A batch uses several buffers of several owners, and can be submitted again."""
         first, second = owner.offer(_LARGE, seed=1), owner.offer(1000, seed=2)
         third, fourth = other.offer(_LARGE, seed=3), other.offer(77)
         one, two, three = bytearray(_LARGE), bytearray(1000), bytearray(_LARGE)
@@ -106,7 +106,7 @@ class ConcurrencyTests:
         assert fourth.has_pattern(6, 77)
 
     def test_batch_of_nothing_and_what_a_batch_refuses(self, owner: Process) -> None:
-        """No copies are done at once; what cannot be is refused when it is added."""
+        """An empty batch is done immediately; invalid operations are refused when added."""
         assert RDMAAction().submit().get() is None
         buffer = owner.offer(64, seed=1).buffer
         action = RDMAAction()
@@ -119,7 +119,7 @@ class ConcurrencyTests:
         assert len(action) == 0
 
     def test_batch_fails_as_a_whole(self, owner: Process) -> None:
-        """The error of one copy is that of the batch, and the next submission works."""
+        """The error of one copy is the error of the batch, and the next submission works."""
         lost, kept = owner.offer(_LARGE, seed=1), owner.offer(_LARGE, seed=2)
         lost_here, here = bytearray(_LARGE), bytearray(_LARGE)
         action = RDMAAction().read_remote(here, kept.buffer).read_remote(lost_here, lost.buffer)
@@ -132,7 +132,7 @@ class ConcurrencyTests:
         assert here == pattern(3, _LARGE)
 
     def test_sums_of_many_are_exact(self, owner: Process, reader: Process, third: Process) -> None:
-        """Threads and processes add to one word, and no addition is lost or seen twice."""
+        """Threads and processes add to one word; each addition is counted exactly once."""
         offered = owner.offer(64)
         word = offered.buffer[8:]
 
@@ -147,11 +147,11 @@ class ConcurrencyTests:
             sums = list(pool.map(add, who))
         total = _ADDS * len(who)
         assert int.from_bytes(offered.bytes_at(8, 8), "little") == total
-        # Each value from 0 up was found once.
+        # Each value from 0 to the total was returned exactly once.
         assert sum(sums) == total * (total - 1) // 2
 
     def test_swap_is_done_by_one_alone(self, owner: Process) -> None:
-        """Of those who swap the same word at the same time one finds what it expects."""
+        """Of concurrent swaps of the same word, exactly one finds the expected value."""
         offered = owner.offer(16)
 
         def swap(rank: int) -> int:
@@ -165,7 +165,7 @@ class ConcurrencyTests:
         assert set(found) == {0, winner}
 
     def test_words_are_64_bits_wide_and_aligned(self, owner: Process) -> None:
-        """A sum goes around at 2**64; where no word begins there is a typed error."""
+        """A sum wraps around at 2**64, and an unaligned word raises a typed error."""
         offered = owner.offer(32)
         assert offered.buffer.fetch_add((1 << 64) - 1).get() == 0
         assert offered.buffer.fetch_add(2).get() == (1 << 64) - 1

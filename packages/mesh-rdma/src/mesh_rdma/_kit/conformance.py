@@ -26,13 +26,14 @@ _RANKS = 3
 
 
 class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, TerminationTests):
-    """Tests of a transport through the public API; derive a class from it that names one.
+    """Conformance tests of a transport through the public API; subclass it to name a transport.
 
         class TestMine(TransportConformance):
             transport = "mine"
 
-    That is all, where the transport is installed, as an entry point of `mesh_rdma.transports`, and
-    works on this machine and with any memory. Otherwise say in the class what it needs:
+    This is sufficient if the transport is installed as an entry point of `mesh_rdma.transports`,
+    works on a single machine, and supports any memory. Otherwise, the subclass defines what the
+    transport requires:
 
         class TestMineOfADevice(TransportConformance):
             transport = "mine"
@@ -43,15 +44,16 @@ class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, Terminati
             def procs(cls):
                 yield my_hosts().spawn_procs({"ranks": 3}, name="mine")
 
-    The tests offer memory in one process, and use it by `RDMABuffer.via(transport)` in another.
-    Some kill processes of theirs. They need pytest and nothing else; each takes well under a
-    second, and no test needs a free machine to pass.
+    The tests register memory in one process and access it with `RDMABuffer.via(transport)` in
+    another. Some tests kill processes. The tests require only pytest; each takes well under a
+    second and passes on a loaded machine, too.
 
     Attributes:
         transport: The name of the transport.
-        allocate: Gives memory of so many bytes, writable by the CPU and with the buffer protocol,
-            where it is called: a function of a module, as other processes call it too.
-        is_same_process: Whether the transport is for memory of the process itself.
+        allocate: A function that allocates a given number of bytes in the process that calls it.
+            The memory is writable by the CPU and has the buffer protocol. It must be a function of
+            a module, because other processes call it, too.
+        is_same_process: Whether the transport is for memory of the calling process only.
     """
 
     transport: ClassVar[str]
@@ -74,7 +76,7 @@ class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, Terminati
 
     @pytest.fixture
     def trio(self, places: Processes) -> Iterator[list[Process]]:
-        """The three processes; a test leaves no registration behind in any of them."""
+        """The three processes; the fixture checks that a test leaves no registration."""
         allocate = type(self).allocate
         trio = [places.place(self.transport, allocate, rank) for rank in range(_RANKS)]
         before = [place.registrations() for place in trio]
@@ -87,20 +89,20 @@ class TransportConformance(CopyTests, ConcurrencyTests, LifetimeTests, Terminati
 
     @pytest.fixture
     def owner(self, trio: list[Process]) -> Process:
-        """Where memory is offered."""
+        """The process that registers memory."""
         return trio[0]
 
     @pytest.fixture
     def reader(self, trio: list[Process]) -> Process:
-        """Another process than the owner."""
+        """A process other than the owner."""
         return trio[1]
 
     @pytest.fixture
     def other(self, trio: list[Process]) -> Process:
-        """Another owner."""
+        """A second owner."""
         return trio[1]
 
     @pytest.fixture
     def third(self, trio: list[Process]) -> Process:
-        """A process besides owner and reader."""
+        """A process other than owner and reader."""
         return trio[2]

@@ -1,4 +1,4 @@
-"""The conformance kit: what is copied is what was there, and nothing else is touched."""
+"""Conformance tests of copies: the bytes are correct, and no other bytes are changed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _GUARD = b"\xa5" * 64
 
 
 class CopyTests:
-    """Reads and writes of one handle at a time."""
+    """Sequential reads and writes of one handle."""
 
     transport: ClassVar[str]
 
     def test_handle_is_small_and_the_same_everywhere(self, owner: Process) -> None:
-        """A handle costs little to send, and is equal to itself wherever it went."""
+        """A handle is small, and a received copy of it equals the original."""
         offered = owner.offer(1 << 20, seed=1)
         sent = pickle.dumps(offered.buffer)
         back = pickle.loads(sent)
@@ -37,7 +37,7 @@ class CopyTests:
 
     @pytest.mark.parametrize("nbytes", SIZES)
     def test_bytes_come_as_they_are(self, owner: Process, nbytes: int) -> None:
-        """A read gives what the owner has, of any size, and nothing behind it is touched."""
+        """A read of any size returns the bytes of the owner, and changes nothing beyond its end."""
         offered = owner.offer(nbytes, seed=nbytes)
         here = bytearray(nbytes + len(_GUARD))
         here[nbytes:] = _GUARD
@@ -48,7 +48,7 @@ class CopyTests:
 
     @pytest.mark.parametrize("nbytes", SIZES)
     def test_bytes_go_as_they_are(self, owner: Process, nbytes: int) -> None:
-        """A write puts all of the source to the beginning of the buffer, of any size."""
+        """A write of any size copies all of the source to the beginning of the buffer."""
         offered = owner.offer(nbytes + len(_GUARD), seed=3)
         offered.buffer.write_from(pattern(nbytes, nbytes)).get()
         assert offered.has_pattern(nbytes, nbytes)
@@ -56,7 +56,7 @@ class CopyTests:
         assert offered.bytes_at(nbytes, len(_GUARD)) == behind
 
     def test_odd_offsets_and_slices_of_slices(self, owner: Process) -> None:
-        """Any byte may be the first, in a slice, by an offset, or both."""
+        """A copy may start at any byte: in a slice, at an offset, or both."""
         whole = pattern(5, 10_000)
         offered = owner.offer(len(whole), seed=5)
         here = bytearray(10)
@@ -66,7 +66,7 @@ class CopyTests:
         assert offered.bytes_at(4002, 4) == whole[4002:4003] + b"xy" + whole[4005:4006]
 
     def test_no_bytes_are_copied_at_once(self, owner: Process) -> None:
-        """Nothing is a thing that can be copied, also at the very end."""
+        """Copying zero bytes succeeds, even at the end of the buffer."""
         offered = owner.offer(100, seed=1)
         here = bytearray(b"same")
         offered.buffer[100:].read_into(here).get()
@@ -76,7 +76,7 @@ class CopyTests:
         assert offered.has_pattern(1, 100)
 
     def test_local_memory_of_any_shape(self, owner: Process) -> None:
-        """Elements and dimensions are the caller's business: bytes are copied in their order."""
+        """Bytes are copied in memory order, regardless of the element type and the dimensions."""
         offered = owner.offer(240, seed=9)
         numbers = array.array("d", bytes(240))
         offered.buffer.read_into(numbers).get()
@@ -89,7 +89,7 @@ class CopyTests:
         assert part == pattern(9, 240)
 
     def test_short_copy_that_nobody_waits_for_is_done(self, owner: Process) -> None:
-        """A program may begin it and do something else."""
+        """A short copy completes even if no thread waits for it."""
         offered = owner.offer(64, seed=1)
         found = bytearray(64)
         future = offered.buffer.read_into(found)
@@ -97,7 +97,7 @@ class CopyTests:
         assert found == pattern(1, 64)
 
     def test_the_same_handle_many_times(self, owner: Process) -> None:
-        """Each read sees what the owner has by then."""
+        """Each read returns the current content."""
         offered = owner.offer(4096)
         here = bytearray(4096)
         for seed in range(20):
@@ -106,7 +106,7 @@ class CopyTests:
             assert here == pattern(seed, 4096)
 
     def test_read_only_memory_is_refused_at_the_call(self, owner: Process) -> None:
-        """Nothing is begun that would write what may only be read, on either side."""
+        """Copies into read-only memory are refused at the call, on either side."""
         offered = owner.offer(64, seed=1)
         for memory in (bytes(64), memoryview(bytearray(64)).toreadonly()):
             with pytest.raises(RDMAReadOnlyError):
@@ -125,7 +125,7 @@ class CopyTests:
         assert here == pattern(1, 64)
 
     def test_bounds_are_refused_at_the_call(self, owner: Process) -> None:
-        """Nothing is begun that would leave the buffer, or the memory here."""
+        """Ranges that exceed the buffer or the local memory are refused at the call."""
         buffer = owner.offer(64, seed=1).buffer
         here = bytearray(64)
         for call in (

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Harness", "HarnessActor", "bytes_of", "pattern", "put_bytes"]
 
-# A prime: no page, chunk or piece of a pattern is like another one.
+# The length is prime, so pages, chunks and pieces of a pattern differ from each other.
 _BLOCK_LEN = 65521
 
 
 @lru_cache(maxsize=2)
 def pattern(seed: int, nbytes: int) -> bytes:
-    """Gives bytes that differ from place to place, and from seed to seed."""
+    """Return bytes that depend on their position and on the seed."""
     block = random.Random(seed).randbytes(_BLOCK_LEN)
     count, rest = divmod(nbytes, _BLOCK_LEN)
     return b"".join([block] * count + [block[:rest]])
 
 
 def bytes_of(memory: Any, offset: int, length: int) -> bytes:
-    """Gives bytes of memory as they are, of the processor's or a device's."""
+    """Return a copy of bytes of host memory or device memory."""
     if _is_of_host(memory):
         return bytes(memoryview(memory).cast("B")[offset : offset + length])
     local = memory_of(memory)
@@ -47,7 +47,7 @@ def bytes_of(memory: Any, offset: int, length: int) -> bytes:
 
 
 def put_bytes(memory: Any, content: bytes) -> None:
-    """Puts bytes to the beginning of memory, of the processor's or a device's."""
+    """Write bytes to the beginning of host memory or device memory."""
     if _is_of_host(memory):
         memoryview(memory).cast("B")[: len(content)] = content
         return
@@ -82,13 +82,13 @@ class Harness:
         self._next = 0
 
     def set_travel_limit(self, seconds: float) -> None:
-        """Says how long handles of this process may be on their way."""
+        """Set how long handles of this process may be in transit."""
         _core.set_travel_limit(seconds)
 
     def offer(
         self, allocate: Callable[[int], Any], nbytes: int, seed: int | None
     ) -> tuple[int, RDMABuffer]:
-        """Registers new memory with a pattern in it, or zeros; gives its number and a handle."""
+        """Register new memory with a pattern or zeros; return its number and a handle."""
         memory = allocate(nbytes)
         if seed is not None:
             put_bytes(memory, pattern(seed, nbytes))
@@ -100,7 +100,7 @@ class Harness:
         return number, buffer
 
     def offer_read_only(self, allocate: Callable[[int], Any], nbytes: int) -> RDMABuffer:
-        """Registers memory that may only be read."""
+        """Register read-only memory with pattern 1."""
         memory = allocate(nbytes)
         put_bytes(memory, pattern(1, nbytes))
         number = self._number()
@@ -108,90 +108,90 @@ class Harness:
         return buffer
 
     def bytes_at(self, number: int, offset: int, length: int) -> bytes:
-        """Gives bytes of the memory as they are."""
+        """Return a copy of bytes of the memory."""
         return bytes_of(self._memory[number], offset, length)
 
     def has_pattern(self, number: int, offset: int, length: int, seed: int) -> bool:
-        """Whether the memory has the beginning of a pattern from `offset` on."""
-        # Views are compared byte by byte, bytes at once.
+        """Return whether the memory at `offset` begins with a pattern."""
+        # Bytes are compared at once, whereas views are compared byte by byte.
         return self.bytes_at(number, offset, length) == pattern(seed, length)
 
     def fill(self, number: int, seed: int) -> None:
-        """Puts a pattern into memory, as its owner: beside the handles."""
+        """Write a pattern to memory directly, as the owner does, without a handle."""
         memory = self._memory[number]
         put_bytes(memory, pattern(seed, memory_of(memory).nbytes))
 
     def drop(self, number: int) -> None:
-        """Takes a registration back; the memory stays."""
+        """Release a registration; the memory is kept."""
         self._buffers[number].drop().get()
 
     def forget_handle(self, number: int) -> None:
-        """Keeps no handle of it; the memory stays."""
+        """Drop the handle of a buffer; the memory is kept."""
         del self._buffers[number]
 
     def send_off(self, number: int, seconds: float) -> bytes:
-        """Gives a handle that may travel so long, and keeps none."""
+        """Return a pickled handle that may be in transit for `seconds`, and drop the handle."""
         _core.set_travel_limit(seconds)
         return pickle.dumps(self._buffers.pop(number))
 
     def wait(self) -> None:
-        """Waits for ever."""
+        """Wait forever."""
         threading.Event().wait()
 
     def clear(self) -> None:
-        """Keeps nothing."""
+        """Drop all buffers and memory."""
         for number in list(self._copies):
             self.end_copies(number)
         self._buffers.clear()
         self._memory.clear()
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Gives what this process has registered, and how many it is connected to.
+        """Return the numbers of registrations and of connections of this process.
 
-        What it copies memory of devices through stays registered for the next copy: it is no
-        buffer of anybody.
+        The pinned pieces of `staged` stay registered for the next copy; they are not buffers of a
+        test, so they are not counted.
         """
         good, dying, here, there = _core.counts()
         return good - len(own_pieces) - len(served_pieces), dying, here, there
 
     def read(self, buffer: RDMABuffer, transport: str) -> bytes:
-        """Reads all of a buffer from here."""
+        """Read all of a buffer in this process."""
         into = bytearray(buffer.size())
         buffer.via(transport).read_into(into).get()
         return bytes(into)
 
     def write(self, buffer: RDMABuffer, transport: str, seed: int) -> None:
-        """Writes all of a buffer from here."""
+        """Write all of a buffer from this process."""
         buffer.via(transport).write_from(pattern(seed, buffer.size())).get()
 
     def add(self, buffer: RDMABuffer, transport: str, count: int) -> int:
-        """Adds one to the first word so often; gives the sum of what was there before."""
+        """Add one to the first word `count` times; return the sum of the previous values."""
         word = buffer.via(transport)
         return sum(word.fetch_add(1).get() for _ in range(count))
 
     def hold(self, buffer: RDMABuffer) -> int:
-        """Keeps a handle; gives its number."""
+        """Keep a handle; return its number."""
         number = self._number()
         self._buffers[number] = buffer
         return number
 
     def give(self, number: int) -> RDMABuffer:
-        """Gives a handle that is kept here."""
+        """Return a handle that is kept here."""
         return self._buffers[number]
 
     def begin_copies(self, buffer: RDMABuffer, transport: str, verb: str) -> int:
-        """Begins to copy again and again; returns when the first copy is done."""
+        """Start to copy repeatedly; return when the first copy is done."""
         number = self._number()
         self._copies[number] = copies = _Copies(buffer.via(transport), verb)
         copies.is_under_way.wait()
         return number
 
     def end_copies(self, number: int) -> str:
-        """Ends them, if they run; gives the name of the error that did, or nothing."""
+        """End the copies; return the name of the error that ended them, or an empty string."""
         return self._copies.pop(number).end()
 
     def error_of_copies(self, number: int) -> str:
-        """Waits until copies fail; gives the name of the error."""
+        """Wait until the copies fail; return the name of the error."""
         return self._copies.pop(number).error()
 
     def _number(self) -> int:
@@ -200,7 +200,7 @@ class Harness:
 
 
 class _Copies:
-    """A thread that copies all of a buffer until that fails."""
+    """A thread that copies all of a buffer repeatedly until a copy fails."""
 
     def __init__(self, buffer: RDMABuffer, verb: str) -> None:
         self._buffer = buffer

@@ -1,4 +1,4 @@
-"""The conformance kit: how long a buffer lives, and who ends it."""
+"""Conformance tests of the lifetime of buffers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LifetimeTests:
 
     @pytest.mark.parametrize("is_by_owner", [True, False], ids=["owner", "holder"])
     def test_whatever_is_done_after_a_drop_says_so(self, owner: Process, is_by_owner: bool) -> None:
-        """A drop by either side ends the buffer for all, with its slices, and happens once."""
+        """A drop by either side ends the buffer and its slices for all, and happens once."""
         offered = owner.offer(4096, seed=1)
         buffer, part = offered.buffer, offered.buffer[100:200]
         if is_by_owner:
@@ -51,7 +51,7 @@ class LifetimeTests:
     def test_drop_ends_transfers_and_no_byte_lands_later(
         self, owner: Process, reader: Process
     ) -> None:
-        """When a drop is done nobody writes the memory any more: it is its owner's alone."""
+        """After a drop is done, no other process writes to the memory of the owner."""
         offered = owner.offer(_LARGE, seed=1)
         copies = [
             reader.do("begin_copies", offered.handle, self.transport, verb)
@@ -66,7 +66,7 @@ class LifetimeTests:
     def test_others_of_the_owner_are_not_touched_by_a_drop(
         self, owner: Process, reader: Process
     ) -> None:
-        """Transfers of another buffer go on while one is dropped, and a new one takes its place."""
+        """Transfers of one buffer continue while another is dropped and its slot is reused."""
         kept = owner.offer(_LARGE, seed=2)
         copies = reader.do("begin_copies", kept.handle, self.transport, "read")
         for seed in range(10):
@@ -78,7 +78,7 @@ class LifetimeTests:
         assert reader.do("end_copies", copies) == ""
 
     def test_two_holders_share_what_one_of_them_ends(self, owner: Process, reader: Process) -> None:
-        """Each holder may use and drop the buffer; the other one hears of it."""
+        """Each holder can use and drop the buffer; the other holder gets an error afterwards."""
         offered = owner.offer(5000, seed=3)
         assert reader.do("read", offered.handle, self.transport) == pattern(3, 5000)
         reader.do("write", offered.handle, self.transport, 4)
@@ -92,7 +92,7 @@ class LifetimeTests:
     def test_handle_goes_on_from_hand_to_hand(
         self, owner: Process, reader: Process, third: Process
     ) -> None:
-        """Who got a handle from a holder keeps the buffer when that one, and the owner, let go."""
+        """A buffer lives as long as one process has a handle, even if others dropped theirs."""
         offered = owner.offer(5000, seed=6)
         number = reader.do("hold", offered.handle)
         kept = third.do("hold", reader.do("give", number))
@@ -104,7 +104,7 @@ class LifetimeTests:
         assert third.do("read", handle, self.transport) == pattern(6, 5000)
 
     def test_collected_handles_free_the_registration(self, owner: Process) -> None:
-        """A buffer that nobody has a handle of any more is taken back."""
+        """A buffer is released when no process has a handle for it."""
         before = owner.registrations()
         offered = owner.offer(5000, seed=6)
         owner.do("forget_handle", offered.number)
@@ -116,7 +116,7 @@ class LifetimeTests:
         wait_until(lambda: owner.registrations() <= before)
 
     def test_handle_that_nobody_opens_is_given_up(self, owner: Process) -> None:
-        """A pickled handle keeps its buffer while it may be on its way, and no longer."""
+        """A pickled handle keeps its buffer alive while it may be in transit, but no longer."""
         before = owner.registrations()
         kept, given_up = (owner.offer(5000, seed=1).number for _ in range(2))
         gc.collect()

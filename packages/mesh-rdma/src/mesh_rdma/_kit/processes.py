@@ -1,4 +1,4 @@
-"""The processes that the tests of the conformance kit use: this one or others."""
+"""The processes that the conformance tests use: the current one or others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OfferedBuffer", "Process", "Processes"]
 
-# What handles on their way are waited for in these tests.
+# How long handles may be in transit in these tests.
 TRAVEL_S = 0.25
 
 
@@ -37,48 +37,48 @@ class Process:
         return self._actor.do.call_one(name, arguments).get()
 
     def offer(self, nbytes: int, seed: int | None = None) -> OfferedBuffer:
-        """Register memory there: zeros, or a pattern."""
+        """Register memory in the process: zeros, or a pattern."""
         number, buffer = self.do("offer", self._allocate, nbytes, seed)
         return OfferedBuffer(self, number, buffer)
 
     def offer_read_only(self, nbytes: int) -> RDMABuffer:
-        """Registers memory there that may only be read, with pattern 1."""
+        """Register read-only memory in the process, with pattern 1."""
         handle: RDMABuffer = self.do("offer_read_only", self._allocate, nbytes)
         return handle.via(self.transport)
 
     def registrations(self) -> int:
-        """Says how many there are, with those whose memory is still kept."""
+        """Return the number of registrations, including released ones that are still kept."""
         good, dying, *_ = self.do("counts")
         return int(good + dying)
 
 
 class OfferedBuffer:
-    """Memory registered in a process, and the handle that it sent."""
+    """Memory that is registered in a process, and the handle that the process sent."""
 
     def __init__(self, place: Process, number: int, handle: RDMABuffer) -> None:
         self.place = place
         self.number = number
-        #: As it came: it takes the best transport.
+        #: The received handle; it uses the best transport.
         self.handle = handle
-        #: The same by the transport under test.
+        #: The same handle, restricted to the transport under test.
         self.buffer: RDMABuffer = handle.via(place.transport)
 
     def bytes_at(self, offset: int, length: int) -> bytes:
-        """Gives what is there, as its owner sees it."""
+        """Return bytes as the owner sees them."""
         found: bytes = self.place.do("bytes_at", self.number, offset, length)
         return found
 
     def has_pattern(self, seed: int, length: int, offset: int = 0) -> bool:
-        """Whether its owner sees the beginning of a pattern there."""
+        """Return whether the owner sees the beginning of a pattern at `offset`."""
         return bool(self.place.do("has_pattern", self.number, offset, length, seed))
 
     def fill(self, seed: int) -> None:
-        """Has its owner put a pattern there."""
+        """Make the owner write a pattern to the memory."""
         self.place.do("fill", self.number, seed)
 
 
 class Processes:
-    """The processes of the tests of one transport, which are started again when one has died."""
+    """The processes of the tests of one transport, which are restarted after a test kills them."""
 
     def __init__(self, procs: ProcMesh, is_same_process: bool) -> None:
         self._procs = procs
@@ -86,17 +86,17 @@ class Processes:
         self._is_same_process = is_same_process
 
     def place(self, transport: str, allocate: Callable[[int], Any], rank: int) -> Process:
-        """Gives the process of a rank; all are this one where the transport wants that."""
+        """Return the process of a rank, or the current one if the transport requires that."""
         actor = None if self._is_same_process else self._actors.slice(ranks=rank)
         return Process(transport, allocate, actor)
 
     def kill(self, rank: int) -> None:
-        """Kills the process of a rank; returns when that is known."""
+        """Kill the process of a rank; return when its death is known."""
         pending = self._actors.slice(ranks=rank).do.call_one("wait", ())
         kill_proc(self._procs, rank)
         pending.exception()
 
     def replace(self, rank: int) -> None:
-        """Starts a process again that has died."""
+        """Restart a process that has died."""
         self._procs.replace(rank)
         self._actors.slice(ranks=rank).do.call_one("set_travel_limit", (TRAVEL_S,)).get()

@@ -1,4 +1,4 @@
-"""The conformance kit: transfers that end before they are done, and processes that do."""
+"""Conformance tests of transfers and processes that end early."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LARGE = 16 << 20
 
 
 class TerminationTests:
-    """Deadlines, cancels and deaths."""
+    """Deadlines, cancellation and deaths."""
 
     transport: ClassVar[str]
     is_same_process: ClassVar[bool]
 
     def test_no_time_is_no_transfer(self, owner: Process) -> None:
-        """A deadline that is over at once is a typed error, and nothing is touched."""
+        """A timeout of zero raises a typed error, and no byte is changed."""
         offered = owner.offer(1000, seed=1)
         here = bytearray(1000)
         for future in (
@@ -41,14 +41,14 @@ class TerminationTests:
 
     @pytest.mark.parametrize("limit", [-1.0, float("nan"), float("inf")])
     def test_what_is_no_limit_is_refused(self, owner: Process, limit: float) -> None:
-        """Seconds are a finite number from 0 up, or None."""
+        """A timeout is a finite non-negative number of seconds, or None."""
         offered = owner.offer(100, seed=1)
         with pytest.raises(ValueError, match="timeout"):
             offered.buffer.read_into(bytearray(100), timeout=limit)
         offered.buffer.read_into(bytearray(100), timeout=None).get()
 
     def test_no_byte_comes_after_a_deadline(self, owner: Process) -> None:
-        """When a read has raised, its destination is the caller's alone."""
+        """After a read has raised, its destination is not written anymore."""
         offered = owner.offer(_LARGE, seed=1)
         here = bytearray(_LARGE)
         _let_it_end(offered.buffer, here, "read")
@@ -57,7 +57,7 @@ class TerminationTests:
         assert here == pattern(2, _LARGE)
 
     def test_no_byte_goes_after_a_deadline(self, owner: Process) -> None:
-        """When a write has raised, the buffer is its owner's alone."""
+        """After a write has raised, the buffer is not written anymore."""
         offered = owner.offer(_LARGE)
         _let_it_end(offered.buffer, bytearray(pattern(1, _LARGE)), "write")
         offered.fill(2)
@@ -65,7 +65,7 @@ class TerminationTests:
         assert offered.has_pattern(2, _LARGE)
 
     def test_cancelled_transfer_writes_nothing_more(self, owner: Process) -> None:
-        """A future that is cancelled is done, and so is its transfer."""
+        """After a future is cancelled, it is done, and its transfer has ended."""
         offered = owner.offer(_LARGE, seed=1)
         here, there = bytearray(_LARGE), bytearray(pattern(3, _LARGE))
         for future in (offered.buffer.read_into(here), offered.buffer.write_from(there)):
@@ -82,7 +82,7 @@ class TerminationTests:
         assert offered.has_pattern(5, _LARGE)
 
     def test_owner_that_dies_is_known_to_be_dead(self, owner: Process, places: Processes) -> None:
-        """Transfers under way, and all that follow, raise a typed error; a new owner is reached."""
+        """Current and later transfers raise a typed error, and a new owner can be used."""
         self._needs_two_processes()
         offered = owner.offer(_LARGE, seed=1)
         here = Harness()
@@ -110,7 +110,7 @@ class TerminationTests:
     def test_reader_that_dies_leaves_nothing_behind(
         self, owner: Process, reader: Process, places: Processes
     ) -> None:
-        """Nothing outside of what it was writing has changed, and a drop does not wait for it."""
+        """A dead reader changes no byte outside of its range, and does not delay a drop."""
         self._needs_two_processes()
         offered = owner.offer(_LARGE, seed=1)
         visitors = owner.do("counts")[2]
@@ -132,7 +132,7 @@ class TerminationTests:
 
 
 def _let_it_end(buffer: RDMABuffer, local: bytearray, verb: str) -> None:
-    """Copies with less and less time until it does not suffice."""
+    """Copy with decreasing time limits until one expires."""
     limit = 0.01
     while True:
         copy = buffer.read_into if verb == "read" else buffer.write_from

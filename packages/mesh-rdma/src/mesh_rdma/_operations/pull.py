@@ -1,4 +1,4 @@
-"""Pulls: copies into buffers of one process, their encoding, and how that process runs them."""
+"""Pulls: copies into buffers of one process, their encoding, and their execution there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTS = struct.Struct("<HHI")
 _HANDLE = struct.Struct("<H")
 _PULL = struct.Struct("<HHQQQB")
 _DIM = struct.Struct("<QQQ")
-#: Rows shorter than that are not worth a request of their own to a plug-in.
+#: The minimum row length for which a plug-in gets a separate request per row.
 _ROW_LEN_MIN = 64 << 10
 
 
@@ -102,10 +102,10 @@ def _decode_pulls(payload: memoryview) -> list[Pull]:
 
 
 def begin_local_pulls(pulls: Sequence[Pull], timeout: float | None) -> Completion[None]:
-    """Begins copies to buffers of this process, each by the best way to its source.
+    """Start copies to buffers of this process, each over the best transport to its source.
 
     Raises:
-        RDMAError: A source cannot be reached, or a buffer is not there any more.
+        RDMAError: A source cannot be reached, or a buffer was released.
     """
     paths: dict[_core.Handle, Path] = {}
     native: list[tuple[_core.Target, int, _core.Handle, int, int, Sequence[_Dim]]] = []
@@ -117,7 +117,7 @@ def begin_local_pulls(pulls: Sequence[Pull], timeout: float | None) -> Completio
         is_on_device = pull.source.is_on_device or pull.ours.is_on_device
         target = path.target
         if is_on_device or not isinstance(target, _core.Target):
-            # What is built in reaches no device, also where the rows are short.
+            # Built-in transports do not reach devices, so plug-ins copy even short rows there.
             if is_on_device or not pull.dims or pull.row_len >= _ROW_LEN_MIN:
                 parts += _by_rows(path, pull, timeout)
                 continue

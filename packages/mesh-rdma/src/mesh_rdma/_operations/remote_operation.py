@@ -1,4 +1,4 @@
-"""The client side of remote operations: starts one at another process and polls its state."""
+"""The client side of remote operations: starts one in another process and polls its state."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _BEGIN = struct.Struct("<cd")
 _STATE = struct.Struct("<BQ")
 #: How long the other process may take to respond to a request.
 _RESPONSE_S = 10.0
-#: How long after the deadline the other process may take to report it.
+#: How long after the deadline the other process may take to report its expiration.
 _GRACE_S = 1.0
 #: The state is polled after a sixteenth of the time elapsed so far.
 _PAUSE_SHARE = 1 / 16
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.0001, 0.02
-#: The most pulls in one request.
+#: The maximum number of pulls in one request.
 _PULLS_MAX = 1024
 
 _CANCELLED = "the transfer was cancelled; no byte of it is written any more"
@@ -64,7 +64,7 @@ class RemoteOperation(ThreadedCompletion):
         at: A buffer of the process that runs it.
         kind: The kind of operation.
         payload: The encoded parameters.
-        timeout: The limit in seconds; None is no limit.
+        timeout: The limit in seconds; None means no limit.
         keeper: An object that this process keeps alive until the operation has ended.
     """
 

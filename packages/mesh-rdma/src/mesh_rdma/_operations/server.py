@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "OPERATION", "Command", "Operation", "State", "encode_state", "register_kind"]
 
-#: The handler name of these requests, as it is on the wire.
+#: The handler name of these requests on the wire.
 OPERATION = "errand"
-#: The head of a request: the command, and the number of the operation.
+#: The head of a request: the command and the id of the operation.
 HEAD = struct.Struct("<c16s")
 _BEGIN = struct.Struct("<cd")
 _STATE = struct.Struct("<BQ")
@@ -54,9 +54,9 @@ class State(IntEnum):
     RUNNING = 0
     DONE = 1
     FAILED = 2
-    #: It waits for another source.
+    #: The operation waits for another source.
     WAITING = 3
-    #: There is no such operation.
+    #: The operation does not exist.
     UNKNOWN = 4
 
 
@@ -106,7 +106,7 @@ class Operation:
         self.is_cancelled = True
 
     def is_abandoned(self) -> bool:
-        """Whether the client has stopped polling."""
+        """Return whether the client has stopped polling."""
         return time.monotonic() - self.requested_at > _ABANDONED_AFTER_S
 
 
@@ -157,7 +157,7 @@ def register_kind(
 
 def encode_state(operation: Operation) -> bytes:
     """Encode the state of an operation."""
-    # Read in this sequence: the later value is the more recent one.
+    # The order of these reads matters: the second value of `extra` is the more recent one.
     extra_before, state = operation.extra, operation.state
     extra = operation.extra if state is not State.RUNNING else extra_before
     return _STATE.pack(state, operation.progress) + extra

@@ -36,7 +36,7 @@ class Path:
         self.target = target
         self.refused = refused
         self.wanted: str | None = None
-        #: Copies if the local memory is on a device that the target does not reach.
+        #: The target for local memory of a device that `target` does not reach.
         self.staged: StagedTarget | None = None
         self._built_in = built_in
         self._owner = owner

@@ -28,7 +28,7 @@ def path_to(handle: _core.Handle, name: str | None = None) -> Path:
 
     Raises:
         RDMAPeerDied: The owner has died.
-        RDMATransportError: No transport reaches the buffer, or not the named one.
+        RDMATransportError: No transport reaches the buffer, or the named one does not.
     """
     if name is not None and name not in LEVELS:
         return _staged_path(handle) if name == STAGED else _plugin_path(handle, name)

@@ -1,1 +1,1 @@
-"""Plug-in transports: the protocol, the registry and transfers through them."""
+"""Plug-in transports: the protocol, the registry, and transfers through them."""

@@ -23,11 +23,11 @@ __all__ = ["CONNECT", "DESCRIBE", "RELEASED", "describe_request", "request_handl
 DESCRIBE = b"d"
 CONNECT = b"c"
 
-#: The response if the buffer has been released, in place of a descriptor.
+#: The response, instead of a descriptor, if the buffer has been released.
 RELEASED = b""
 
 _BUFFER = struct.Struct("<IQ")
-_lock = threading.RLock()  # a finaliser may run inside of it
+_lock = threading.RLock()  # A finalizer may run while it is held.
 _registrations: dict[tuple[str, int, int], Registration] = {}
 
 

@@ -67,7 +67,7 @@ class _Transfer(ThreadedCompletion):
         return is_first
 
     def settle(self, error: BaseException | None) -> None:
-        """Ends it, as the transport says or as somebody wanted."""
+        """Settle with the result of the transport, or with the error that ended it early."""
         self._keeper = None
         self._settle(error)
 
@@ -76,7 +76,7 @@ class _Driver:
     """A channel, and the thread that polls it for finished requests."""
 
     def __init__(self, name: str, transport: Transport, handle: _core.Handle) -> None:
-        # It reaches the process, and holds no buffer of it: the channel is for all of them.
+        # The borrowed handle keeps no buffer alive, because the channel serves all buffers.
         self._handle = owner = _core.Handle.borrow(handle.lend())
         self._name = name
 
@@ -90,20 +90,20 @@ class _Driver:
         threading.Thread(target=self._run, name=f"mesh-rdma-{name}", daemon=True).start()
 
     def refusal_of(self, descriptor: bytes) -> str | None:
-        """Gives the reason if a registration cannot be reached."""
+        """Return the reason why a registration cannot be reached, or None."""
         return self._channel.refusal_of(descriptor)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can be posted."""
+        """Whether no more requests can be posted."""
         return self._error is not None
 
     def post(self, request: Request, keeper: Any, timeout: float | None) -> _Transfer:
-        """Begins a transfer.
+        """Start a transfer.
 
         Raises:
-            RDMAError: It cannot be begun, or none can be any more.
-            ValueError: The timeout is no number of seconds.
+            RDMAError: The transfer cannot start, or the channel has failed.
+            ValueError: The timeout is not a finite non-negative number of seconds.
         """
         if timeout is not None and not 0 <= timeout < math.inf:
             raise ValueError(f"timeout {timeout} is not a finite number of seconds from 0 up")
@@ -114,7 +114,8 @@ class _Driver:
             return transfer
         with self._changed:
             if self._error is not None:
-                # One that is raised keeps hold of all that its callers have in hand.
+                # A copy is raised, because a raised exception keeps all frames of its traceback
+                # alive.
                 raise copy(self._error)
             self._running[request] = transfer
             self._changed.notify()
@@ -127,7 +128,7 @@ class _Driver:
         return transfer
 
     def end(self, transfer: _Transfer, error: RDMAError) -> bool:
-        """Ends a transfer with an error, unless it has ended."""
+        """End a transfer with an error, unless it has already ended."""
         with self._changed:
             if transfer.ending is not None or transfer.request not in self._running:
                 return False
@@ -169,7 +170,7 @@ class _Driver:
                 if not again:
                     del self._running[request]
             if again:
-                # It ended with another one that was aborted.
+                # The request was aborted only because another one was.
                 self._channel.post(request)
             else:
                 transfer.settle(error)
@@ -183,7 +184,7 @@ class _Driver:
 
 
 class PluginTarget:
-    """A buffer and the channel to it: what `_core.Target` is for the built-in ways."""
+    """A buffer and the channel to it: the counterpart of `_core.Target` for plug-ins."""
 
     def __init__(
         self,
@@ -200,41 +201,41 @@ class PluginTarget:
         self._handle = handle
         self._driver = driver
         self._descriptor = descriptor
-        # For what the transport does not do.
+        # The fallback performs the operations that the transport does not support.
         self._fallback = fallback
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing gets through any more in this way: there may be another one."""
+        """Whether this target is no longer usable; a new one may be."""
         return self._driver.is_over or bool(self._fallback.is_over)
 
     def read(self, local: _core.Local, offset: int, timeout: float | None) -> _Transfer:
-        """Copies from the buffer."""
+        """Copy from the buffer."""
         return self._post(Kind.READ, local, offset, timeout)
 
     def write(self, local: _core.Local, offset: int, timeout: float | None) -> _Transfer:
-        """Copies to the buffer."""
+        """Copy to the buffer."""
         return self._post(Kind.WRITE, local, offset, timeout)
 
     def fetch_add(self, offset: int, add: int, timeout: float | None) -> int:
-        """Adds to a word as one."""
+        """Atomically add to a word."""
         if not self._has_atomics:
             return self._fallback.fetch_add(offset, add, timeout)  # type: ignore[no-any-return]
         return self._change(Kind.FETCH_ADD, offset, add, 0, timeout)
 
     def compare_and_swap(self, offset: int, compare: int, swap: int, timeout: float | None) -> int:
-        """Swaps a word as one."""
+        """Atomically compare and swap a word."""
         if not self._has_atomics:
             done: int = self._fallback.compare_and_swap(offset, compare, swap, timeout)
             return done
         return self._change(Kind.COMPARE_AND_SWAP, offset, swap, compare, timeout)
 
     def release(self, timeout: float | None) -> None:
-        """Has the owner take the registration back."""
+        """Make the owner release the registration."""
         self._fallback.release(timeout)
 
     def borrow(self, offset: int, nbytes: int) -> _core.Loan:
-        """Brings a range into view; only the fallback can."""
+        """Map a range for a view; only the fallback supports that."""
         loan: _core.Loan = self._fallback.borrow(offset, nbytes)
         return loan
 
@@ -246,7 +247,7 @@ class PluginTarget:
         region = Region(local.address, local.nbytes, local.is_writable, local.device)
         claim = self._handle.claim if self._handle.is_nearby else None
         request = Request(kind, region, self._descriptor, offset, claim=claim)
-        # The fallback holds the handle: a transfer is a use of the buffer too.
+        # The fallback holds the handle, because the buffer is in use during a transfer.
         return self._driver.post(request, (local, self._fallback), timeout)
 
     def _change(
@@ -262,10 +263,10 @@ class PluginTarget:
 
 
 def plugin_target(loaded: Loaded, handle: _core.Handle, fallback: Any) -> PluginTarget:
-    """Reaches a buffer by a transport that can be used here.
+    """Reach a buffer through a transport that can be used here.
 
     Raises:
-        RDMAError: The other side has not got it, or cannot be reached by it.
+        RDMAError: The owner does not have the transport, or cannot be reached through it.
     """
     assert loaded.transport is not None
     token, slot, key = handle.identity

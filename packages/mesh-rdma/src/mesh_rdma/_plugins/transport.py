@@ -1,4 +1,4 @@
-"""The protocol of transports: register, connect, post, poll."""
+"""The interface of transports: register, connect, post, poll."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Kind(Enum):
-    """What a request does with the buffer at the other side."""
+    """The operation that a request performs on the remote buffer."""
 
     READ = "read"
     WRITE = "write"
@@ -32,16 +32,15 @@ class Kind(Enum):
 
 
 class Region(NamedTuple):
-    """A range of this process's memory.
+    """A range of memory of this process.
 
     Attributes:
-        address: Where it begins.
-        nbytes: How many bytes it has.
-        is_writable: Whether it may be written.
-        device: The number of the CUDA device whose memory it is, or None: then the processor
-            reaches it.
-        keeper: What keeps the memory where it is, for a transport that needs it for longer than it
-            is registered.
+        address: The address of the first byte.
+        nbytes: The size in bytes.
+        is_writable: Whether the memory may be written.
+        device: The number of the CUDA device that contains the memory, or None for host memory.
+        keeper: An object that keeps the memory alive, for a transport that needs it for longer than
+            it is registered.
     """
 
     address: int
@@ -52,33 +51,33 @@ class Region(NamedTuple):
 
 
 class Registration(ABC):
-    """Memory that a transport knows: from now on it does not move."""
+    """Memory that is registered with a transport; it does not move while it is registered."""
 
     @property
     @abstractmethod
     def descriptor(self) -> bytes:
-        """What the transport of another process needs to use it; a few dozen bytes."""
+        """The data with which another process can access the memory; a few dozen bytes."""
 
     @abstractmethod
     def release(self) -> None:
-        """Ends it: when this returns, no process can use the descriptor any more. Called once."""
+        """End the registration; afterwards, no process can use the descriptor. Called once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One transfer between memory here and a registration of the other side.
+    """One transfer between local memory and a remote registration.
 
     Attributes:
-        kind: What to do.
-        local: The memory here: where a read puts its bytes, or a write takes them from. For atomic
-            operations eight bytes, which get what was there.
-        descriptor: The registration of the other side.
-        offset: Where in it, in bytes.
-        operand: The number to add, or to put there.
-        compare: What has to be there for `COMPARE_AND_SWAP`.
-        claim: Announces a copy to the buffer's owner, for transports that do not end copies when a
-            registration is released: a release waits until the claim has ended. Only where both
-            processes are on one machine.
+        kind: The operation.
+        local: The local memory: the destination of a read or the source of a write. For atomic
+            operations, it consists of eight bytes, which receive the previous value.
+        descriptor: The remote registration.
+        offset: The offset in the registration, in bytes.
+        operand: The number to add or to store.
+        compare: The expected value for `COMPARE_AND_SWAP`.
+        claim: Announces a copy to the owner of the buffer, for transports that cannot stop copies
+            when a registration is released: a release waits until the claim has ended. It is only
+            available if both processes are on one machine.
     """
 
     kind: Kind
@@ -91,26 +90,26 @@ class Request:
 
 
 class Claim(Protocol):
-    """The announcement that a copy of a buffer may be under way."""
+    """The announcement that a copy of a buffer may be in progress."""
 
     def check(self) -> None:
-        """Looks whether to go on: before each piece, and once more behind the last.
+        """Check that the copy may continue: before each piece, and again after the last one.
 
         Raises:
             RDMAReleased: The buffer was released.
-            RDMAPeerDied: Its owner is gone.
+            RDMAPeerDied: The owner is gone.
         """
 
     def end(self) -> None:
-        """Ends it: nothing is copied any more."""
+        """End the claim; no byte may be copied afterwards."""
 
 
 class Finished(NamedTuple):
     """A request that has ended.
 
     Attributes:
-        request: The one that was posted.
-        error: Why it failed, or None.
+        request: The posted request.
+        error: The reason for its failure, or None.
     """
 
     request: Request
@@ -118,56 +117,61 @@ class Finished(NamedTuple):
 
 
 class Channel(ABC):
-    """A connection of a transport to one other process. Its methods are called by any thread."""
+    """A connection of a transport to one other process; all methods are thread-safe."""
 
     def refusal_of(self, descriptor: bytes) -> str | None:
-        """Looks whether a registration of the other side can be reached, before it is used.
+        """Check whether a remote registration can be reached, before it is used.
 
-        Gives the reason if not: then another way is taken.
+        Returns:
+            The reason if it cannot be reached, in which case another transport is used; otherwise
+            None.
 
         Raises:
-            RDMAReleased: It is gone.
+            RDMAReleased: The registration was released.
         """
         return None
 
     @abstractmethod
     def post(self, request: Request) -> None:
-        """Begins a transfer; waits for nothing but room in the queue.
+        """Start a transfer; this waits only for room in the queue.
 
         Raises:
-            RDMAError: It cannot be begun.
+            RDMAError: The transfer cannot start.
         """
 
     @abstractmethod
     def poll(self, timeout: float) -> Sequence[Finished]:
-        """Gives what has ended, each once; waits so many seconds for the first.
+        """Return requests that have ended, each once; wait up to `timeout` seconds for the first.
 
         Raises:
-            RDMAError: The channel is broken: nothing that was posted runs any more.
+            RDMAError: The channel has failed; none of the posted requests is running anymore.
         """
 
     @abstractmethod
     def abort(self, request: Request) -> None:
-        """Ends a transfer; when this returns, no byte of it is written any more.
+        """Abort a transfer; after this returns, no byte is written by it.
 
-        Others of the channel may fail by it: `poll` says so, and they are posted again.
+        Other requests of the channel may fail as a consequence; `poll` reports them with
+        `RDMACancelled`, and they are posted again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Gives all back; what was posted and has not ended is aborted."""
+        """Release all resources; requests that have not ended are aborted."""
 
 
 class Transport(ABC):
-    """A way to move memory. There is one object in each process that uses it.
+    """A way to copy memory; each process that uses it has one instance.
 
     Attributes:
-        level: Which ways are better: memory of the process itself has 0, the shared arena 10,
-            attached memory 20, sockets of one machine 40, TCP 50. The lowest that works is taken.
-        has_atomics: Whether it can do `FETCH_ADD` and `COMPARE_AND_SWAP`; else the owner does them.
-        reaches_host: Whether it is a way to buffers in memory that the processor reaches.
-        reaches_devices: Whether memory of a device may be on either side. Without that it never
-            sees an address of a device.
+        level: The rank of the transport. The lowest level that works is selected. The built-in
+            transports have these levels: memory of the same process 0, the shared arena 10,
+            attached memory 20, sockets of one machine 40, TCP 50.
+        has_atomics: Whether it supports `FETCH_ADD` and `COMPARE_AND_SWAP`; otherwise, the owner
+            executes them.
+        reaches_host: Whether it can be used for buffers in host memory.
+        reaches_devices: Whether either side may be device memory. Otherwise, it never gets the
+            address of device memory.
     """
 
     level: ClassVar[int] = 30
@@ -177,11 +181,11 @@ class Transport(ABC):
 
     @abstractmethod
     def probe(self) -> str | None:
-        """Looks whether it can be used here; gives the reason if not, and what to do about it."""
+        """Check whether it can be used here; return None, or the reason and how to fix it."""
 
     @abstractmethod
     def register(self, region: Region) -> Registration:
-        """Takes memory in: as the goal of others, or as the local side of transfers.
+        """Register memory, either for access by other processes or as the local side of transfers.
 
         Raises:
             RDMAError: The memory cannot be registered.
@@ -189,15 +193,17 @@ class Transport(ABC):
 
     @abstractmethod
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
-        """Connects to the other side.
+        """Connect to another process.
 
         Args:
-            exchange: Asks `accept` of the same transport there, as often as needed.
+            exchange: Sends a request to `accept` of the same transport in the other process and
+                returns the response; it can be called any number of times.
 
         Raises:
-            RDMAError: The other side cannot be reached in this way; the message says why.
+            RDMAError: The other process cannot be reached over this transport; the message gives
+                the reason.
         """
 
     @abstractmethod
     def accept(self, question: bytes) -> bytes:
-        """Answers what `connect` of another process asks; whatever it raises, that one gets."""
+        """Handle a request of `connect` in another process, which receives errors raised here."""

@@ -15,7 +15,7 @@ def encode_error(error: BaseException) -> bytes:
     kind = type(error).__name__ if isinstance(error, RDMAError) else "RDMAError"
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, RDMAError):
-        # The message it was made with: `str` may add text that the other side adds again.
+        # Only the original message is sent: `str` may add text that the receiver adds again.
         words = str(error.args[0]) if error.args else str(error)
     return f"{kind}\n{words}".encode()[:_LEN_MAX]
 

@@ -28,12 +28,12 @@ def register_handler(name: str, handler: Callable[[bytes], bytes]) -> None:
 
 
 def register_handler_lookup(find: Callable[[str], Callable[[bytes], bytes] | None]) -> None:
-    """Register a function that finds the handler of a name that has none yet."""
+    """Register a function that finds the handler of a name that does not have one yet."""
     _lookups.append(find)
 
 
 def start_serving() -> None:
-    """Start to handle requests; called when the first handle is made."""
+    """Start to handle requests; called when the first handle is created."""
     _core.answer_with(_dispatch)
 
 

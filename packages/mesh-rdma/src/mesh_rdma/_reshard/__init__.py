@@ -1,1 +1,1 @@
-"""Arrays in parts, and schedules that copy them from one layout to another."""
+"""Sharded arrays, and schedules that copy them from one layout to another."""

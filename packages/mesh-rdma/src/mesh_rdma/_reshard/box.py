@@ -1,4 +1,4 @@
-"""Boxes of indices of an array: where they meet, what is left, and how they lie in memory."""
+"""Boxes of array indices: intersection, difference and memory layout."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Box", "Rows", "rows_of"]
 
 
 class Box(NamedTuple):
-    """A part of an array: in each dimension the first index, and how many there are.
+    """A rectangular part of an array.
 
     Attributes:
-        offsets: The first indices.
-        sizes: How many from there on.
+        offsets: The first index in each dimension.
+        sizes: The number of indices in each dimension.
     """
 
     offsets: tuple[int, ...]
@@ -21,17 +21,17 @@ class Box(NamedTuple):
 
     @property
     def item_count(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return prod(self.sizes)
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """The part, as what numpy and torch take between brackets."""
+        """The part as an index for numpy and torch."""
         pairs = zip(self.offsets, self.sizes, strict=True)
         return tuple(slice(offset, offset + size) for offset, size in pairs)
 
     def meet(self, other: Box) -> Box | None:
-        """Gives what both have; None if that is nothing."""
+        """Return the intersection of both boxes, or None if it is empty."""
         offsets, sizes = [], []
         for a, n, b, m in zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True):
             first = a if a > b else b
@@ -43,7 +43,7 @@ class Box(NamedTuple):
         return Box(tuple(offsets), tuple(sizes))
 
     def without(self, part: Box) -> list[Box]:
-        """Gives what is left when a part of it is taken out, as boxes that do not meet."""
+        """Return the difference of the box and a part of it, as disjoint boxes."""
         left = []
         offsets, sizes = list(self.offsets), list(self.sizes)
         for dim, (first, size) in enumerate(zip(part.offsets, part.sizes, strict=True)):
@@ -59,13 +59,14 @@ class Box(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """How a box lies in two buffers.
+    """The memory layout of a box in two buffers.
 
     Attributes:
-        from_: The first byte in the one,
-        to: and in the other.
-        row_len: How many bytes lie side by side in both.
-        dims: Outermost first: how often that is so, and how far it is in both.
+        from_: The offset of the first row in the source, in bytes.
+        to: The offset of the first row in the destination, in bytes.
+        row_len: The number of bytes that are contiguous in both.
+        dims: For each dimension of rows, outermost first: the count, and the strides in bytes in
+            the source and in the destination.
     """
 
     from_: int
@@ -75,7 +76,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(part: Box, source: Box, place: Box, itemsize: int) -> Rows:
-    """Says how a part of two boxes lies in both, each in memory by itself, row-major."""
+    """Return the layout of a common part of two boxes, each contiguous and row-major in memory."""
     from_, to = 0, 0
     from_stride = to_stride = itemsize
     row_len = itemsize

@@ -1,4 +1,4 @@
-"""Which buffer has which part of an array that lies in many."""
+"""The distribution of an array over many buffers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Layout", "Replicate", "Shard"]
 
 @dataclass(frozen=True)
 class Shard:
-    """Along a dimension of the mesh, each has its part of one dimension of the array.
+    """Along a dimension of the mesh, each rank has a part of one dimension of the array.
 
     Attributes:
-        dim: The dimension of the array; negative counts from the last.
+        dim: The dimension of the array; a negative number counts from the last one.
     """
 
     dim: int
@@ -27,21 +27,21 @@ class Shard:
 
 @dataclass(frozen=True)
 class Replicate:
-    """Along a dimension of the mesh, each has the same."""
+    """Along a dimension of the mesh, all ranks have the same part."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """An array that lies in pieces, one in each of a list of buffers, row-major.
+    """An array that is distributed in row-major parts over a list of buffers.
 
     Attributes:
-        shape: The sizes of the whole array.
-        itemsize: The bytes of an element.
-        shards: The part of the array that each buffer has; several may have the same.
-        starts: Where in each buffer its part begins, in bytes; nothing is at the beginning.
+        shape: The shape of the whole array.
+        itemsize: The size of an element in bytes.
+        shards: The part of the array in each buffer; several buffers may have the same part.
+        starts: The offset of the part in each buffer, in bytes; 0 by default.
 
     Raises:
-        ValueError: A part is not in the array.
+        ValueError: A part exceeds the array.
 
     Example:
         >>> trainers = Layout.of((4096, 1024), 4, [4], [Shard(0)])    # rows over 4 processes
@@ -73,17 +73,18 @@ class Layout:
         mesh: Sequence[int] | Mapping[str, int],
         placements: Sequence[Any],
     ) -> Layout:
-        """Makes the layout of an array over a mesh, as DTensor and `torch.chunk` would cut it.
+        """Create the layout of an array over a mesh, sharded like DTensor and `torch.chunk`.
 
         Args:
-            shape: The sizes of the whole array.
-            itemsize: The bytes of an element.
-            mesh: The sizes of the mesh: buffers come in the order of its ranks, row-major.
-            placements: For each dimension of the mesh a `Shard` or `Replicate`, of this package or
+            shape: The shape of the whole array.
+            itemsize: The size of an element in bytes.
+            mesh: The sizes of the mesh; the buffers are in the order of its ranks, row-major.
+            placements: A `Shard` or `Replicate` for each dimension of the mesh, of this package or
                 of torch.
 
         Raises:
-            ValueError: There is not one placement for each dimension, or one that is neither.
+            ValueError: The number of placements differs from the number of dimensions, or a
+                placement has another type.
         """
         sizes = tuple(mesh.values()) if isinstance(mesh, Mapping) else tuple(mesh)
         if len(sizes) != len(placements):
@@ -98,19 +99,19 @@ class Layout:
         return cls(tuple(shape), itemsize, tuple(boxes))
 
     def at(self, starts: Sequence[int]) -> Layout:
-        """Gives the same parts, each from a byte of its buffer on.
+        """Return the same layout with another offset in each buffer.
 
         Raises:
-            ValueError: There is not one start for each part.
+            ValueError: The number of offsets differs from the number of parts.
         """
         return replace(self, starts=tuple(starts))
 
     def slices(self, place: int) -> tuple[slice, ...]:
-        """Gives the part of one buffer, as what numpy and torch take between brackets."""
+        """Return the part of one buffer, as an index for numpy and torch."""
         return self.shards[place].slices
 
     def nbytes(self, place: int) -> int:
-        """Gives the bytes of the part of one buffer."""
+        """Return the size of the part of one buffer, in bytes."""
         return self.shards[place].item_count * self.itemsize
 
 
@@ -124,7 +125,7 @@ def _check_inside(place: int, box: Box, shape: tuple[int, ...]) -> None:
 
 
 def _sharded_dim(placement: Any, dim_count: int) -> int | None:
-    """Gives the dimension that is cut; None if none is. Torch's own placements are alike."""
+    """Return the sharded dimension, or None; placements of torch have the same attributes."""
     dim = getattr(placement, "dim", None)
     if isinstance(dim, int):
         if not -dim_count <= dim < dim_count:

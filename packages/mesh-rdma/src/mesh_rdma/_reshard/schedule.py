@@ -1,4 +1,4 @@
-"""From an array that lies in some buffers to the same array cut in another way."""
+"""Schedules that copy an array from one distribution over buffers to another."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _TIMEOUT_S = 60.0
 
 
 class Move(NamedTuple):
-    """Rows of bytes from one buffer to another.
+    """Rows of bytes to copy from one buffer to another.
 
     Attributes:
-        src: Which source, by its place in the list.
-        dst: Which destination.
-        from_: The first byte in the source,
-        to: and in the destination.
-        row_len: How many bytes lie side by side in both.
-        dims: Outermost first: how many times, and how far it is from one to the next in both.
+        src: The index of the source.
+        dst: The index of the destination.
+        from_: The offset of the first row in the source, in bytes.
+        to: The offset of the first row in the destination, in bytes.
+        row_len: The number of bytes that are contiguous in both.
+        dims: For each dimension of rows, outermost first: the count, and the strides in bytes in
+            the source and in the destination.
     """
 
     src: int
@@ -47,7 +48,7 @@ class Move(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it moves."""
+        """The number of bytes that are copied."""
         total = self.row_len
         for count, _, _ in self.dims:
             total *= count
@@ -56,14 +57,14 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who copies which bytes from where: made once by `plan_reshard`, run as often as you like.
+    """The copies of a reshard, computed once by `plan_reshard` and run any number of times.
 
-    It knows no buffers, and may be pickled.
+    A schedule does not refer to buffers and can be pickled.
 
     Attributes:
-        moves: All that is copied.
-        src_lens: How many bytes each source must have,
-        dst_lens: and each destination.
+        moves: All copies.
+        src_lens: The required size of each source, in bytes.
+        dst_lens: The required size of each destination, in bytes.
     """
 
     moves: tuple[Move, ...]
@@ -72,11 +73,11 @@ class Schedule:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are moved in all."""
+        """The total number of bytes that are copied."""
         return sum(move.nbytes for move in self.moves)
 
     def bytes_per_source(self) -> list[int]:
-        """Gives how many bytes are read of each source."""
+        """Return the number of bytes that are read from each source."""
         totals = [0] * len(self.src_lens)
         for move in self.moves:
             totals[move.src] += move.nbytes
@@ -89,19 +90,20 @@ class Schedule:
         *,
         timeout: float | None = _TIMEOUT_S,
     ) -> Future[None]:
-        """Copies all: the owners of the destinations do it, side by side, each for itself.
+        """Execute all copies; the owners of the destinations perform them concurrently.
+
+        The future raises `RDMAIncomplete` if some destinations could not be filled; all others
+        were.
 
         Args:
-            srcs: The buffers that have the array, in the order of the source's shards; None for one
-                that has no bytes.
-            dsts: Those that get it.
-            timeout: Seconds until it is given up; None is no limit.
+            srcs: The source buffers, in the order of the shards of the source layout; None for a
+                shard without bytes.
+            dsts: The destination buffers, in the order of the shards of the destination layout.
+            timeout: The limit in seconds; None means no limit.
 
         Raises:
             RDMABoundsError: A buffer is missing or too short.
-            RDMAReadOnlyError: A destination may not be written.
-
-        The future raises `RDMAIncomplete` if some destinations could not be filled; the others are.
+            RDMAReadOnlyError: A destination is read-only.
         """
         _check(srcs, self.src_lens, "source")
         _check(dsts, self.dst_lens, "destination")
@@ -130,19 +132,20 @@ def plan_reshard(
     src_machines: Sequence[Hashable] | None = None,
     dst_machines: Sequence[Hashable] | None = None,
 ) -> Schedule:
-    """Finds out which bytes of which source each destination needs.
+    """Compute which bytes each destination needs from which source.
 
-    Where several sources have the same, the one that gives least so far is taken; one on the same
-    machine first, where machines are given.
+    If several sources have the same part, the one that provides the fewest elements so far is used.
+    If machines are given, sources on the machine of the destination are preferred.
 
     Args:
-        src: How the array lies now.
-        dst: How it is to lie.
-        src_machines: The machine of each source, in any words.
-        dst_machines: That of each destination.
+        src: The current layout.
+        dst: The new layout.
+        src_machines: The machine of each source, as any hashable id.
+        dst_machines: The machine of each destination.
 
     Raises:
-        ValueError: They are not of the same array, or no source has what a destination needs.
+        ValueError: The layouts differ in shape or element size, or no source has a part that a
+            destination needs.
     """
     if (src.shape, src.itemsize) != (dst.shape, dst.itemsize):
         raise ValueError(
@@ -185,10 +188,10 @@ def plan_reshard(
 
 
 def join_schedules(schedules: Sequence[Schedule]) -> Schedule:
-    """Makes one schedule of several for the same lists of buffers: many arrays in one step.
+    """Combine several schedules for the same lists of buffers, to copy many arrays in one step.
 
     Raises:
-        ValueError: They are for lists of different lengths, or there are none.
+        ValueError: The schedules are for lists of different lengths, or `schedules` is empty.
     """
     counts = {(len(one.src_lens), len(one.dst_lens)) for one in schedules}
     if len(counts) != 1:
@@ -211,7 +214,7 @@ def _lens(layout: Layout) -> tuple[int, ...]:
 
 
 def _schedule(moves: list[Move], src_lens: tuple[int, ...], dst_lens: tuple[int, ...]) -> Schedule:
-    """Joins runs that lie side by side in both buffers."""
+    """Merge copies that are adjacent in both buffers."""
     joined: list[Move] = []
     for move in sorted(moves, key=lambda one: (one.dst, one.src, one.from_, one.to)):
         last = joined[-1] if joined else None

@@ -19,11 +19,12 @@ _ASK = struct.Struct("<B16sBIQQQQQd")
 class Op(IntEnum):
     """The operation of a request."""
 
-    #: Check that the registration is valid and has a driver.
+    #: Check that the registration is valid and that the owner uses a driver.
     LOOK = 0
     #: Return bytes of the registration.
     FETCH = 1
-    #: Copy bytes of the registration to a pinned piece of the owner; return its handle.
+    #: Copy bytes of the registration to a pinned piece of the owner; return the handle of the
+    #: piece.
     FILL = 2
     #: Return the handle of a pinned piece of the owner, which the client then writes.
     ROOM = 3
@@ -62,7 +63,7 @@ class StagedRequest:
         nbytes: The number of bytes.
         operand: The number to add or to store.
         compare: The expected value of a compare-and-swap.
-        limit: The time limit in seconds; a negative number is no limit.
+        limit: The time limit in seconds; a negative number means no limit.
     """
 
     op: Op

@@ -1,4 +1,4 @@
-"""Pieces of memory that devices copy by themselves, and that other processes reach."""
+"""Page-locked pieces of memory, which devices access directly and other processes can reach."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["PIECE_LEN", "Piece", "Pieces", "own_pieces", "served_pieces"]
 
-#: How long a piece is: long enough that asking for it is not seen, short enough that two are soon
-#: under way, and that who ends a copy does not wait for long.
+#: The size of a piece. It is large enough to make the cost of a request negligible, and small
+#: enough that two pieces are soon in flight and that a cancellation does not take long.
 PIECE_LEN = 4 << 20
-#: The most pieces of a pool.
+#: The maximum number of pieces in a pool.
 _PIECES_MAX = 12
 _PAUSE_S = 0.05
 
 
 class Piece:
-    """One piece, registered for others as any memory.
+    """One piece of arena memory, which is registered like any other memory.
 
     Attributes:
-        local: Its bytes.
-        handle: By which others reach them.
+        local: The memory of the piece.
+        handle: The handle with which other processes access it.
     """
 
     def __init__(self, driver: CudaDriver, device: int) -> None:
@@ -40,29 +40,29 @@ class Piece:
             driver.lock(device, self.local.address, PIECE_LEN)
             self._is_locked = True
         except CudaError:
-            # Only slower: the driver copies it through memory of its own.
+            # The copies are only slower: the driver copies through page-locked memory that it owns.
             self._is_locked = False
 
     def drop(self) -> None:
-        """Gives the memory back: from now on no process reaches it."""
+        """Release the memory; afterwards, no process can access it."""
         target, _ = self.handle.reach("memory")
         if target is not None:
             with contextlib.suppress(RDMATimeout):
-                # Where somebody still copies, the memory is kept until nobody does.
+                # If a copy is in progress, the memory is kept until the copy has ended.
                 target.release(0.0)
         if self._is_locked:
             self._driver.unlock(self._device, self.local.address)
 
 
 class Pieces:
-    """Pieces that are used again."""
+    """A pool of reusable pieces."""
 
     def __init__(self) -> None:
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """A forked child has the parent's registrations no more."""
+        """Empty the pool; a forked child does not have the registrations of its parent."""
         self._changed = threading.Condition()
         self._free: list[Piece] = []
         self._count = 0
@@ -71,7 +71,7 @@ class Pieces:
         return self._count
 
     def take(self, driver: CudaDriver, device: int) -> Piece | None:
-        """Gives one, or None where all are in use."""
+        """Return a piece, or None if all are in use."""
         with self._changed:
             if self._free:
                 return self._free.pop()
@@ -86,7 +86,7 @@ class Pieces:
             raise
 
     def wait(self, driver: CudaDriver, device: int, check: Callable[[], object]) -> Piece:
-        """Gives one; waits until there is one, for as long as `check` does not raise."""
+        """Wait for a free piece and return it, unless `check` raises."""
         while True:
             check()
             piece = self.take(driver, device)
@@ -97,20 +97,21 @@ class Pieces:
                     self._changed.wait(_PAUSE_S)
 
     def give_back(self, piece: Piece) -> None:
-        """Gives one to the next user."""
+        """Return a piece to the pool."""
         with self._changed:
             self._free.append(piece)
             self._changed.notify()
 
     def discard(self, piece: Piece) -> None:
-        """Ends one that somebody may still write to: the next user gets another."""
+        """Remove a piece that may still be written to, so that it is never used again."""
         piece.drop()
         with self._changed:
             self._count -= 1
             self._changed.notify()
 
 
-#: For copies that this process makes, and for those that others ask it for. They are apart: a copy
-#: that has one of these waits for one of those of another process, and never the other way round.
+#: One pool for copies of this process, and one for requests of other processes. They are separate
+#: to prevent deadlocks: a copy that has a piece of the first pool may wait for a piece of the
+#: second pool of another process, but never the other way round.
 own_pieces = Pieces()
 served_pieces = Pieces()

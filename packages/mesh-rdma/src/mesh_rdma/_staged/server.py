@@ -35,7 +35,7 @@ __all__ = ["INLINE_LEN_MAX", "LATE", "handle_staged"]
 
 LATE = "the transfer was not done in time; no byte of it is written any more"
 
-#: The most bytes that a response carries itself, without a pinned piece.
+#: The maximum number of bytes in a response without a pinned piece.
 INLINE_LEN_MAX = 64 << 10
 #: The pieces of a client that has sent no request for this long are reclaimed.
 _ABANDONED_AFTER_S = 60.0
@@ -59,7 +59,7 @@ class _Owner:
 
     def _forget(self) -> None:
         self._changed = threading.Condition()
-        # Serializes changes of words, which makes each of them atomic.
+        # The lock serializes changes of words, which makes each of them atomic.
         self._words = threading.Lock()
         self._copies: dict[bytes, _ClientCopy] = {}
 
@@ -138,7 +138,7 @@ class _Owner:
             client = self._copies.get(request.who)
             if client is None:
                 if request.op is Op.DRAIN:
-                    # The copy was ended before: a late piece is not written.
+                    # The copy has already ended, so a late piece is not written.
                     raise RDMACancelled("the copy was ended")
                 client = self._copies[request.who] = _ClientCopy()
             client.requested_at = time.monotonic()

@@ -1,8 +1,8 @@
-"""Copies of memory of devices through memory of the processor, piece by piece.
+"""Copies of device memory through host memory, piece by piece.
 
-Whoever has the memory of a device copies pieces of it to memory that does not move, which the other
-side reaches by the best of the built-in ways. Two pieces are under way at a time: while one is
-copied by a device, the other one is between the processes.
+The process that has the device memory copies pieces of it to or from page-locked memory, which the
+other side accesses over the best built-in transport. Two pieces are in flight at a time: while a
+device copies one of them, the other one is transferred between the processes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceBuffer", "StagedTarget"]
 
-#: How many pieces of one copy are under way.
+#: The number of pieces of one copy that are in flight.
 _LANES = 2
 #: How long a process may take to respond if the copy has no time limit.
 _RESPONSE_S = 30.0
-#: How long the owner may take to confirm that no byte is written any more.
+#: How long the owner may take to confirm that no byte is written anymore.
 _GRACE_S = 1.0
 #: The pause before a retry when the owner has no piece free.
 _PAUSE_S = 0.001
@@ -50,7 +50,7 @@ _CANCELLED = "the transfer was cancelled; no byte of it is written any more"
 
 
 class DeviceBuffer:
-    """A buffer in device memory: everything but copies, which the owner makes."""
+    """A buffer in device memory, with all operations except copies, which the owner executes."""
 
     def __init__(self, handle: _core.Handle) -> None:
         self.handle = handle
@@ -71,11 +71,11 @@ class DeviceBuffer:
         self.send(StagedRequest(Op.LOOK, self._slot, self._key), _RESPONSE_S)
 
     def release(self, timeout: float | None) -> None:
-        """Has the owner take the registration back."""
+        """Make the owner release the registration."""
         self._target.release(timeout)
 
     def borrow(self, offset: int, nbytes: int) -> _core.Loan:
-        """Fails: the processor does not see it.
+        """Raise an error, because the processor cannot access the memory.
 
         Raises:
             RDMATransportError: Always.
@@ -85,11 +85,11 @@ class DeviceBuffer:
         )
 
     def fetch_add(self, offset: int, add: int, timeout: float | None) -> int:
-        """Adds to a word; what else does so by a handle comes before or after it."""
+        """Add to a word, atomically with respect to other changes through handles."""
         return self._change(Op.ADD, offset, add, 0, timeout)
 
     def compare_and_swap(self, offset: int, compare: int, swap: int, timeout: float | None) -> int:
-        """Swaps a word; what else does so by a handle comes before or after it."""
+        """Compare and swap a word, atomically with respect to other changes through handles."""
         return self._change(Op.SWAP, offset, swap, compare, timeout)
 
     def make_request(self, op: Op, offset: int = 0, nbytes: int = 0, **more: Any) -> StagedRequest:
@@ -122,10 +122,10 @@ class DeviceBuffer:
 
 
 class StagedTarget:
-    """A buffer where one side at least is memory of a device: what `_core.Target` is else.
+    """A buffer where at least one side is device memory; the counterpart of `_core.Target`.
 
     Args:
-        fallback: The built-in way to the buffer, or its `DeviceBuffer` if it is device memory.
+        fallback: The built-in target of the buffer, or its `DeviceBuffer` if it is device memory.
     """
 
     transport = STAGED
@@ -135,36 +135,36 @@ class StagedTarget:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing gets through any more in this way: there may be another one."""
+        """Whether this target is no longer usable; a new one may be."""
         return self._fallback.is_over
 
     def read(self, local: _core.Local, offset: int, timeout: float | None) -> _Staging:
-        """Copies from the buffer."""
+        """Copy from the buffer."""
         return _Staging(self._fallback, local, offset, False, timeout).start()
 
     def write(self, local: _core.Local, offset: int, timeout: float | None) -> _Staging:
-        """Copies to the buffer."""
+        """Copy to the buffer."""
         return _Staging(self._fallback, local, offset, True, timeout).start()
 
     def fetch_add(self, offset: int, add: int, timeout: float | None) -> int:
-        """Adds to a word as one."""
+        """Atomically add to a word."""
         return self._fallback.fetch_add(offset, add, timeout)
 
     def compare_and_swap(self, offset: int, compare: int, swap: int, timeout: float | None) -> int:
-        """Swaps a word as one."""
+        """Atomically compare and swap a word."""
         return self._fallback.compare_and_swap(offset, compare, swap, timeout)
 
     def release(self, timeout: float | None) -> None:
-        """Has the owner take the registration back."""
+        """Make the owner release the registration."""
         self._fallback.release(timeout)
 
     def borrow(self, offset: int, nbytes: int) -> _core.Loan:
-        """Brings a range into view; only memory of the processor can be."""
+        """Map a range for a view; only host memory supports that."""
         return self._fallback.borrow(offset, nbytes)
 
 
 class _Staging(ThreadedCompletion):
-    """One copy, as a `mesh_core.spi.Completion`: its lanes take the next piece in turn."""
+    """One copy, as a `mesh_core.spi.Completion`; its lanes take the pieces in turn."""
 
     def __init__(
         self,
@@ -187,13 +187,13 @@ class _Staging(ThreadedCompletion):
         self._transfers: set[_core.Transfer] = set()
         self._failed: BaseException | None = None
         self._lanes = 0
-        #: Whether pieces of the owner's were asked for,
+        #: Whether pieces of the owner have been requested.
         self._has_pieces = False
-        #: and whether it may still copy from one of them to the buffer.
+        #: Whether the owner may still copy from one of its pieces to the buffer.
         self._is_draining = False
 
     def start(self) -> _Staging:
-        """Begins."""
+        """Start the copy."""
         if self._until is not None and self._until <= time.monotonic():
             self._settle(RDMATimeout(LATE))
             return self
@@ -208,7 +208,7 @@ class _Staging(ThreadedCompletion):
         return self
 
     def cancel(self) -> bool:
-        """Ends it; when this returns nothing is written any more."""
+        """Cancel the copy; after this returns, no byte is written by it."""
         was_done = self._done.is_set()
         self._fail(RDMACancelled(_CANCELLED))
         self._done.wait()
@@ -246,7 +246,7 @@ class _Staging(ThreadedCompletion):
         at: int,
         nbytes: int,
     ) -> None:
-        """Copies one part from the buffer."""
+        """Copy one part from the buffer."""
         far, offset = self._far, self._offset + at
         if isinstance(far, DeviceBuffer) and self._near.nbytes <= INLINE_LEN_MAX:
             found = self._send(far.make_request(Op.FETCH, offset, nbytes))
@@ -276,7 +276,7 @@ class _Staging(ThreadedCompletion):
         at: int,
         nbytes: int,
     ) -> None:
-        """Copies one part to the buffer."""
+        """Copy one part to the buffer."""
         far, offset = self._far, self._offset + at
         source = self._near.part(at, nbytes)
         if piece is not None:
@@ -296,7 +296,7 @@ class _Staging(ThreadedCompletion):
         self._send(far.make_request(Op.DRAIN, offset, nbytes, **more))
 
     def _take_in(self, from_: int, at: int, nbytes: int) -> None:
-        """Copies a part to where it belongs here."""
+        """Copy a part to its place in the local memory."""
         to = self._near.address + at
         if self._driver is None:
             ctypes.memmove(to, from_, nbytes)
@@ -336,10 +336,10 @@ class _Staging(ThreadedCompletion):
             return next(self._parts, None) if self._failed is None else None
 
     def _left(self) -> float | None:
-        """Gives the seconds that are left.
+        """Return the seconds until the deadline, or None if there is no limit.
 
         Raises:
-            RDMAError: None are, or it was ended.
+            RDMAError: The deadline has passed, or the copy has failed or was cancelled.
         """
         if self._failed is not None:
             raise copy(self._failed)
@@ -354,7 +354,7 @@ class _Staging(ThreadedCompletion):
         """Record the first failure and cancel the transfers in progress."""
         with self._lock:
             if self._failed is None:
-                # What its frames had in hand is not kept for as long as somebody has the error.
+                # The traceback is dropped, because it would keep the objects of its frames alive.
                 self._failed = error.with_traceback(None)
             transfers = list(self._transfers)
         for transfer in transfers:
@@ -365,7 +365,7 @@ class _Staging(ThreadedCompletion):
         if self._driver is not None:
             with contextlib.suppress(RDMAError):
                 self._driver.destroy_event(*self._stream_event)
-        # Whoever waits may do with the memory, and the buffer, what it wants as soon as it hears.
+        # These references are dropped first: a waiter may reuse the memory and the buffer at once.
         far = self._far
         del self._near, self._far
         anchor = far if isinstance(far, DeviceBuffer) and self._has_pieces else None
@@ -402,7 +402,7 @@ def _unconfirmed(error: BaseException, owner: str) -> BaseException:
 
 
 def _reach(targets: dict[bytes, _core.Target], lent: bytes) -> _core.Target:
-    """Find the best built-in way to a piece of the owner; cached in `targets`."""
+    """Find the best built-in transport to a piece of the owner; cached in `targets`."""
     target = targets.get(lent)
     if target is None:
         handle = _core.Handle.borrow(lent)

@@ -1,6 +1,6 @@
-"""What the verbs transport asks of a Python binding of libibverbs, and nothing more.
+"""The interface that the verbs transport requires of a Python binding of libibverbs.
 
-Both bindings that there are stand behind it, so that either may go.
+Both existing bindings implement it, so either of them can be replaced.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import NamedTuple, Protocol
 
-#: What a port says that can be sent through.
+#: The state of an active port.
 PORT_ACTIVE = 4
 
-#: What a completion says that went well, and what one says whose queue pair had failed before.
+#: The completion status of success, and of a request flushed because its queue pair failed.
 SUCCESS, FLUSHED = 0, 5
 
 
 class Opcode(IntEnum):
-    """What a work request does, by its number in libibverbs."""
+    """The operation of a work request, as numbered by libibverbs."""
 
     WRITE = 0
     READ = 4
@@ -27,7 +27,7 @@ class Opcode(IntEnum):
 
 
 class Access(IntFlag):
-    """What may be done to registered memory, and through a queue pair, by the numbers there."""
+    """The access flags of registered memory and of queue pairs, as numbered by libibverbs."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -35,13 +35,13 @@ class Access(IntFlag):
     REMOTE_ATOMIC = 8
 
 
-#: Everything that the other end may do.
+#: All operations of the peer.
 REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 
 
 @dataclass(slots=True)
 class WorkRequest:
-    """A work request: one operation between one range of memory here and one there."""
+    """One operation between a range of local memory and a range of remote memory."""
 
     id: int
     opcode: Opcode
@@ -51,14 +51,14 @@ class WorkRequest:
     remote_address: int
     remote_key: int
     is_signalled: bool = True
-    #: What is added, or compared with.
+    #: The number to add or to compare with.
     operand: int = 0
-    #: What is stored where the comparison holds.
+    #: The number to store if the comparison succeeds.
     swap: int = 0
 
 
 class Completion(NamedTuple):
-    """What became of a work request."""
+    """The result of a work request."""
 
     id: int
     status: int
@@ -67,17 +67,17 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device can do at most."""
+    """The limits of a device."""
 
     ports: int
     queue_len_max: int
-    #: Reads and atomics of one queue pair that are under way at a time.
+    #: The number of reads and atomics of one queue pair that can be in flight.
     reads_max: int
 
 
 @dataclass(frozen=True)
 class PortState:
-    """What a device says of one of its ports."""
+    """The attributes of a port, as reported by its device."""
 
     state: int
     lid: int
@@ -87,7 +87,7 @@ class PortState:
 
 @dataclass(frozen=True)
 class QueuePairEnd:
-    """One end of a connection: what a queue pair must know of its peer, or of itself."""
+    """One end of a connection: the attributes of a queue pair that its peer needs."""
 
     gid: bytes
     lid: int
@@ -98,89 +98,89 @@ class QueuePairEnd:
 
 
 class Region(Protocol):
-    """Memory that a device may reach."""
+    """Memory that is registered with a device."""
 
-    #: What the device calls the first byte of it, in requests of this side and of the other.
+    #: The device address of the first byte, for requests of both sides.
     address: int
     local_key: int
     remote_key: int
 
     def close(self) -> None:
-        """Takes the memory from the device; requests for it fail from then on."""
+        """Deregister the memory; later requests for it fail."""
         ...
 
 
 class QueuePair(Protocol):
-    """A reliable connected queue pair, with a completion queue of its own."""
+    """A reliable connected queue pair with its completion queue."""
 
     number: int
 
     def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
-        """Makes it ready to send to a peer, and to be sent to."""
+        """Connect to a peer, so that both sides can send."""
         ...
 
     def post(self, works: Sequence[WorkRequest]) -> None:
-        """Hands over work requests, in this order."""
+        """Post work requests, in this order."""
         ...
 
     def poll(self, len_max: int) -> list[Completion]:
-        """Returns what was finished since, oldest first."""
+        """Return new completions, oldest first."""
         ...
 
     def arm(self) -> int | None:
-        """Asks to be told of the next completion; returns the descriptor that tells by being read.
+        """Request a notification of the next completion; return its file descriptor.
 
-        None where the binding has none.
+        The descriptor becomes readable on a completion. None if the binding does not support that.
         """
         ...
 
     def fail(self) -> None:
-        """Has all that is under way end with an error."""
+        """Move the queue pair to the error state, so that all requests in flight fail."""
         ...
 
     def close(self) -> None:
-        """Destroys it: no byte is moved for it any more."""
+        """Destroy the queue pair; afterwards, it transfers no byte."""
         ...
 
 
 class Device(Protocol):
-    """A network adapter that was opened, with one protection domain for all on it."""
+    """An open network adapter with one protection domain."""
 
     name: str
     limits: Limits
 
     def port(self, number: int) -> PortState:
-        """Returns the state of a port."""
+        """Return the state of a port."""
         ...
 
     def register(self, address: int, length: int, access: Access) -> Region:
-        """Lets the device reach memory of this process."""
+        """Register memory of this process."""
         ...
 
     def register_dmabuf(
         self, descriptor: int, offset: int, address: int, length: int, access: Access
     ) -> Region:
-        """Lets the device reach memory of another device, which has exported it."""
+        """Register memory of another device, which has exported it."""
         ...
 
     def queue_pair(self, depth: int) -> QueuePair:
-        """Makes a queue pair with room for so many work requests."""
+        """Create a queue pair with room for `depth` work requests."""
         ...
 
     def close(self) -> None:
-        """Closes the device, after everything on it was closed."""
+        """Close the device, after all of its objects have been closed."""
         ...
 
 
 class Binding(Protocol):
-    """A Python package that knows libibverbs."""
+    """A Python package that binds libibverbs."""
 
     name: str
 
     def devices(self) -> list[str]:
-        """Returns the names of the devices that are there; OSError if the kernel knows none."""
+        """Return the names of the devices; raise OSError if the kernel does not support verbs."""
         ...
 
     def open(self, device: str) -> Device:
-        """Opens a device; OSError if it is not there or may not be opened."""
+        """Open a device; raise OSError if it does not exist or cannot be opened."""
         ...

@@ -1,4 +1,4 @@
-"""Connects lanes: the side that reads and writes offers queue pairs, the other one answers."""
+"""Connection of lanes: the reading and writing side offers queue pairs, the owner responds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mesh_rdma._verbs.lane import FinishedPiece, Lane
 from mesh_rdma._verbs.messages import CHANNEL_ID_LEN, Answer, LaneEnd, Offer, Purpose, WireError
 from mesh_rdma._verbs.ports import Port
 
-#: Work requests that one lane takes at a time.
+#: The maximum number of work requests in a lane.
 DEPTH = 256
 
-#: Reads and atomics that one queue pair has under way at a time.
+#: The maximum number of reads and atomics of one queue pair in flight.
 READS_MAX = 16
 
-#: The number of the lane for atomics. It is one for all, and always to the same port of the other
-#: end: what one adapter does to a word is atomic only beside what the same adapter does to it.
+#: The number of the lane for atomics. There is a single such lane, which always uses the same port
+#: of the owner, because operations on a word are atomic only with respect to the same adapter.
 ATOMICS = 255
 
 Exchange = Callable[[bytes], bytes]
@@ -30,39 +30,39 @@ Exchange = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class Adapters:
-    """What a transport sends through: ports, and the devices that they are on."""
+    """The ports of a transport, and their devices."""
 
     ports: Sequence[Port]
 
     @property
     def devices(self) -> list[Device]:
-        """The devices, each once; descriptors have their keys in this order."""
+        """The distinct devices; descriptors contain their keys in this order."""
         return list(dict.fromkeys(port.device for port in self.ports))
 
     def place(self, port: Port) -> int:
-        """Returns the place of a port's device among them."""
+        """Return the index of the device of a port."""
         return self.devices.index(port.device)
 
 
 @dataclass(eq=False)
 class Route:
-    """A lane with its number, and the places of the devices at its ends."""
+    """A lane with its number, and the indices of the devices at both ends."""
 
     number: int
     lane: Lane[Any]
     device: int
     remote_device: int
     message_max: int
-    #: Bytes under way.
+    #: The number of bytes in flight.
     load: int = 0
-    #: The first piece that failed on it.
+    #: The first piece that failed in the lane.
     cause: FinishedPiece[Any] | None = None
-    #: What that means to whom it concerns.
+    #: The error for the transfers of that piece.
     error: Exception | None = None
 
 
 class Connector:
-    """Makes the lanes of one channel, and makes them anew."""
+    """Creates and reconnects the lanes of one channel."""
 
     def __init__(self, adapters: Adapters, exchange: Exchange) -> None:
         self._adapters = adapters
@@ -70,11 +70,11 @@ class Connector:
         self._channel = secrets.token_bytes(CHANNEL_ID_LEN)
 
     def connect(self, numbers: Iterable[int]) -> list[Route]:
-        """Connects lanes of these numbers; whatever the other end had of them is gone then.
+        """Connect lanes with these numbers; the owner replaces previous lanes of the same numbers.
 
         Raises:
-            RDMATransportError: It has no port for any of them.
-            Exception: The exchange has failed.
+            RDMATransportError: The owner has no port for any of them.
+            Exception: The exchange failed.
         """
         pairs = {number: self._pair(self._port(number)) for number in numbers}
         try:
@@ -87,13 +87,13 @@ class Connector:
                 pair.close()
 
     def leave(self) -> None:
-        """Tells the other end that the channel is no more."""
+        """Notify the owner that the channel was closed."""
         self._exchange(Offer(Purpose.LEAVE, self._channel).pack())
 
     def _joined(
         self, pairs: dict[int, QueuePair], own: dict[int, LaneEnd], answer: Answer
     ) -> list[Route]:
-        """Connects those queue pairs that were answered, and takes them out of `pairs`."""
+        """Connect the queue pairs that the owner has accepted, and remove them from `pairs`."""
         routes: list[Route] = []
         reasons = ["the other end has no port on the same network"]
         for theirs in answer.lanes:
@@ -125,7 +125,7 @@ class Connector:
 
 
 class Responder:
-    """Answers offers, and keeps this end of their lanes: nothing is done here for them."""
+    """Responds to offers, and keeps the owner's ends of lanes, which need no further work here."""
 
     def __init__(self, adapters: Adapters) -> None:
         self._adapters = adapters
@@ -133,11 +133,11 @@ class Responder:
         self._channels: dict[bytes, dict[int, tuple[Port, QueuePair]]] = {}
 
     def answer(self, packed: bytes) -> bytes:
-        """Answers an offer.
+        """Respond to an offer.
 
         Raises:
-            WireError: It cannot be read.
-            OSError: A queue pair cannot be made.
+            WireError: The offer is malformed.
+            OSError: A queue pair cannot be created.
         """
         offer = Offer.unpack(packed)
         with self._lock:
@@ -151,16 +151,16 @@ class Responder:
             return Answer([end for end in ends if end]).pack()
 
     def close(self) -> None:
-        """Closes all lanes."""
+        """Close all lanes."""
         with self._lock:
             for channel in list(self._channels):
                 self._forget(channel)
 
     def _sweep(self) -> None:
-        """Closes channels whose other end has died without a word, and asks the others anew.
+        """Close channels whose peer has died, and probe the others.
 
-        What asks is a write of no bytes: the adapter at the other end answers it for its process,
-        as long as that is there.
+        The probe is a zero-length write: the adapter of the peer acknowledges it as long as the
+        process of the peer is alive.
         """
         for channel, lanes in list(self._channels.items()):
             answers = [answer for _, pair in lanes.values() for answer in pair.poll(1)]
@@ -176,7 +176,7 @@ class Responder:
             pair.close()
 
     def _accept(self, lanes: dict[int, tuple[Port, QueuePair]], theirs: LaneEnd) -> LaneEnd | None:
-        """Connects this end of a lane to the other one, in place of what it had been before."""
+        """Connect this end of a lane, and replace the previous end of the same number."""
         port = None
         if theirs.lane in lanes:
             port, earlier = lanes.pop(theirs.lane)
@@ -190,7 +190,7 @@ class Responder:
         try:
             pair.connect(port.number, port.gid.index, own.end, theirs.end)
         except OSError:
-            # The other end may have ports that this one reaches.
+            # The peer may have other ports that this side can reach.
             pair.close()
             return None
         lanes[theirs.lane] = (port, pair)
@@ -206,7 +206,7 @@ class Responder:
 
 
 def lane_end(number: int, device: int, port: Port, pair: QueuePair) -> LaneEnd:
-    """Returns what the other end must know of a queue pair."""
+    """Return the attributes of a queue pair that the peer needs."""
     end = QueuePairEnd(
         gid=port.gid.address,
         lid=port.state.lid,

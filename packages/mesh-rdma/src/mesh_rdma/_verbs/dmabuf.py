@@ -1,4 +1,4 @@
-"""Memory of a GPU as adapters are given it: exported by its driver as a dma-buf."""
+"""GPU memory for network adapters, exported by the GPU driver as a dma-buf."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ import mmap
 import os
 from dataclasses import dataclass
 
-#: Load nothing: there is memory of a GPU only where the driver is in use.
+#: Do not load the library: a process has GPU memory only if the driver is loaded.
 LOADED_ONLY = os.RTLD_LAZY | os.RTLD_NOLOAD
 
-#: Numbers of the driver's interface.
+#: Constants of the driver API.
 MEMORY_TYPE_ATTRIBUTE, MEMORY_TYPE_DEVICE = 2, 2
 HANDLE_TYPE_DMABUF = 1
 
 
 @dataclass
 class DmaBuf:
-    """Memory of another device: what exports it, and where the range begins in there."""
+    """An exported range of memory of another device."""
 
     descriptor: int
     offset: int
 
     def close(self) -> None:
-        """Closes the descriptor: registrations that were made of it stay."""
+        """Close the descriptor; existing registrations remain valid."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def dmabuf_of(address: int, length: int) -> DmaBuf | None:
-    """Returns the export of a range if it is memory of a GPU, or None.
+    """Return the export of a range if it is GPU memory, otherwise None.
 
-    None also where the driver cannot export: then the adapter's own driver may know such memory.
+    It also returns None if the driver cannot export; the driver of the adapter may then support
+    such memory directly.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=LOADED_ONLY)

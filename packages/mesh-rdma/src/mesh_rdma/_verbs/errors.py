@@ -1,24 +1,24 @@
-"""What the errors of verbs mean to who has asked for a transfer."""
+"""Translation of verbs errors to exceptions of transfers."""
 
 from __future__ import annotations
 
 from mesh_rdma._errors import RDMAError, RDMAPeerDied, RDMAReleased, RDMATransportError
 from mesh_rdma._verbs.binding import FLUSHED
 
-#: The adapter of the other end has said no; it has done nothing that came after.
+#: The remote adapter refused the request and executed none of the requests that follow it.
 REFUSALS = frozenset({9, 10, 11})
 
-#: It has said nothing at all, for as often as it was asked.
+#: The remote adapter did not respond to any retry.
 SILENCES = frozenset({12, 13})
 
 
 def is_refusal(status: int) -> bool:
-    """Whether the other end has refused a work request."""
+    """Return whether the remote adapter refused a work request."""
     return status in REFUSALS
 
 
 def error_of(status: int, reason: str) -> RDMAError:
-    """Returns the error of a transfer that ended with a status."""
+    """Return the error of a transfer that ended with a status."""
     if status in REFUSALS:
         return RDMAReleased(f"the owner's adapter refuses the key ({reason}): ask for a new handle")
     if status in SILENCES:
@@ -31,7 +31,7 @@ def error_of(status: int, reason: str) -> RDMAError:
 
 
 def unregistered(nbytes: int, error: OSError) -> RDMAError:
-    """Returns the error of memory that an adapter is not given."""
+    """Return the error for memory that cannot be registered with an adapter."""
     return RDMATransportError(
         f"verbs: {nbytes} bytes cannot be registered ({error}): see ulimit -l"
     )

@@ -1,4 +1,4 @@
-"""The binding over the package `ibverbs` of PyPI."""
+"""The binding through the package `ibverbs` from PyPI."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from mesh_rdma._verbs.binding import (
     WorkRequest,
 )
 
-#: Across so many routers.
+#: The hop limit of packets.
 HOPS_MAX = 64
 
 SIGNALLED = int(ibverbs.SendFlags.SIGNALED)
 
 
 class IbverbsBinding:
-    """The package, and the devices it finds."""
+    """The package and its devices."""
 
     name = "ibverbs"
 
     def devices(self) -> list[str]:
-        """Returns the names of the devices."""
+        """Return the names of the devices."""
         return [device.name for device in ibverbs.get_device_list()]
 
     def open(self, device: str) -> Device:
-        """Opens a device."""
+        """Open a device."""
         for found in ibverbs.get_device_list():
             if found.name == device:
                 return IbverbsDevice(found.open())
@@ -58,23 +58,23 @@ class IbverbsDevice:
         self.limits = Limits(found.phys_port_cnt, queue_len_max, found.max_qp_rd_atom)
 
     def port(self, number: int) -> PortState:
-        """Returns the state of a port."""
+        """Return the state of a port."""
         found = self._context.query_port(number)
         return PortState(found.state, found.lid, found.active_mtu, found.max_msg_sz)
 
     def register(self, address: int, length: int, access: Access) -> Region:
-        """Registers memory of this process."""
+        """Register memory of this process."""
         return IbverbsRegion(self._domain.reg_mr(address, length, int(access)), address)
 
     def register_dmabuf(
         self, descriptor: int, offset: int, address: int, length: int, access: Access
     ) -> Region:
-        """Registers memory of another device."""
+        """Register memory of another device."""
         region = self._domain.reg_dmabuf_mr(offset, length, address, descriptor, int(access))
         return IbverbsRegion(region, address)
 
     def queue_pair(self, depth: int) -> QueuePair:
-        """Makes a queue pair and its completion queue."""
+        """Create a queue pair and its completion queue."""
         events = self._context.create_comp_channel()
         os.set_blocking(events.fd, False)
         completions = self._context.create_cq(depth, events)
@@ -88,7 +88,7 @@ class IbverbsDevice:
         return IbverbsQueuePair(self._domain.create_qp(asked), completions, events)
 
     def close(self) -> None:
-        """Closes the device."""
+        """Close the device."""
         self._domain.close()
         self._context.close()
 
@@ -103,12 +103,12 @@ class IbverbsRegion:
         self.remote_key: int = region.rkey
 
     def close(self) -> None:
-        """Deregisters it."""
+        """Deregister the memory."""
         self._region.close()
 
 
 class IbverbsQueuePair:
-    """A queue pair, its completion queue, and what tells of events there."""
+    """A queue pair, its completion queue and its completion channel."""
 
     def __init__(self, pair: Any, completions: Any, events: Any) -> None:
         self._pair = pair
@@ -117,7 +117,7 @@ class IbverbsQueuePair:
         self.number: int = pair.qp_num
 
     def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
-        """Brings it through its states until it can send."""
+        """Move the queue pair through its states until it can send."""
         remote = ibverbs.QPInfo(
             peer.number, peer.first_packet, peer.lid, peer.gid, port, min(own.mtu, peer.mtu)
         )
@@ -129,18 +129,18 @@ class IbverbsQueuePair:
         self._pair.to_rts(own.first_packet, max_rd_atomic=reads)
 
     def post(self, works: Sequence[WorkRequest]) -> None:
-        """Posts work requests, all in one call."""
+        """Post work requests, all in one call."""
         self._pair.post_send([_request(work) for work in works])
 
     def poll(self, len_max: int) -> list[Completion]:
-        """Polls the completion queue."""
+        """Poll the completion queue."""
         return [
             Completion(found.wr_id, found.status, "" if found.is_success else found.status_str)
             for found in self._completions.poll(len_max)
         ]
 
     def arm(self) -> int | None:
-        """Asks to be told of the next completion."""
+        """Request a notification of the next completion."""
         try:
             while True:
                 self._events.get_cq_event().ack_events()
@@ -151,11 +151,11 @@ class IbverbsQueuePair:
         return int(self._events.fd)
 
     def fail(self) -> None:
-        """Moves it to the error state."""
+        """Move the queue pair to the error state."""
         self._pair.modify(int(ibverbs.QPAttrMask.STATE), qp_state=int(ibverbs.QPState.ERR))
 
     def close(self) -> None:
-        """Destroys all three."""
+        """Destroy the queue pair, the completion queue and the completion channel."""
         self._pair.close()
         self._completions.close()
         self._events.close()

@@ -1,4 +1,4 @@
-"""A lane: one connected queue pair, and what is under way on it."""
+"""A lane: one connected queue pair and its pieces in flight."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Generic, NamedTuple, TypeVar
 
 from mesh_rdma._verbs.binding import FLUSHED, SUCCESS, Completion, QueuePair, WorkRequest
 
-#: Of so many work requests one asks for a completion, beside the last of those posted together.
+#: One of this many work requests requests a completion, as does the last one of each batch.
 SIGNAL_EVERY = 16
 
-#: Completions taken at a time.
+#: The maximum number of completions per poll.
 POLL_LEN_MAX = 64
 
-#: How long what is under way on a queue pair that was failed may take to be handed back. It is a
-#: matter of microseconds. If it takes longer the queue pair is destroyed, and moves no byte either.
+#: How long a failed queue pair may take to return its outstanding requests, which usually takes
+#: microseconds. After this time, it is destroyed, which also ensures that it transfers no byte.
 DRAIN_S = 1.0
 
 Piece = TypeVar("Piece")
@@ -34,10 +34,11 @@ class FinishedPiece(NamedTuple, Generic[Piece]):
 
 @dataclass
 class Lane(Generic[Piece]):
-    """Hands pieces to a queue pair, never more than it has room for, and tells what became of them.
+    """Posts pieces to a queue pair, at most as many as it has room for, and reports their results.
 
-    Only some ask for a completion. The queue pair works in order, so that one completion ends all
-    that went before; and a failure ends the lane, with a completion for everything behind it.
+    Only some work requests request a completion. The queue pair executes them in order, so a
+    completion implies that all previous requests have succeeded. A failure ends the lane; all
+    requests after the failed one complete with an error.
     """
 
     pair: QueuePair
@@ -50,18 +51,18 @@ class Lane(Generic[Piece]):
 
     @property
     def room(self) -> int:
-        """How many more pieces may be posted."""
+        """The number of pieces that can be posted."""
         return 0 if self.is_broken else self.depth - len(self._under_way)
 
     @property
     def under_way(self) -> list[Piece]:
-        """The pieces under way, oldest first."""
+        """The pieces in flight, oldest first."""
         return [piece for _, piece in self._under_way]
 
     def post(self, pieces: Sequence[tuple[Piece, WorkRequest]]) -> None:
-        """Posts pieces, each with its work request; there must be room.
+        """Post pieces, each with its work request; the lane must have room for them.
 
-        A piece that cannot be posted breaks the lane: `poll` hands back what was under way.
+        If posting fails, the lane is broken; `poll` then returns the pieces in flight.
         """
         assert len(pieces) <= self.room
         for place, (piece, work) in enumerate(pieces, start=1):
@@ -75,13 +76,13 @@ class Lane(Generic[Piece]):
         try:
             self.pair.post([work for _, work in pieces])
         except OSError:
-            # How many of them were taken is not told. The rest is handed back after these.
+            # The number of accepted requests is unknown. `poll` reports the others after these.
             self.is_broken = True
             with suppress(OSError):
                 self.pair.fail()
 
     def poll(self) -> list[FinishedPiece[Piece]]:
-        """Returns what has ended since, oldest first."""
+        """Return the pieces that have ended, oldest first."""
         ended: list[FinishedPiece[Piece]] = []
         while self._under_way:
             try:
@@ -96,7 +97,7 @@ class Lane(Generic[Piece]):
         return ended
 
     def stop(self) -> list[FinishedPiece[Piece]]:
-        """Ends the lane: when this returns no byte is read or written here on its behalf."""
+        """Stop the lane; afterwards, it reads and writes no local byte."""
         self.is_broken = True
         with suppress(OSError):
             self.pair.fail()
@@ -115,7 +116,7 @@ class Lane(Generic[Piece]):
             if id == completion.id:
                 ended.append(FinishedPiece(piece, completion.status, completion.reason))
                 break
-            # Nobody asked for its completion, so it went well.
+            # The piece did not request a completion, so the later one implies its success.
             ended.append(FinishedPiece(piece))
         if completion.status != SUCCESS:
             self.is_broken = True

@@ -1,4 +1,4 @@
-"""The lanes to one other process: spreads transfers over lanes, and mends lanes that fail."""
+"""The lanes to another process: distributes transfers over lanes, and replaces failed lanes."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from mesh_rdma._verbs.lane import FinishedPiece
 from mesh_rdma._verbs.registrations import Registrations
 from mesh_rdma._verbs.transfer import Piece, Transfer
 
-#: No work request is for more than this, whatever a port would take.
+#: The maximum length of a work request, regardless of the limit of the port.
 PIECE_MAX = 1 << 30
 
-#: Where there are several lanes, pieces are no smaller than this, ...
+#: If there are several lanes, pieces have at least this length.
 STRIPE_MIN = 1 << 20
 
-#: ... and each lane has about so many of a transfer: one that is faster takes more.
+#: A transfer is split into about this many pieces per lane, so a faster lane takes more of them.
 STRIPES_PER_LANE = 4
 
-#: How often a piece is tried that was thrown out together with one that failed.
+#: The maximum number of attempts for a piece that failed because of another piece.
 ATTEMPTS_MAX = 3
 
 
-#: Transfers that wait for room on a lane; who begins more waits too.
+#: The maximum number of transfers that wait for room in a lane; further callers block.
 WAITING_LEN_MAX = 1024
 
-#: How long to look again and again before waiting to be told: small transfers take less.
+#: How long to poll before waiting for a notification; small transfers take less than this.
 SPIN_S = 0.00005
 
-#: How long to wait at once: a lane that others have connected meanwhile is not waited for.
+#: The maximum duration of one wait, because it does not cover lanes that others connect later.
 PAUSE_S = 0.01
 
-#: The same where a binding cannot tell of completions.
+#: The same, if the binding does not support notifications of completions.
 UNTOLD_S = 0.0002
 
 
 class Group:
-    """Lanes of which each will do, and what waits for them."""
+    """A group of interchangeable lanes, and the transfers that wait for them."""
 
     def __init__(self, connector: Connector, numbers: Sequence[int]) -> None:
-        #: Transfers that are not cut up to their end yet, and pieces that are to be done again.
+        #: The transfers that are not completely split yet, and the pieces to be repeated.
         self.waiting: deque[Transfer] = deque()
         self.again: deque[Piece] = deque()
         self.routes: list[Route] = []
@@ -57,11 +57,11 @@ class Group:
         self._reached = self._numbers
 
     def connect(self) -> None:
-        """Connects lanes that are not: at first all of them, later those that have failed.
+        """Connect missing lanes: initially all of them, later those that have failed.
 
         Raises:
-            RDMAPeerDied: There is no other end any more.
-            Exception: None is connected, and none can be.
+            RDMAPeerDied: The other process has died.
+            Exception: No lane is connected, and none can be.
         """
         if not self.routes:
             self._reached = self._numbers
@@ -75,16 +75,16 @@ class Group:
             except Exception:
                 if not self.routes:
                     raise
-            # The others are tried again when none of these is left.
+            # The lanes that could not be connected are retried when none of these is left.
             self._reached = [route.number for route in self.routes]
 
     @property
     def piece_len_max(self) -> int:
-        """The most that every lane takes at once."""
+        """The maximum piece length that all lanes support."""
         return min(PIECE_MAX, *(route.message_max for route in self.routes))
 
     def next_piece(self) -> Piece | None:
-        """Takes what is to be done next."""
+        """Remove and return the next piece."""
         while self.again:
             piece = self.again.popleft()
             if piece.transfer.is_wanted:
@@ -108,10 +108,10 @@ class Group:
 
 
 class Lanes:
-    """Carries transfers out, several at a time, asked for by any thread.
+    """Executes transfers concurrently; any thread can submit them.
 
-    Whatever happens to one of them leaves the others alone: those that go down with a lane are
-    carried out on the next one, unless they might be done twice that way.
+    A failure of one transfer does not affect the others: transfers of a failed lane are repeated in
+    the next one, unless they might be executed twice.
     """
 
     def __init__(self, connector: Connector, registrations: Registrations, lanes: int) -> None:
@@ -126,27 +126,28 @@ class Lanes:
         self._death: RDMAPeerDied | None = None
 
     def connect(self) -> None:
-        """Connects the lanes; without it that happens with the first transfer.
+        """Connect the lanes; otherwise, the first transfer connects them.
 
         Raises:
-            RDMATransportError: There are none that can be.
-            Exception: The other process cannot be asked.
+            RDMATransportError: No lane can be connected.
+            Exception: The request to the other process failed.
         """
         with self._lock:
             self._bulk.connect()
 
     def start(self, transfer: Transfer) -> None:
-        """Begins a transfer; waits where too many others do already.
+        """Start a transfer; wait if too many transfers are waiting.
 
         Raises:
-            Exception: The lanes were ended.
+            Exception: The lanes were closed or have failed.
         """
         group = self._atomics if transfer.is_atomic else self._bulk
         while True:
             with self._lock:
                 if self._end:
                     self._registrations.release(transfer.local)
-                    # One that is raised keeps hold of all that its callers have in hand.
+                    # A copy is raised, because a raised exception keeps all frames of its traceback
+                    # alive.
                     raise copy(self._end)
                 if len(group.waiting) < WAITING_LEN_MAX:
                     self._transfers.add(transfer)
@@ -158,7 +159,7 @@ class Lanes:
             self._wait(PAUSE_S)
 
     def finished(self, timeout: float) -> list[Transfer]:
-        """Returns transfers that have ended, and keeps the others going; waits for the first."""
+        """Return finished transfers and drive the others; wait up to `timeout` for the first."""
         begun = time.monotonic()
         while True:
             with self._lock:
@@ -171,7 +172,7 @@ class Lanes:
                 self._wait(min(timeout - waited, PAUSE_S))
 
     def abort(self, transfer: Transfer) -> None:
-        """Ends a transfer: when this returns no byte of it lands any more, here or there."""
+        """Abort a transfer; afterwards, no byte is written by it, on either side."""
         with self._lock:
             if transfer not in self._transfers:
                 return
@@ -182,14 +183,14 @@ class Lanes:
                 self._take(group, route, self._stop(group, route))
             self._settle(transfer)
             if hit and transfer.opcode != Opcode.READ and not self._end:
-                # What is in the network for the other end of a lane is thrown away there once that
-                # is made anew. If it cannot be, the other process is no more to be reached.
+                # The owner discards data that is still in the network when the lane is replaced. If
+                # it cannot be replaced, the other process can no longer be reached.
                 with suppress(Exception):
                     group.connect()
             self._push(group)
 
     def end(self, error: Exception) -> None:
-        """Ends all transfers with an error; none can be begun any more."""
+        """End all transfers with an error; no more can be started."""
         with self._lock:
             self._end = self._end or copy(error)
             for transfer in self._transfers:
@@ -201,7 +202,7 @@ class Lanes:
                 self._settle(transfer)
 
     def close(self, error: Exception) -> None:
-        """Ends all transfers, and tells the other process that none will come."""
+        """End all transfers, and notify the other process that the channel is closed."""
         with self._lock:
             was_connected = bool(self._bulk.routes or self._atomics.routes)
             self.end(error)
@@ -210,7 +211,7 @@ class Lanes:
                 self._connector.leave()
 
     def _progress(self) -> None:
-        """Notes what has ended, and hands over what there is room for now."""
+        """Process completions, and post as many pieces as there is room for."""
         for group in (self._bulk, self._atomics):
             for route in list(group.routes):
                 ended = route.lane.poll()
@@ -221,7 +222,7 @@ class Lanes:
         self._mourn(self._death)
 
     def _wait(self, seconds: float) -> None:
-        """Waits until something may have ended; others may poll, and connect lanes, meanwhile."""
+        """Wait for completions; other threads can poll and connect lanes during the wait."""
         with self._lock:
             lanes = [route.lane for group in (self._bulk, self._atomics) for route in group.routes]
             told = [lane.pair.arm() for lane in lanes]
@@ -237,7 +238,7 @@ class Lanes:
         poll.poll(seconds * 1000)
 
     def _push(self, group: Group) -> None:
-        """Hands over to lanes what waits, as far as they have room."""
+        """Post waiting pieces, as far as the lanes have room."""
         try:
             if (group.waiting or group.again) and not self._end:
                 group.connect()
@@ -249,7 +250,7 @@ class Lanes:
             self._mourn(error)
 
     def _batches(self, group: Group) -> list[tuple[Route, list[Piece]]]:
-        """Spreads what waits over lanes that have room, each piece to the one with least to do."""
+        """Distribute waiting pieces over lanes with room, each to the lane with the lowest load."""
         batches: dict[Route, list[Piece]] = {}
         while free := [
             route for route in group.routes if route.lane.room > len(batches.get(route, ()))
@@ -295,12 +296,12 @@ class Lanes:
         )
 
     def _stop(self, group: Group, route: Route) -> list[FinishedPiece[Piece]]:
-        """Ends a lane, and returns what was under way on it."""
+        """Stop a lane; return its pieces in flight."""
         group.routes.remove(route)
         return route.lane.stop()
 
     def _take(self, group: Group, route: Route, ended: Sequence[FinishedPiece[Piece]]) -> None:
-        """Notes what became of pieces; what went down with a lane is done again if it may be."""
+        """Process ended pieces; repeat pieces of a failed lane if that is allowed."""
         failed = next((one for one in ended if one.status not in (SUCCESS, FLUSHED)), None)
         if failed and route.cause is None:
             route.cause = failed
@@ -320,7 +321,7 @@ class Lanes:
         group.again.extendleft(reversed(again))
 
     def _error_of(self, group: Group, failed: FinishedPiece[Piece]) -> Exception:
-        """Returns what a failure means: a process that dies takes its memory back first."""
+        """Return the error for a failure; a refusal can mean that the process is dying."""
         if is_refusal(failed.status):
             try:
                 group.connect()
@@ -328,20 +329,20 @@ class Lanes:
                 self._death = copy(error)
                 return copy(error)
             except Exception:
-                # Who needs a lane next is told.
+                # The error is reported to the next transfer that needs a lane.
                 pass
         return error_of(failed.status, failed.reason)
 
     def _mourn(self, error: Exception | None) -> None:
-        """Ends everything once the other process is known to have died.
+        """End all transfers once the other process is known to be dead.
 
-        Adapters would go on asking it, each lane for itself and some for long.
+        Otherwise, each lane would retry separately, in some cases for a long time.
         """
         if isinstance(error, RDMAPeerDied) and not self._end:
             self.end(error)
 
     def _settle(self, transfer: Transfer) -> None:
-        """Hands a transfer back once nothing of it is under way any more."""
+        """Report a transfer as finished once none of its pieces is in flight."""
         if transfer.is_over and transfer in self._transfers:
             self._transfers.remove(transfer)
             self._registrations.release(transfer.local)
@@ -349,7 +350,7 @@ class Lanes:
                 self._over.append(transfer)
 
     def _fail_all(self, group: Group, error: Exception) -> None:
-        """Ends what waits for lanes that cannot be had."""
+        """End the transfers that wait for lanes that cannot be connected."""
         unserved = [*group.waiting, *(piece.transfer for piece in group.again)]
         group.waiting.clear()
         group.again.clear()
@@ -363,10 +364,10 @@ def _carries(route: Route, transfer: Transfer) -> bool:
 
 
 def _may_repeat(route: Route, piece: Piece) -> bool:
-    """Whether a piece that went down with its lane may be done on another.
+    """Return whether a piece that ended with its lane may be repeated on another lane.
 
-    If the other end has refused a piece before it, it was not done there. If its lane was ended
-    from here, it may have been: that does no harm, unless it is atomic.
+    If the owner refused an earlier piece, this piece was not executed. If the lane was stopped from
+    this side, it may have been executed; repeating it is safe unless it is atomic.
     """
     if not piece.transfer.is_wanted or piece.attempts >= ATTEMPTS_MAX:
         return False

@@ -1,7 +1,7 @@
-"""What two verbs transports tell each other: how to reach memory, and how to connect queue pairs.
+"""Messages between verbs transports: memory descriptors, and the connection of queue pairs.
 
-All numbers are big-endian. A descriptor is handed on by users; offers and answers go over the
-connection that two processes have anyway.
+All numbers are big-endian. Descriptors are passed on by users; offers and answers use the existing
+connection between the two processes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from mesh_rdma._errors import RDMATransportError
 from mesh_rdma._verbs.binding import QueuePairEnd
 
-#: The first byte of everything, which changes when the rest does.
+#: The first byte of every message, which is increased when the format changes.
 VERSION = 1
 
 CHANNEL_ID_LEN = 16
@@ -28,38 +28,38 @@ _ANSWER = struct.Struct("!BB")
 
 
 class WireError(RDMATransportError):
-    """The other end has sent what cannot be read."""
+    """A message of the other process is malformed."""
 
 
 class Purpose(IntEnum):
     """The purpose of an offer."""
 
-    #: Answer each lane that is offered with one to match, in place of an earlier one of its number.
+    #: Connect an end for each offered lane, and replace a previous lane with the same number.
     CONNECT = 1
-    #: Forget the channel.
+    #: Remove the channel.
     LEAVE = 2
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Memory of another process: its length, and what each of its devices calls it."""
+    """Memory of another process: its length, and its address and key for each device there."""
 
     length: int
     is_writable: bool
-    #: By device: the first byte's address, and the key.
+    #: The address of the first byte and the key, by device.
     keys: tuple[tuple[int, int], ...]
 
     def pack(self) -> bytes:
-        """Returns it as bytes."""
+        """Encode the descriptor."""
         head = _DESCRIPTOR.pack(VERSION, self.is_writable, self.length, len(self.keys))
         return head + b"".join(_KEY.pack(*key) for key in self.keys)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Descriptor:
-        """Reads it from bytes.
+        """Decode a descriptor.
 
         Raises:
-            WireError: It is none.
+            WireError: The bytes are malformed.
         """
         version, is_writable, length, count = _take(_DESCRIPTOR, packed, 0)
         _check(version, len(packed), _DESCRIPTOR.size + count * _KEY.size)
@@ -69,10 +69,10 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class LaneEnd:
-    """One end of a lane: its number, and the queue pair and the port that it is on."""
+    """One end of a lane: its number, queue pair and port."""
 
     lane: int
-    #: The place of the port's device among those that descriptors have keys for.
+    #: The index of the device of the port, in the order of the keys of descriptors.
     device: int
     is_ethernet: bool
     end: QueuePairEnd
@@ -80,23 +80,23 @@ class LaneEnd:
 
 @dataclass(frozen=True)
 class Offer:
-    """What the side that wants to read and write asks of the other."""
+    """A request of the side that wants to read and write."""
 
     purpose: Purpose
     channel: bytes
     lanes: Sequence[LaneEnd] = ()
 
     def pack(self) -> bytes:
-        """Returns it as bytes."""
+        """Encode the offer."""
         head = _OFFER.pack(VERSION, self.purpose, self.channel, len(self.lanes))
         return head + b"".join(map(_pack_lane, self.lanes))
 
     @classmethod
     def unpack(cls, packed: bytes) -> Offer:
-        """Reads it from bytes.
+        """Decode an offer.
 
         Raises:
-            WireError: It is none.
+            WireError: The bytes are malformed.
         """
         version, purpose, channel, count = _take(_OFFER, packed, 0)
         _check(version, len(packed), _OFFER.size + count * _LANE.size)
@@ -109,20 +109,20 @@ class Offer:
 
 @dataclass(frozen=True)
 class Answer:
-    """The other ends of those lanes for which there are any."""
+    """The owner's ends of the lanes that it has accepted."""
 
     lanes: Sequence[LaneEnd]
 
     def pack(self) -> bytes:
-        """Returns it as bytes."""
+        """Encode the answer."""
         return _ANSWER.pack(VERSION, len(self.lanes)) + b"".join(map(_pack_lane, self.lanes))
 
     @classmethod
     def unpack(cls, packed: bytes) -> Answer:
-        """Reads it from bytes.
+        """Decode an answer.
 
         Raises:
-            WireError: It is none.
+            WireError: The bytes are malformed.
         """
         version, count = _take(_ANSWER, packed, 0)
         _check(version, len(packed), _ANSWER.size + count * _LANE.size)

@@ -1,4 +1,4 @@
-"""Which ports of which network adapters the verbs transport uses, and by which address of each."""
+"""Selection of the network adapter ports for the verbs transport, and of their addresses."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mesh_core import ConfigError
 from mesh_rdma._errors import RDMATransportError
 from mesh_rdma._verbs.binding import PORT_ACTIVE, Binding, Device, PortState
 
-#: Where the kernel tells which addresses a port has.
+#: The folder in which the kernel lists the addresses of ports.
 FOLDER = Path("/sys/class/infiniband")
 
-#: No more ports than this are used at a time.
+#: The maximum number of ports in use.
 PORTS_MAX = 16
 
-#: What a field says that nothing was filled in for.
+#: The value of an unused entry in the address table.
 NO_GID = bytes(16)
 
 
 @dataclass(frozen=True)
 class Gid:
-    """An address of a port: its place in the table, and how packets to it look."""
+    """An address of a port: its index in the table, and the type of its packets."""
 
     index: int
     address: bytes
@@ -32,7 +32,7 @@ class Gid:
 
     @property
     def preference(self) -> tuple[int, int]:
-        """Sorts the address first that is most likely to be reached from other hosts."""
+        """The sort key; the address most likely to be reachable from other hosts comes first."""
         address = ipaddress.IPv6Address(self.address)
         if not self.is_routable:
             return 3, self.index
@@ -42,13 +42,13 @@ class Gid:
 
     @property
     def is_routable(self) -> bool:
-        """Whether packets to it go through IP."""
+        """Whether packets to it are IP packets."""
         return self.kind == "RoCE v2"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user names: a device, or one of its ports, or one address of that."""
+    """A choice of the user: a device, one of its ports, or one address of a port."""
 
     device: str
     port: int | None = None
@@ -56,10 +56,10 @@ class Choice:
 
     @classmethod
     def parse(cls, text: str) -> Choice:
-        """Reads `device`, `device:port` or `device:port:gid index`.
+        """Parse `device`, `device:port` or `device:port:gid_index`.
 
         Raises:
-            ConfigError: It is none of these.
+            ConfigError: The text has another form.
         """
         device, *numbers = text.strip().split(":")
         if not device or len(numbers) > 2 or not all(one.isdecimal() for one in numbers):
@@ -71,7 +71,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Port:
-    """A port that can be sent through."""
+    """A usable port."""
 
     device: Device
     number: int
@@ -81,26 +81,26 @@ class Port:
 
     @property
     def name(self) -> str:
-        """The name that a user would choose it by."""
+        """The name with which a user selects it."""
         return f"{self.device.name}:{self.number}"
 
     def may_reach(self, is_ethernet: bool, gid: bytes) -> bool:
-        """Whether a port with that address can be on the same network."""
+        """Return whether a port with that address can be on the same network."""
         if self.is_ethernet or is_ethernet:
             return self.is_ethernet and is_ethernet
-        # The first half of an address of InfiniBand is that of its subnet.
+        # The first half of an InfiniBand address identifies the subnet.
         return self.gid.address[:8] == gid[:8]
 
 
 class Unusable(RDMATransportError):
-    """There is no port to be used; the text says why, and what to do."""
+    """No port is usable; the message gives the reason and how to fix it."""
 
 
 def find(binding: Binding, chosen: Sequence[Choice] = (), folder: Path = FOLDER) -> list[Port]:
-    """Opens devices and returns the ports that can be sent through.
+    """Open devices and return their usable ports.
 
     Raises:
-        Unusable: There are none.
+        Unusable: No port is usable.
     """
     names = _names(binding)
     for choice in chosen:
@@ -140,7 +140,7 @@ def _names(binding: Binding) -> list[str]:
 def _of_device(
     device: Device, choices: Sequence[Choice], folder: Path, reasons: list[str]
 ) -> list[Port]:
-    """Returns the usable ports of a device, and notes why others are not."""
+    """Return the usable ports of a device; append to `reasons` why others are not usable."""
     ports = []
     for number in range(1, device.limits.ports + 1):
         named = [choice for choice in choices if choice.port in (None, number)]
@@ -163,7 +163,7 @@ def _of_device(
 
 
 def read_gids(folder: Path) -> list[Gid]:
-    """Returns the addresses of a port, by what the kernel shows of it in a folder."""
+    """Return the addresses of a port, as listed by the kernel in a folder."""
     gids = []
     for entry in sorted((folder / "gids").glob("*"), key=lambda path: int(path.name)):
         address = ipaddress.IPv6Address(_read(entry) or "::").packed
@@ -178,7 +178,7 @@ def _preference(gid: Gid) -> tuple[int, int]:
 
 
 def _read(path: Path) -> str:
-    """Returns what a file says; reading the kind of an address that is not there is refused."""
+    """Return the content of a file; reading the type of an unused address fails."""
     with suppress(OSError):
         return path.read_text().strip()
     return ""

@@ -1,4 +1,4 @@
-"""The binding over `pyverbs`, which distributions ship with their libibverbs."""
+"""The binding through `pyverbs`, which distributions ship with libibverbs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from mesh_rdma._verbs.binding import (
     WorkRequest,
 )
 
-#: Numbers of libibverbs, which are the same for ever.
+#: Constants of libibverbs, which are part of its ABI.
 RELIABLE_CONNECTED = 2
 STATE, STATE_ERROR = 1, 6
 SIGNALLED = 2
 
-#: Across so many routers.
+#: The hop limit of packets.
 HOPS_MAX = 64
 
-#: How long a queue pair waits for an acknowledgement, 67 ms, and how often it sends again; 7 times
-#: for a peer that is not ready means without end.
+#: The acknowledgement timeout of a queue pair (67 ms), and its number of retries. For a peer that
+#: is not ready, 7 retries mean unlimited retries.
 TIMEOUT, RETRIES, RETRIES_NOT_READY, PAUSE_NOT_READY = 14, 7, 7, 12
 
-#: What completions mean that go wrong most.
+#: The reasons for the most common completion errors.
 REASONS = {
     1: "local length error",
     2: "local queue pair operation error",
@@ -56,16 +56,16 @@ REASONS = {
 
 
 class PyverbsBinding:
-    """The package, and the devices it finds."""
+    """The package and its devices."""
 
     name = "pyverbs"
 
     def devices(self) -> list[str]:
-        """Returns the names of the devices."""
+        """Return the names of the devices."""
         return [device.name.decode() for device in _as_os_error(get_device_list)]
 
     def open(self, device: str) -> Device:
-        """Opens a device."""
+        """Open a device."""
         return PyverbsDevice(_as_os_error(Context, name=device), device)
 
 
@@ -81,26 +81,26 @@ class PyverbsDevice:
         self.limits = Limits(found.phys_port_cnt, queue_len_max, found.max_qp_rd_atom)
 
     def port(self, number: int) -> PortState:
-        """Returns the state of a port."""
+        """Return the state of a port."""
         found = _as_os_error(self._context.query_port, number)
         return PortState(found.state, found.lid, found.active_mtu, found.max_msg_sz)
 
     def register(self, address: int, length: int, access: Access) -> Region:
-        """Registers memory of this process."""
+        """Register memory of this process."""
         region = _as_os_error(MR, self._domain, length, int(access), address=address)
         return PyverbsRegion(region, address)
 
     def register_dmabuf(
         self, descriptor: int, offset: int, address: int, length: int, access: Access
     ) -> Region:
-        """Registers memory of another device, whose first byte is called as its offset is."""
+        """Register memory of another device; the device address of its first byte is its offset."""
         region = _as_os_error(
             DmaBufMR, self._domain, length, int(access), dmabuf=descriptor, offset=offset
         )
         return PyverbsRegion(region, offset)
 
     def queue_pair(self, depth: int) -> QueuePair:
-        """Makes a queue pair and its completion queue."""
+        """Create a queue pair and its completion queue."""
         completions = _as_os_error(CQ, self._context, depth)
         room = QPCap(max_send_wr=depth, max_recv_wr=1)
         asked = QPInitAttr(
@@ -109,7 +109,7 @@ class PyverbsDevice:
         return PyverbsQueuePair(_as_os_error(QP, self._domain, asked), completions)
 
     def close(self) -> None:
-        """Closes the device."""
+        """Close the device."""
         self._domain.close()
         self._context.close()
 
@@ -124,7 +124,7 @@ class PyverbsRegion:
         self.remote_key: int = region.rkey
 
     def close(self) -> None:
-        """Deregisters it."""
+        """Deregister the memory."""
         _as_os_error(self._region.close)
 
 
@@ -137,7 +137,7 @@ class PyverbsQueuePair:
         self.number: int = pair.qp_num
 
     def connect(self, port: int, gid_index: int, own: QueuePairEnd, peer: QueuePairEnd) -> None:
-        """Brings it through its states until it can send."""
+        """Move the queue pair through its states until it can send."""
         there = _as_os_error(GID, peer.gid.hex(":", 2))
         route = GlobalRoute(dgid=there, sgid_index=gid_index, hop_limit=HOPS_MAX)
         wanted = QPAttr(port_num=port)
@@ -153,12 +153,12 @@ class PyverbsQueuePair:
         _as_os_error(self._pair.to_rts, wanted)
 
     def post(self, works: Sequence[WorkRequest]) -> None:
-        """Posts work requests."""
+        """Post work requests."""
         for work in works:
             _as_os_error(self._pair.post_send, _request(work))
 
     def poll(self, len_max: int) -> list[Completion]:
-        """Polls the completion queue."""
+        """Poll the completion queue."""
         _, found = _as_os_error(self._completions.poll, len_max)
         return [
             Completion(one.wr_id, one.status, _reason(one.status) if one.status else "")
@@ -166,15 +166,15 @@ class PyverbsQueuePair:
         ]
 
     def arm(self) -> int | None:
-        """Returns None: the descriptor of its events is not to be had."""
+        """Return None: pyverbs does not expose the descriptor of completion events."""
         return None
 
     def fail(self) -> None:
-        """Moves it to the error state."""
+        """Move the queue pair to the error state."""
         _as_os_error(self._pair.modify, QPAttr(qp_state=STATE_ERROR), STATE)
 
     def close(self) -> None:
-        """Destroys both."""
+        """Destroy the queue pair and the completion queue."""
         _as_os_error(self._pair.close)
         _as_os_error(self._completions.close)
 
@@ -195,7 +195,7 @@ def _reason(status: int) -> str:
 
 
 def _as_os_error(call: Any, *arguments: Any, **named: Any) -> Any:
-    """Calls, and has what pyverbs raises be what the system would."""
+    """Call a function, and translate errors of pyverbs to OSError."""
     try:
         return call(*arguments, **named)
     except PyverbsRDMAError as error:

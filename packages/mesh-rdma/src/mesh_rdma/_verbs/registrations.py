@@ -1,4 +1,4 @@
-"""Memory that devices may reach: registered with them as long as somebody wants it to be."""
+"""Registrations of memory with devices, for as long as they are needed."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from mesh_rdma._verbs.binding import REMOTE, Access, Device
 from mesh_rdma._verbs.binding import Region as DeviceRegion
 from mesh_rdma._verbs.dmabuf import DmaBuf, dmabuf_of
 
-#: Of registrations that begin before a range, so many are looked at for one that holds it. A range
-#: that is missed by that is registered once more, for one transfer.
+#: The number of preceding registrations that are searched for one that contains a range. If none is
+#: found, the range is registered again for one transfer.
 LOOKED_AT_MAX = 16
 
 
 @dataclass(eq=False)
 class Entry:
-    """A range of memory, and what it is called by each device that it is registered with."""
+    """A range of memory, and its registrations with devices."""
 
     address: int
     length: int
     access: Access
-    #: Its address, and how many were registered before it.
+    #: The address, and a sequence number.
     name: tuple[int, int] = (0, 0)
-    #: Transfers under way.
+    #: The number of transfers in flight.
     users: int = 0
-    #: Whether it goes with the last of them.
+    #: Whether the entry is removed with its last transfer.
     is_passing: bool = False
     dmabuf: DmaBuf | None = None
     regions: dict[int, DeviceRegion] = field(default_factory=dict)
 
     def holds(self, address: int, length: int, access: Access) -> bool:
-        """Whether a range lies within it, and that may be done to it."""
+        """Return whether a range is within this one and permits the access."""
         ends = address + length <= self.address + self.length
         return self.address <= address and ends and access in self.access
 
     def close(self) -> None:
-        """Takes the memory from all devices."""
+        """Deregister the memory from all devices."""
         for region in self.regions.values():
             region.close()
         self.regions.clear()
@@ -49,8 +49,8 @@ class Entry:
 class Registrations:
     """The registrations of one process.
 
-    Transfers use those that were asked for. Memory that is in none of them is registered for as
-    long as a transfer takes: nobody says when it goes, so nothing of it is kept.
+    Transfers use explicit registrations. Memory outside of them is registered for the duration of a
+    transfer only; it is not cached, because there is no notification when the memory is freed.
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
@@ -62,10 +62,10 @@ class Registrations:
         self._passing: dict[tuple[int, int, Access], Entry] = {}
 
     def add(self, address: int, length: int, is_writable: bool) -> Entry:
-        """Registers memory with all devices, under keys that it shares with nothing else.
+        """Register memory with all devices, with keys that are not shared.
 
         Raises:
-            OSError: A device cannot be given that memory.
+            OSError: A device cannot register the memory.
         """
         access = Access.LOCAL_WRITE | REMOTE if is_writable else Access.REMOTE_READ
         entry = Entry(address, length, access)
@@ -83,14 +83,14 @@ class Registrations:
         return entry
 
     def remove(self, entry: Entry) -> None:
-        """Takes memory from all devices: when this returns, nobody reaches it any more."""
+        """Deregister memory from all devices; afterwards, no process can access it."""
         with self._lock:
             if self._entries.pop(entry.name, None):
                 self._by_address.remove(entry.name)
             entry.close()
 
     def hold(self, address: int, length: int, access: Access) -> Entry:
-        """Returns an entry that a range lies in, which is there until `release`."""
+        """Return an entry that contains a range; it remains until `release`."""
         with self._lock:
             entry = self._find(address, length, access)
             if entry is None:
@@ -101,7 +101,7 @@ class Registrations:
             return entry
 
     def release(self, entry: Entry) -> None:
-        """Ends one use of an entry."""
+        """End one use of an entry."""
         with self._lock:
             entry.users -= 1
             assert entry.users >= 0
@@ -110,10 +110,10 @@ class Registrations:
                 entry.close()
 
     def keys(self, entry: Entry, place: int) -> tuple[int, int]:
-        """Returns what a device calls the first byte of an entry, and the key to it.
+        """Return the device address of the first byte of an entry, and its local key.
 
         Raises:
-            OSError: The memory cannot be registered with that device.
+            OSError: The memory cannot be registered with the device.
         """
         with self._lock:
             region = entry.regions.get(place)
@@ -124,7 +124,7 @@ class Registrations:
             return region.address, region.local_key
 
     def close(self) -> None:
-        """Takes all memory from all devices."""
+        """Deregister all memory from all devices."""
         with self._lock:
             for entry in (*self._entries.values(), *self._passing.values()):
                 entry.close()
@@ -132,7 +132,7 @@ class Registrations:
             self._by_address.clear()
 
     def _find(self, address: int, length: int, access: Access) -> Entry | None:
-        """Returns an entry that a range lies in."""
+        """Return an entry that contains a range."""
         place = bisect_right(self._by_address, (address, self._count))
         for name in reversed(self._by_address[max(0, place - LOOKED_AT_MAX) : place]):
             if self._entries[name].holds(address, length, access):

@@ -1,4 +1,4 @@
-"""A transfer under way, and the pieces of it that are one work request each."""
+"""A transfer, and its pieces of one work request each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from mesh_rdma._verbs.binding import Opcode
 from mesh_rdma._verbs.messages import Descriptor
 from mesh_rdma._verbs.registrations import Entry
 
-#: What an atomic operation works on.
+#: The length of the operand of an atomic operation.
 WORD_LEN = 8
 
 
 @dataclass(eq=False, slots=True)
 class Transfer:
-    """What somebody has asked for, and how far it has come."""
+    """A requested transfer and its progress."""
 
-    #: What they know it by.
+    #: The request that the caller identifies it by.
     request: Any
     opcode: Opcode
     local: Entry
@@ -27,7 +27,7 @@ class Transfer:
     length: int
     operand: int = 0
     swap: int = 0
-    #: Bytes that were cut into pieces; pieces not done yet; those of them that are under way.
+    #: The bytes already split into pieces, the pieces not done yet, and the pieces in flight.
     cut: int = 0
     pieces: int = 0
     under_way: int = 0
@@ -36,17 +36,17 @@ class Transfer:
 
     @property
     def is_atomic(self) -> bool:
-        """Whether it works on one word, and must not be done twice."""
+        """Whether it is an atomic operation, which must not be executed twice."""
         return self.opcode in (Opcode.FETCH_ADD, Opcode.COMPARE_AND_SWAP)
 
     @property
     def is_wanted(self) -> bool:
-        """Whether what is left of it is still to be done."""
+        """Whether the remaining pieces are still to be executed."""
         return self.error is None and not self.is_aborted
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is under way, and nothing of it will be."""
+        """Whether none of its pieces is or will be in flight."""
         if not self.is_wanted:
             return self.under_way == 0
         return self.cut == self.length and self.pieces == 0

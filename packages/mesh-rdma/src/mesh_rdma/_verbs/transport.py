@@ -1,4 +1,4 @@
-"""The transport over verbs: InfiniBand and RoCE adapters move bytes from memory to memory."""
+"""The transport over verbs: InfiniBand and RoCE adapters copy from memory to memory."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from mesh_rdma._verbs.ports import FOLDER, Choice, Unusable, find
 from mesh_rdma._verbs.registrations import Entry, Registrations
 from mesh_rdma._verbs.transfer import WORD_LEN, Transfer
 
-#: Names the ports to be used, and by that the order: `device`, `device:port` or
-#: `device:port:gid_index`, with commas between them.
+#: The environment variable with the ports to use, in this order: a comma-separated list of
+#: `device`, `device:port` or `device:port:gid_index`.
 PORTS_VARIABLE = "MESH_RDMA_VERBS_PORTS"
 
 
 @dataclass(eq=False)
 class Opened:
-    """What a process has of verbs once it uses them."""
+    """The verbs resources of a process that uses verbs."""
 
     adapters: Adapters
     registrations: Registrations
@@ -52,10 +52,10 @@ class Opened:
 
 
 def load() -> Binding:
-    """Returns the binding of libibverbs that is installed.
+    """Return the installed binding of libibverbs.
 
     Raises:
-        Unusable: None is.
+        Unusable: No binding is installed.
     """
     try:
         from mesh_rdma._verbs.ibverbs_binding import IbverbsBinding
@@ -74,7 +74,7 @@ def load() -> Binding:
 
 
 class VerbsTransport(Transport):
-    """Moves memory by verbs, one-sided: the other process does nothing for it."""
+    """Copies memory through verbs, one-sided: the other process does not take part."""
 
     level = 30
     has_atomics = True
@@ -88,7 +88,7 @@ class VerbsTransport(Transport):
         os.register_at_fork(after_in_child=self._abandon)
 
     def probe(self) -> str | None:
-        """Opens the adapters; returns why that cannot be."""
+        """Open the adapters; return None, or the reason why that failed."""
         try:
             self._open()
         except (RDMATransportError, ConfigError) as error:
@@ -96,10 +96,10 @@ class VerbsTransport(Transport):
         return None
 
     def register(self, region: Region) -> Registration:
-        """Registers memory with all adapters.
+        """Register memory with all adapters.
 
         Raises:
-            RDMATransportError: One of them does not take it.
+            RDMATransportError: An adapter cannot register the memory.
         """
         registrations = self._open().registrations
         try:
@@ -109,7 +109,7 @@ class VerbsTransport(Transport):
         return VerbsRegistration(registrations, entry, region.is_writable)
 
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
-        """Makes a channel, and connects one lane for each port.
+        """Create a channel, and connect one lane for each port.
 
         Raises:
             RDMATransportError: No port of the other process can be reached.
@@ -122,7 +122,7 @@ class VerbsTransport(Transport):
         return VerbsChannel(lanes, opened.registrations)
 
     def accept(self, question: bytes) -> bytes:
-        """Answers what `connect` of another process asks."""
+        """Handle a request of `connect` in another process."""
         return self._open().responder.answer(question)
 
     def _open(self) -> Opened:
@@ -139,9 +139,9 @@ class VerbsTransport(Transport):
             return self._opened
 
     def _abandon(self) -> None:
-        """Leaves what the parent has opened to it: if it were closed here, it would be there too.
+        """Leave the resources of the parent open: closing them here would close them there, too.
 
-        So no count of references may reach zero in this process.
+        Therefore, their reference counts must never reach zero in this process.
         """
         self._lock = threading.Lock()
         if self._opened is not None:
@@ -151,7 +151,7 @@ class VerbsTransport(Transport):
 
 
 class VerbsRegistration(Registration):
-    """Memory that the adapters reach."""
+    """Memory that is registered with all adapters."""
 
     def __init__(self, registrations: Registrations, entry: Entry, is_writable: bool) -> None:
         self._registrations = registrations
@@ -164,15 +164,15 @@ class VerbsRegistration(Registration):
 
     @property
     def descriptor(self) -> bytes:
-        """The keys to it."""
+        """The keys of the memory."""
         return self._descriptor
 
     def release(self) -> None:
-        """Takes it from the adapters."""
+        """Deregister the memory from the adapters."""
         self._registrations.remove(self._entry)
 
 
-#: What is left of a number on a word.
+#: The bits of a word.
 WORD_MASK = (1 << 64) - 1
 
 OPCODES = {
@@ -184,7 +184,7 @@ OPCODES = {
 
 
 class VerbsChannel(Channel):
-    """The lanes to one other process, as requests see them."""
+    """The lanes to one other process, as a `Channel`."""
 
     def __init__(self, lanes: Lanes, registrations: Registrations) -> None:
         self._lanes = lanes
@@ -193,16 +193,16 @@ class VerbsChannel(Channel):
         self._transfers: dict[Request, Transfer] = {}
 
     def post(self, request: Request) -> None:
-        """Begins a transfer.
+        """Start a transfer.
 
         Raises:
-            RDMABoundsError: It is not within the memory of the other side.
-            RDMAReadOnlyError: It would write what may only be read.
-            RDMAAlignmentError: It is atomic, and not on a word.
-            RDMATransportError: The descriptor cannot be read, or the channel was closed.
+            RDMABoundsError: The range exceeds the remote memory.
+            RDMAReadOnlyError: The destination is read-only.
+            RDMAAlignmentError: The request is atomic, and its memory is not an aligned word.
+            RDMATransportError: The descriptor is malformed, or the channel was closed.
         """
         if request.local.device is not None:
-            # An adapter knows nothing of streams.
+            # Adapters do not synchronize with streams.
             wait_for_stream_event(request.local.device)
         transfer = self._transfer(request)
         with self._lock:
@@ -215,7 +215,7 @@ class VerbsChannel(Channel):
             raise
 
     def poll(self, timeout: float) -> Sequence[Finished]:
-        """Returns what has ended."""
+        """Return the transfers that have ended."""
         over = self._lanes.finished(timeout)
         with self._lock:
             for transfer in over:
@@ -223,14 +223,14 @@ class VerbsChannel(Channel):
         return [Finished(transfer.request, transfer.error) for transfer in over]
 
     def abort(self, request: Request) -> None:
-        """Ends a transfer; the others of the channel go on."""
+        """Abort a transfer; the others of the channel continue."""
         with self._lock:
             transfer = self._transfers.pop(request, None)
         if transfer:
             self._lanes.abort(transfer)
 
     def close(self) -> None:
-        """Ends all transfers and lanes, here and at the other side."""
+        """End all transfers and lanes, on both sides."""
         self._lanes.close(RDMATransportError("verbs: the channel was closed"))
 
     def _transfer(self, request: Request) -> Transfer:
@@ -253,13 +253,13 @@ class VerbsChannel(Channel):
 
 
 def check(request: Request) -> Descriptor:
-    """Returns the memory that a request is for, if it may be done.
+    """Return the remote memory of a request, after checking that the request is valid.
 
     Raises:
-        RDMABoundsError: It is not within the memory of the other side.
-        RDMAReadOnlyError: It would write what may only be read.
-        RDMAAlignmentError: It is atomic, and not on a word.
-        RDMATransportError: The descriptor cannot be read.
+        RDMABoundsError: The range exceeds the remote memory.
+        RDMAReadOnlyError: The destination is read-only.
+        RDMAAlignmentError: The request is atomic, and its memory is not an aligned word.
+        RDMATransportError: The descriptor is malformed.
     """
     try:
         remote = Descriptor.unpack(request.descriptor)

@@ -1,4 +1,4 @@
-//! Connects to the first of several addresses that accepts, racing them as RFC 8305 does.
+//! Connects to the first of several addresses that accepts, racing them as in RFC 8305.
 
 use crate::connection::blocking_io::SocketError;
 use crate::stop::Stop;
@@ -12,20 +12,21 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long one address is waited for before the next one is tried as well.
+/// The delay before the next address is tried concurrently.
 const HEAD_START: Duration = Duration::from_millis(50);
-/// How long the last one may take to answer.
+/// How long to wait for the last address.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// How often it is looked whether to end.
+/// How often `stop` is checked.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A connection that is being made.
+/// A connection attempt in progress.
 struct Attempt {
     fd: OwnedFd,
     target: SocketAddr,
 }
 
-/// Connects; gives the address that answered, too. The error says of each why it did not.
+/// Connects, and returns the connection with its address. The error contains the reason for each
+/// address.
 pub(crate) fn connect_first(
     targets: &[SocketAddr],
     stop: &Stop,
@@ -36,7 +37,7 @@ pub(crate) fn connect_first(
     let mut rest = targets.iter();
     let mut events = Vec::with_capacity(targets.len().max(1));
     loop {
-        // Another one, when none is under way or all have had their head start.
+        // Start another attempt if none is in progress, or all of them have had their head start.
         let begun = Instant::now();
         let target = rest.next();
         if let Some(target) = target {
@@ -52,7 +53,7 @@ pub(crate) fn connect_first(
         while begun.elapsed() < limit && attempts.iter().any(Option::is_some) {
             events.clear();
             let tick = Timespec::try_from(TICK).ok();
-            // Interrupted, or nothing happened: it is looked again.
+            // After an interruption or a timeout, the loop waits again.
             let _ = epoll::wait(&poll, spare_capacity(&mut events), tick.as_ref());
             for event in &events {
                 let at = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
@@ -85,7 +86,7 @@ fn begin(target: SocketAddr, poll: &OwnedFd, number: u64) -> io::Result<Attempt>
 }
 
 impl Attempt {
-    /// After the system has said that something happened.
+    /// Completes the attempt after an event on its socket.
     fn finish(self) -> Result<(OwnedFd, SocketAddr), (SocketAddr, io::Error)> {
         let Self { fd, target } = self;
         let settle = || {
@@ -100,8 +101,8 @@ impl Attempt {
     }
 }
 
-/// Has small frames leave at once, and the system notice within seconds that the other machine is
-/// gone.
+/// Disables Nagle's algorithm, and makes the system detect within seconds that the other machine is
+/// unreachable.
 pub(crate) fn prepare(fd: BorrowedFd<'_>) -> io::Result<()> {
     sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_socket_keepalive(fd, true)?;

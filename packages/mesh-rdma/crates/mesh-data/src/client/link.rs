@@ -1,4 +1,4 @@
-//! A connection to a process that owns memory, seen from the side that uses it.
+//! The client side of a connection to a process that owns memory.
 #![expect(unsafe_code, reason = "looks at a known word of the other process")]
 
 use crate::client::retries::with_retries;
@@ -24,45 +24,45 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// How long the other side may take to let us in.
+/// How long the other side may take to authenticate this process.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// How much longer than asked an answer may take before the other side counts as stuck.
+/// The time in addition to the limit of a request after which the other side counts as hung.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How many sockets of this machine carry one transfer.
+/// The number of Unix domain sockets that carry one transfer.
 const UNIX_STREAMS: usize = 2;
 
-/// One process, as long as the connection to it lasts.
+/// A connection to one process.
 #[derive(Debug)]
 pub struct Link {
     pub(crate) descriptor: PeerDescriptor,
     control: Mutex<Socket>,
-    /// Why it is over, once it is.
+    /// The reason why the connection has ended, once it has.
     gone: OnceLock<String>,
-    /// What is shared with a process of this machine, or why it is none.
+    /// The memory shared with a process of this machine, or the reason why there is none.
     pub(crate) nearby: Result<Nearby, String>,
-    /// Connections that carry bytes, over the network.
+    /// Connections over the network that carry bytes.
     pub(crate) tcp: Streams,
-    /// The same on one machine.
+    /// Unix domain sockets that carry bytes.
     pub(crate) unix: Streams,
 }
 
-/// What two processes of one machine share.
+/// The resources that two processes of one machine share.
 #[derive(Debug)]
 pub(crate) struct Nearby {
     pub(crate) cells: Cells,
     pub(crate) ledger: Ledger,
     pub(crate) process: Attached,
-    /// Why its memory cannot be attached, if it cannot.
+    /// The reason why its memory cannot be attached, if it cannot.
     pub(crate) attach_refusal: Option<String>,
     maps: Mutex<HashMap<u32, Arc<SharedMap>>>,
 }
 
 impl Link {
-    /// Connects to a process, or gives the connection that there is.
+    /// Connects to a process, or returns the existing connection.
     ///
     /// # Errors
-    /// It is gone, cannot be reached, or does not let us in.
+    /// The process has died, cannot be reached, or refuses this process.
     pub fn to(domain: &Arc<Domain>, descriptor: &PeerDescriptor) -> Result<Arc<Self>, DataError> {
         if let Some(link) = lock(&domain.links).get(&descriptor.token)
             && link.gone.get().is_none()
@@ -75,7 +75,7 @@ impl Link {
             domain.unreachable_peers.add(descriptor, why);
         }
         let link = Arc::new(connected?);
-        // Two threads may have connected at once: the first connection is kept.
+        // Two threads may have connected concurrently: the first connection is kept.
         let mut links = lock(&domain.links);
         let kept = links.entry(descriptor.token).or_insert_with(|| Arc::clone(&link));
         if kept.gone.get().is_some() {
@@ -124,7 +124,7 @@ impl Link {
         }
     }
 
-    /// Fails when the process is known to be gone.
+    /// Fails if the process is known to be dead.
     pub(crate) fn check(&self) -> Result<(), DataError> {
         match self.gone.get() {
             None => Ok(()),
@@ -134,19 +134,19 @@ impl Link {
         }
     }
 
-    /// The process is gone: all who use this hear of it.
+    /// Marks the process as dead, which ends all operations on the connection.
     pub(crate) fn lose(&self, why: &str) {
         let _ = self.gone.set(why.to_owned());
         self.tcp.shut();
         self.unix.shut();
     }
 
-    /// What is watched for the end of the process.
+    /// Calls `look` with the socket that is monitored for the end of the process.
     pub(crate) fn with_control<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         look(lock(&self.control).as_fd())
     }
 
-    /// Asks, and waits for the answer and the bytes that belong to it.
+    /// Sends a request, and waits for the reply and its body.
     pub(crate) fn ask(
         &self,
         request: &Request,
@@ -156,7 +156,7 @@ impl Link {
         self.ask_for(request, body, limit).map(|(reply, bytes, _)| (reply, bytes))
     }
 
-    /// As [`Link::ask`], for what may take long: others are not kept from asking meanwhile.
+    /// Like [`Link::ask`], but on a separate stream, so that a long request blocks no others.
     pub(crate) fn ask_aside(
         &self,
         request: &Request,
@@ -191,17 +191,17 @@ impl Link {
         let asked = exchange(&control, request, body, &stop);
         drop(control);
         asked.map_err(|error| {
-            // An answer that was not waited for would be taken for that of the next question.
+            // A late reply would be taken for the reply to the next request, so the link is closed.
             let error = error.of(&self.descriptor.name);
             self.lose(&error.to_string());
             error
         })
     }
 
-    /// Asks a transport of the other side, which is known there by its name.
+    /// Sends a request to a transport of the other side, which is selected by name.
     ///
     /// # Errors
-    /// It is gone, has no such transport, or that one says no.
+    /// The process has died, does not have the transport, or the transport refused the request.
     pub fn exchange(
         &self,
         name: &str,
@@ -239,7 +239,7 @@ impl Link {
 }
 
 impl Nearby {
-    /// Shows the secret, and learns what is shared.
+    /// Presents the secret, and receives the shared memory.
     fn hello(
         socket: &Socket,
         descriptor: &PeerDescriptor,
@@ -262,11 +262,11 @@ impl Nearby {
     }
 }
 
-/// Reads the first word of the ledger, which we can see, as memory of the process.
+/// Reads the first word of the ledger, which is mapped here, from the memory of the process.
 fn try_attach(process: &Attached, proof: u64) -> Option<String> {
     let mut word = [0_u8; 8];
     let to = Span { start: word.as_mut_ptr() as usize, len: word.len() };
-    // SAFETY: the word is ours, and stays where it is.
+    // SAFETY: the word is a local variable, which remains valid during the call.
     match unsafe { process.read(to, proof) } {
         Ok(8) => None,
         Ok(_) => Some("a word of it could be read in part only".to_owned()),
@@ -274,8 +274,8 @@ fn try_attach(process: &Attached, proof: u64) -> Option<String> {
     }
 }
 
-/// Connects to the local socket of a process, which must be one of this user: whoever listens there
-/// is shown the secret.
+/// Connects to the local socket of a process. The listener must belong to this user, because it
+/// receives the secret.
 pub(crate) fn unix_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, SocketError> {
     let flags = SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -287,7 +287,7 @@ pub(crate) fn unix_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<So
         match connect(socket.as_fd(), &address) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            // Too many are waiting there to be accepted.
+            // The backlog of the listener is full.
             Err(Errno::AGAIN) => stop.check_waiting().map_err(SocketError::Stopped)?,
             Err(error) => return Err(io::Error::from(error).into()),
         }
@@ -299,10 +299,10 @@ pub(crate) fn unix_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<So
     Err(SocketError::Unproven(format!("a process of another user, {}, listens there", peer.uid)))
 }
 
-/// What it means that the local socket of a process cannot be reached.
+/// Translates the error of a connection to the local socket of a process.
 pub(crate) fn unreachable(error: SocketError, descriptor: &PeerDescriptor) -> DataError {
     match error {
-        // It listens for as long as it lives.
+        // The socket listens as long as the process lives.
         SocketError::System(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             let why = "it has ended".to_owned();
             DataError::PeerDied { name: descriptor.name.clone(), why }

@@ -1,4 +1,4 @@
-//! The one thread that waits for the ends of others, and tidies up after them.
+//! The thread that detects the end of peers and releases what they used.
 
 use crate::client::link::Link;
 use crate::connection::close_on_fork::Descriptor;
@@ -17,7 +17,7 @@ const STACK_LEN: usize = 256 << 10;
 /// The number of the descriptor that wakes the thread.
 const WAKE: u64 = 0;
 
-/// Connections whose other side may end.
+/// Connections that are monitored for their end.
 #[derive(Debug)]
 pub(crate) struct PeerMonitor {
     epoll: Descriptor,
@@ -35,15 +35,15 @@ impl PeerMonitor {
         Ok(Self { epoll, wake, links: Mutex::default(), next: AtomicU64::new(WAKE + 1) })
     }
 
-    /// Hears of the end of a connection from now on.
+    /// Starts to monitor a connection.
     pub(crate) fn add(&self, link: &Arc<Link>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut links = lock(&self.links);
-        // Those that were replaced before they ended have nothing more to say.
+        // Connections that were replaced need not be monitored.
         links.retain(|_, link| link.strong_count() > 0);
         links.insert(number, Arc::downgrade(link));
         drop(links);
-        // Answers are read by whoever has asked: the end alone is of interest here.
+        // Replies are read by the requesting thread; only the end of the connection matters here.
         let flags = EventFlags::RDHUP | EventFlags::ET;
         let added =
             link.with_control(|fd| epoll::add(&self.epoll, fd, EventData::new_u64(number), flags));
@@ -52,13 +52,13 @@ impl PeerMonitor {
         }
     }
 
-    /// Has the thread look at what there is to tidy up.
+    /// Wakes the thread, which then releases unused memory.
     pub(crate) fn look(&self) {
-        // A full counter wakes as well.
+        // The write fails if the counter is full, in which case the thread is woken anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Starts the thread; it lives as long as the process.
+    /// Starts the thread, which runs until the process exits.
     pub(crate) fn start(domain: &Arc<Domain>) -> io::Result<()> {
         let domain = Arc::clone(domain);
         let run = move || {
@@ -76,7 +76,7 @@ impl PeerMonitor {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         events.clear();
-        // Interrupted, or nothing happened: it is looked again.
+        // After an interruption or a timeout, the caller waits again.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
         for event in events.iter() {
             let number = event.data.u64();

@@ -1,14 +1,14 @@
-//! Connecting again to a process that has closed a connection before it answered.
+//! Reconnection to a process that closed a connection before it replied.
 //!
-//! A listener that is flooded evicts connections that are not authenticated yet, and that of an
-//! honest client may be among them.
+//! A listener that is flooded evicts unauthenticated connections, and a connection of a legitimate
+//! client may be one of them.
 
 use crate::connection::blocking_io::SocketError;
 use crate::stop::Stop;
 use std::thread;
 use std::time::Duration;
 
-/// The most attempts; the pauses between them take half a second in all.
+/// The maximum number of attempts; the pauses between them add up to half a second.
 const ATTEMPTS_MAX: u32 = 9;
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
@@ -19,10 +19,11 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Waits before the next attempt if there may be one: the last one has ended with `error`.
+    /// Waits before the next attempt, after an attempt that failed with `error`.
     ///
     /// # Errors
-    /// The error, if another attempt would not help; or it is time to stop.
+    /// Returns `error` if another attempt would not help, or the reason why `stop` ends the
+    /// attempts.
     pub(crate) fn wait(&mut self, error: SocketError, stop: &Stop) -> Result<(), SocketError> {
         self.failed_count += 1;
         if !matches!(error, SocketError::Closed) || self.failed_count >= ATTEMPTS_MAX {
@@ -33,7 +34,7 @@ impl Retries {
     }
 }
 
-/// Calls `attempt` until it succeeds or fails for another reason than a closed connection.
+/// Calls `attempt` until it succeeds, or fails for a reason other than a closed connection.
 pub(crate) fn with_retries<T>(
     stop: &Stop,
     mut attempt: impl FnMut() -> Result<T, SocketError>,

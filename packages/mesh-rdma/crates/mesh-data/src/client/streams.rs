@@ -1,4 +1,4 @@
-//! Connections that carry the bytes of buffers: as many as copies run at a time, used again.
+//! A pool of connections that carry the bytes of buffers, one per concurrent copy.
 
 use crate::client::happy_eyeballs::connect_first;
 use crate::client::link::{exchange, unix_socket, unreachable};
@@ -20,50 +20,50 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// How many unused connections are kept for the next copies, beside those of one transfer.
+/// The number of idle connections that are kept in addition to those of one transfer.
 const IDLE_MORE: usize = 2;
-/// How long whoever answers may take to prove itself.
+/// How long the listener may take to prove its identity.
 const PROOF_LIMIT: Duration = Duration::from_secs(5);
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
-/// What a connection runs over.
+/// The network of a connection.
 #[derive(Debug)]
 pub(crate) enum Net {
-    /// A network: the address that has answered last is tried first.
+    /// A network. The address of the last successful connection is tried first.
     Far(Mutex<Option<SocketAddr>>),
-    /// The network of this machine, which is shared with the other side.
+    /// The loopback network of this machine, which both sides share.
     Loopback,
-    /// A socket of this machine.
+    /// A Unix domain socket.
     Unix,
 }
 
-/// The connections to one process over one net.
+/// The connections to one process over one network.
 #[derive(Debug)]
 pub(crate) struct Streams {
     descriptor: PeerDescriptor,
     net: Net,
     width: usize,
     idle: Mutex<Vec<Stream>>,
-    /// All that there are, those at work too.
+    /// All connections, including those in use.
     open: Mutex<Vec<Weak<Socket>>>,
 }
 
-/// One connection, between two copies.
+/// One connection between two copies.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Arc<Socket>,
-    /// What the other side calls it.
+    /// The number of the connection at the other side.
     number: u64,
 }
 
 impl Net {
-    /// A network.
+    /// A network to other machines.
     pub(crate) fn far() -> Self {
         Self::Far(Mutex::default())
     }
 
-    /// Connects and proves that this process has a handle; gives the number that the other side has
-    /// given the connection.
+    /// Connects, and proves that this process has a handle. Returns the number that the other side
+    /// has assigned to the connection.
     pub(crate) fn connect_and_authenticate(
         &self,
         descriptor: &PeerDescriptor,
@@ -99,13 +99,13 @@ impl Net {
 }
 
 impl Streams {
-    /// None yet.
+    /// An empty pool.
     pub(crate) fn new(descriptor: &PeerDescriptor, net: Net, width: usize) -> Self {
         let (idle, open) = Default::default();
         Self { descriptor: descriptor.clone(), net, width, idle, open }
     }
 
-    /// Ends all that runs.
+    /// Shuts down all connections.
     pub(crate) fn shut(&self) {
         lock(&self.idle).clear();
         lock(&self.open).drain(..).filter_map(|one| one.upgrade()).for_each(|one| one.shut());
@@ -117,7 +117,7 @@ impl Streams {
         idle.map_or_else(|| self.add(stop), Ok)
     }
 
-    /// Makes a connection for one copy: nobody can have ended it yet.
+    /// Opens a new connection for one copy, which the other side cannot have closed yet.
     pub(crate) fn add(&self, stop: &Stop) -> Result<Stream, DataError> {
         let (socket, number) = self.net.connect_and_authenticate(&self.descriptor, stop)?;
         let socket = Arc::new(socket);
@@ -127,7 +127,7 @@ impl Streams {
         Ok(Stream { socket, number })
     }
 
-    /// Has the owner end what a connection of ours was doing; tells whether it has, in time.
+    /// Makes the owner end the operation of another connection; returns whether it did so in time.
     pub(crate) fn fence(&self, number: u64, limit: Duration) -> bool {
         let stop = Stop::after(Some(limit));
         let request = Request::of(Verb::Fence, 0, number);
@@ -139,12 +139,12 @@ impl Streams {
         is_done
     }
 
-    /// How many connections carry one transfer.
+    /// The number of connections that carry one transfer.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
 
-    /// The copy is done, and the connection as it was.
+    /// Returns a connection to the pool after its copy is complete.
     pub(crate) fn give_back(&self, stream: Stream) {
         let mut idle = lock(&self.idle);
         if idle.len() < self.width + IDLE_MORE && !stream.socket.is_worn() {
@@ -154,14 +154,14 @@ impl Streams {
 }
 
 impl Stream {
-    /// Ends it so that nothing more of what was sent arrives; gives what the other side calls it.
+    /// Resets the connection, so that no more of the sent data arrives; returns its number.
     pub(crate) fn break_off(self) -> u64 {
         self.socket.reset_when_closed();
         self.number
     }
 
-    /// Reads a range straight to where it belongs. After an error of the connection it is of no
-    /// more use; one that the other side has answered with leaves it as it was.
+    /// Reads a range directly to its destination. After an error of the connection, the connection
+    /// must be discarded; an error that the other side has reported leaves it usable.
     pub(crate) fn read(
         &self,
         request: &Request,
@@ -184,7 +184,7 @@ impl Stream {
         }
     }
 
-    /// Reads rows, which come one after the other; `put` gets them as they come.
+    /// Reads rows, which arrive packed; `put` receives them in order.
     pub(crate) fn gather(
         &self,
         request: &Request,
@@ -210,7 +210,7 @@ impl Stream {
         Ok(Ok(()))
     }
 
-    /// Asks, and waits for the answer and the bytes that belong to it.
+    /// Sends a request, and waits for the reply and its body.
     pub(crate) fn ask(
         &self,
         request: &Request,
@@ -234,13 +234,13 @@ impl Stream {
     }
 }
 
-/// Whether a process of this machine accepts connections from loopback; else it listens at one
-/// address, where it wants the handshake of TLS from all clients.
+/// Whether a process of this machine accepts connections on loopback. Otherwise, it listens on one
+/// address, where it requires a TLS handshake from all clients.
 fn is_on_loopback(descriptor: &PeerDescriptor) -> bool {
     descriptor.addresses.iter().any(IpAddr::is_loopback)
 }
 
-/// Connects without leaving the machine, to a process that has proved to share its network.
+/// Connects within this machine, to a process that has proved to share its network.
 fn loopback_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, DataError> {
     if !is_on_loopback(descriptor) {
         return sealed_socket(
@@ -260,7 +260,7 @@ fn loopback_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<Socket, D
     ready().map_err(|error: SocketError| error.of(&descriptor.name))
 }
 
-/// Connects to a process of another machine, or of another network of this one.
+/// Connects to a process on another machine, or in another network of this one.
 fn far_socket(
     descriptor: &PeerDescriptor,
     place: &Mutex<Option<SocketAddr>>,
@@ -278,7 +278,8 @@ fn far_socket(
     sealed_socket(descriptor, targets, Some(place), stop)
 }
 
-/// Connects to the first address where the process itself answers: others may have the same ones.
+/// Connects to the first address where the owner itself replies: other hosts may have the same
+/// address.
 fn sealed_socket(
     descriptor: &PeerDescriptor,
     mut targets: Vec<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Peers that could not be reached recently: another attempt fails at once.
+//! Peers that could not be reached recently: another attempt fails immediately.
 
 use crate::connection::peer_descriptor::{PeerDescriptor, Token};
 use crate::domain::lock;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long after a failed attempt no other one is made.
+/// How long after a failed attempt no other attempt is made.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The time and the error of the last failed attempt, by peer.

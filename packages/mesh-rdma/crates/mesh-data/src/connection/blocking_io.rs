@@ -1,4 +1,4 @@
-//! Bytes over a descriptor, in order: calls that wait, and that can be told to end.
+//! Blocking, interruptible transfer of bytes over a descriptor.
 #![expect(unsafe_code, reason = "lends memory of the transfer to system calls")]
 
 use crate::error::DataError;
@@ -14,10 +14,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The most descriptors that come along with a frame.
+/// The maximum number of descriptors in one message.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Sends two ranges of memory, one behind the other.
+/// Sends two ranges of memory in sequence.
 pub(crate) fn push(
     fd: BorrowedFd<'_>,
     head: &[u8],
@@ -27,7 +27,7 @@ pub(crate) fn push(
     let (mut head_sent, mut body_sent) = (0, 0);
     while head_sent < head.len() || body_sent < body.len {
         let rest = Span { start: body.start + body_sent, len: body.len - body_sent };
-        // SAFETY: the caller keeps the body mapped, and the kernel alone reads it.
+        // SAFETY: the caller keeps the body mapped, and only the kernel reads it.
         let parts = [IoSlice::new(&head[head_sent..]), IoSlice::new(unsafe { rest.bytes() })];
         let mut none = SendAncillaryBuffer::default();
         match sendmsg(fd, &parts, &mut none, SendFlags::NOSIGNAL) {
@@ -35,7 +35,7 @@ pub(crate) fn push(
                 let of_head = sent.min(head.len() - head_sent);
                 head_sent += of_head;
                 body_sent += sent - of_head;
-                // A slow link never has it wait for long, but takes its time all the same.
+                // A slow link may never block a call, so the deadline is checked here, too.
                 stop.map_or(Ok(()), Stop::check).map_err(SocketError::Stopped)?;
             }
             Err(error) => waited(error, stop)?,
@@ -44,8 +44,8 @@ pub(crate) fn push(
     Ok(())
 }
 
-/// Receives what there is, into two ranges of memory, one behind the other. Gives how much it was:
-/// nothing when the other side has closed. It does not wait where the flags say so.
+/// Receives available bytes into two ranges of memory in sequence. Returns their number, which is
+/// zero if the other side has closed the connection. With `DONTWAIT`, it does not block.
 pub(crate) fn pull(
     fd: BorrowedFd<'_>,
     head: &mut [u8],
@@ -53,7 +53,7 @@ pub(crate) fn pull(
     flags: RecvFlags,
     stop: Option<&Stop>,
 ) -> Result<usize, SocketError> {
-    // SAFETY: the caller keeps the body mapped for writing, and the kernel alone writes it.
+    // SAFETY: the caller keeps the body mapped for writing, and only the kernel writes it.
     let parts = &mut [IoSliceMut::new(head), IoSliceMut::new(unsafe { body.bytes_mut() })];
     loop {
         match recvmsg(fd, parts, &mut RecvAncillaryBuffer::default(), flags) {
@@ -66,8 +66,8 @@ pub(crate) fn pull(
     }
 }
 
-/// Waits for bytes, at most until it is time to stop. What the other side has sent before it went
-/// away does not count.
+/// Waits for bytes until `stop` ends the wait. Fails if the other side has closed the connection,
+/// even if unread bytes remain.
 pub(crate) fn await_bytes(fd: BorrowedFd<'_>, stop: &Stop) -> Result<(), SocketError> {
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     loop {
@@ -88,7 +88,7 @@ pub(crate) fn await_bytes(fd: BorrowedFd<'_>, stop: &Stop) -> Result<(), SocketE
     }
 }
 
-/// Sends bytes with descriptors; gives how many bytes went.
+/// Sends bytes with descriptors; returns the number of bytes sent.
 pub(crate) fn push_with(
     fd: BorrowedFd<'_>,
     bytes: &[u8],
@@ -105,7 +105,7 @@ pub(crate) fn push_with(
     }
 }
 
-/// Receives some bytes and the descriptors that come with them.
+/// Receives some bytes, and the descriptors that are attached to them.
 pub(crate) fn pull_with(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
@@ -128,25 +128,25 @@ pub(crate) fn pull_with(
     }
 }
 
-/// Why a connection cannot go on.
+/// The reason why a connection cannot continue.
 #[derive(Debug)]
 pub(crate) enum SocketError {
-    /// The other side has closed it, or is gone.
+    /// The other side has closed it, or has died.
     Closed,
-    /// Nothing has come yet, and it was not to be waited for.
+    /// No bytes have arrived, and the call was not to block.
     Nothing,
-    /// What came is no frame.
+    /// The received bytes are not a frame.
     Strange,
-    /// The other side has not proved who it is, or not what it sent.
+    /// The other side has not proved its identity, or the authenticity of the received data.
     Unproven(String),
-    /// The transfer has to end.
+    /// The transfer must end.
     Stopped(DataError),
-    /// The system says why.
+    /// A system call failed.
     System(io::Error),
 }
 
 impl SocketError {
-    /// In the words for whoever has asked `name`.
+    /// Converts it to the error of a request to the process `name`.
     pub(crate) fn of(self, name: &str) -> DataError {
         let name = name.to_owned();
         match self {
@@ -170,7 +170,7 @@ impl From<io::Error> for SocketError {
     }
 }
 
-/// After a system call that could not go on: looks whether to try again.
+/// Decides after an error of a system call whether to retry.
 fn waited(error: Errno, stop: Option<&Stop>) -> Result<(), SocketError> {
     match error {
         Errno::INTR => Ok(()),

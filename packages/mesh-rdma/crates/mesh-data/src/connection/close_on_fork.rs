@@ -1,8 +1,8 @@
 //! Descriptors of this process that a forked child must not keep.
 //!
-//! What a child holds of its parent's sockets would keep them open when the parent dies, and those
-//! who are connected to it would not hear of that. Programs that are started close them by
-//! themselves; a child that goes on as a copy of its parent does it here, before anything else.
+//! The copies of sockets in a child would keep connections open when the parent dies, so that its
+//! peers would not detect its death. Programs started with `exec` close them automatically. A child
+//! that continues as a copy of its parent closes them here before it does anything else.
 #![expect(unsafe_code, reason = "replaces descriptors by number")]
 
 use std::fs::File;
@@ -10,11 +10,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How many numbers there are: more descriptors a process has only where somebody has raised the
-/// system's own limit.
+/// The number of descriptors that can be recorded. A process has more of them only if the default
+/// limit of the system was raised.
 const COUNT: usize = 1 << 20;
 
-/// A bit for each number. No lock: in a child, one might be held by a thread that is not there.
+/// One bit per number. There is no lock, because a thread that does not exist in a child could hold
+/// it.
 static OURS: [AtomicU64; COUNT / 64] = [const { AtomicU64::new(0) }; COUNT / 64];
 
 /// A descriptor that a forked child does not keep.
@@ -36,14 +37,14 @@ impl AsFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // Before the number is another's.
+        // The bit is cleared before the number can be reused.
         if let Some((word, bit)) = place(self.0.as_raw_fd()) {
             word.fetch_and(!bit, Relaxed);
         }
     }
 }
 
-/// Has a forked child give up a descriptor that is open for as long as the process lives.
+/// Makes a forked child close a descriptor that stays open until the process exits.
 pub(crate) fn note(fd: BorrowedFd<'_>) {
     if let Some((word, bit)) = place(fd.as_raw_fd()) {
         word.fetch_or(bit, Relaxed);
@@ -55,8 +56,8 @@ fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     Some((OURS.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// In a forked child: lets go of all of them. Their numbers stay taken, by a descriptor of nothing,
-/// for what is closed by number later must not be another's.
+/// Closes all recorded descriptors in a forked child. Their numbers remain allocated and refer to
+/// `/dev/null`, so that a later close by number affects no other descriptor.
 pub(crate) fn give_up() {
     let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") else { return };
     for (at, word) in OURS.iter().enumerate() {
@@ -65,7 +66,8 @@ pub(crate) fn give_up() {
             let number = at * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
             if let Ok(number) = RawFd::try_from(number) {
-                // SAFETY: the number is of a descriptor of ours, which nobody uses in this child.
+                // SAFETY: the number belongs to a descriptor of this module, which is unused in
+                // this child.
                 let _ = unsafe { libc::dup3(nothing.as_raw_fd(), number, libc::O_CLOEXEC) };
             }
         }

@@ -1,37 +1,37 @@
-//! What two processes say to each other about memory: requests and replies of a fixed length.
+//! The protocol between two processes about memory: requests and replies of a fixed length.
 //!
-//! All numbers are little-endian. Bytes that belong to a frame follow it.
+//! All numbers are little-endian. The body of a frame follows it.
 
 use crate::error::DataError;
 
-/// What is asked for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Let me in: `key` and `offset` are the secret; descriptors come along on one machine.
+    /// Authenticate: `key` and `offset` are the secret. On one machine, descriptors are attached.
     Hello = 1,
-    /// The descriptor of arena segment `slot`.
+    /// Return the descriptor of arena segment `slot`.
     Segment = 2,
-    /// I hold the buffer.
+    /// The sender holds the buffer.
     Lease = 3,
-    /// I no longer do.
+    /// The sender no longer holds the buffer.
     EndLease = 4,
-    /// Take the registration back; `operand` is the limit in microseconds.
+    /// Release the registration; `operand` is the limit in microseconds.
     Drop = 5,
-    /// `length` bytes of the buffer from `offset` on.
+    /// Return `length` bytes of the buffer, starting at `offset`.
     Read = 6,
-    /// The bytes that follow, into the buffer from `offset` on; after `operand` microseconds, if it
-    /// is not 0, no more of them.
+    /// Write the body to the buffer, starting at `offset`. If `operand` is not 0, write nothing
+    /// after that many microseconds.
     Write = 7,
-    /// Add `operand` to the word at `offset`; the reply has what was there.
+    /// Add `operand` to the word at `offset`; the reply contains the previous value.
     FetchAdd = 8,
-    /// Put `operand` where `compare` is; the reply has what was there.
+    /// Store `operand` if the word equals `compare`; the reply contains the previous value.
     CompareAndSwap = 9,
-    /// Bytes for a transport of the other side, whose name is the first `slot` of them.
+    /// Pass the body to a transport of the other side, whose name is its first `slot` bytes.
     Exchange = 10,
-    /// End what stream `key` is doing; the reply comes when nothing of it is written any more.
+    /// End the operation of stream `key`; the reply is sent when no more of it is written.
     Fence = 11,
-    /// The bytes of a grid that follows, `compare` of them from `operand` on; `length` is that of
-    /// the grid, which begins at `offset` of the buffer.
+    /// Return `compare` bytes of a grid, starting at byte `operand` of the grid. The grid is in the
+    /// body of `length` bytes; it begins at `offset` of the buffer.
     Gather = 12,
 }
 
@@ -55,22 +55,22 @@ impl Verb {
     }
 }
 
-/// One question. What a field means depends on the verb.
+/// One request. The meaning of a field depends on the verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for.
+    /// The operation.
     pub verb: Verb,
-    /// Which registration,
+    /// The slot of the registration.
     pub slot: u32,
-    /// and the proof that it is still the same.
+    /// The key, which proves that the slot still contains the same registration.
     pub key: u64,
-    /// Where in it.
+    /// The offset in the registration.
     pub offset: u64,
-    /// How many bytes, of the buffer or behind this frame.
+    /// The number of bytes, of the buffer or of the body.
     pub length: u64,
-    /// A number to work with.
+    /// An operand of the operation.
     pub operand: u64,
-    /// Another one.
+    /// A second operand.
     pub compare: u64,
 }
 
@@ -78,12 +78,12 @@ pub struct Request {
 pub const REQUEST_LEN: usize = 48;
 
 impl Request {
-    /// A question about a registration.
+    /// A request about a registration.
     pub fn of(verb: Verb, slot: u32, key: u64) -> Self {
         Self { verb, slot, key, offset: 0, length: 0, operand: 0, compare: 0 }
     }
 
-    /// As bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
         bytes[0] = self.verb as u8;
@@ -95,7 +95,7 @@ impl Request {
         bytes
     }
 
-    /// From bytes; none when they are no request.
+    /// Decodes a request; `None` if the bytes are malformed.
     pub fn decode(bytes: &[u8; REQUEST_LEN]) -> Option<Self> {
         let verb = Verb::from_byte(bytes[0])?;
         let slot = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
@@ -104,22 +104,22 @@ impl Request {
     }
 }
 
-/// How a question ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// As asked.
+    /// The request was executed.
     Done = 0,
-    /// The registration is not good any more.
+    /// The registration is no longer valid.
     Released = 1,
-    /// The range is not in the buffer, whose length is `value`.
+    /// The range exceeds the buffer, whose length is `value`.
     OutOfBounds = 2,
-    /// The buffer may only be read.
+    /// The buffer is read-only.
     ReadOnly = 3,
-    /// The bytes that follow say why not.
+    /// The request was refused; the body contains the reason.
     Refused = 4,
-    /// The time was over.
+    /// The time limit has passed.
     Deadline = 5,
-    /// The range is no word.
+    /// The range is not an aligned word.
     Misaligned = 6,
 }
 
@@ -138,14 +138,14 @@ impl Status {
     }
 }
 
-/// An answer, or the head of one chunk of a longer answer.
+/// A reply, or the head of one chunk of a longer reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// How it ended.
+    /// The result.
     pub status: Status,
-    /// How many bytes follow.
+    /// The length of the body.
     pub length: u32,
-    /// A number that was asked for.
+    /// The requested number.
     pub value: u64,
 }
 
@@ -153,15 +153,15 @@ pub struct Reply {
 pub const REPLY_LEN: usize = 16;
 
 impl Reply {
-    /// An answer without bytes.
+    /// A reply without a body.
     pub fn of(status: Status, value: u64) -> Self {
         Self { status, length: 0, value }
     }
 
-    /// What it means as the answer to a request about a registration.
+    /// Interprets it as the reply to a request about a registration.
     ///
     /// # Errors
-    /// The request was not done.
+    /// The request was not executed.
     pub fn outcome(self, request: &Request) -> Result<u64, DataError> {
         match self.status {
             Status::Done => Ok(self.value),
@@ -177,7 +177,7 @@ impl Reply {
         }
     }
 
-    /// As bytes.
+    /// Encodes the reply.
     pub fn encode(&self) -> [u8; REPLY_LEN] {
         let mut bytes = [0; REPLY_LEN];
         bytes[0] = self.status as u8;
@@ -186,7 +186,7 @@ impl Reply {
         bytes
     }
 
-    /// From bytes; none when they are no reply.
+    /// Decodes a reply; `None` if the bytes are malformed.
     pub fn decode(bytes: &[u8; REPLY_LEN]) -> Option<Self> {
         let status = Status::from_byte(bytes[0])?;
         let length = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);

@@ -5,37 +5,37 @@ use std::net::IpAddr;
 /// The first byte of a peer descriptor, which identifies its layout.
 const VERSION: u8 = 1;
 
-/// A random name that no other process has, and that is known to those who got a handle.
+/// A unique random identifier, known to processes that have received a handle.
 pub type Token = [u8; 16];
 
-/// How to reach a process, and to prove that one may.
+/// The addresses of a process, and the secret that authenticates clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerDescriptor {
-    /// The process.
+    /// The id of the process.
     pub token: Token,
-    /// Whoever shows this has been given a handle.
+    /// The secret; a client that presents it has received a handle.
     pub secret: Token,
-    /// The running system and the network in it: two processes with the same one are on the same
-    /// machine, and see each other's sockets.
+    /// The id of the running system and its network namespace. Two processes with the same id are
+    /// on the same machine and can connect to each other's local sockets.
     pub boot: Token,
-    /// What the owner's certificate hashes to (SHA-256), or zeros where it has none.
+    /// The SHA-256 fingerprint of the owner's certificate, or zeros if it has none.
     pub fingerprint: [u8; 32],
-    /// The port where it listens for others, or 0 where it does not.
+    /// The port on which it listens, or 0 if it does not listen.
     pub port: u16,
-    /// The addresses of its machine, the best first.
+    /// The addresses of its machine, the best one first.
     pub addresses: Vec<IpAddr>,
-    /// What to call it in messages.
+    /// The name of the process in messages.
     pub name: String,
 }
 
 impl PeerDescriptor {
-    /// The name of its socket on its own machine, in the abstract namespace.
+    /// The name of its local socket in the abstract namespace.
     pub fn socket_name(&self) -> String {
         let digits: String = self.token.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("mesh-rdma-{digits}")
     }
 
-    /// As bytes, for a handle.
+    /// Encodes the descriptor for a handle.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend(self.token);

@@ -1,4 +1,4 @@
-//! One connection between two processes: whole frames, and the bytes that belong to them.
+//! One connection between two processes, which transfers frames and their bodies.
 
 use crate::connection::blocking_io::{self, SocketError};
 use crate::connection::close_on_fork::Descriptor;
@@ -15,65 +15,65 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// How often a waiting caller looks whether it has to end.
+/// How often a blocked call checks whether it must end.
 const TICK: Duration = Duration::from_millis(10);
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
-/// A stream of bytes to another process.
+/// A byte stream to another process.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: Descriptor,
-    /// The keys of a connection that leaves the machine.
+    /// The keys of an encrypted connection.
     keys: OnceLock<(Mutex<Sealer>, Mutex<Opener>)>,
     spin_wait: SpinWait,
 }
 
 impl Socket {
-    /// A connection whose bytes nobody else sees, or that has its handshake before it.
+    /// A connection that is not encrypted, or that has not completed its handshake.
     pub(crate) fn open(fd: OwnedFd) -> Self {
         Self { fd: Descriptor::new(fd), keys: OnceLock::new(), spin_wait: SpinWait::default() }
     }
 
-    /// The two sides have made keys: from now on all is sealed.
+    /// Encrypts all further data with the keys of the handshake.
     pub(crate) fn seal_with(&self, (sealer, opener): Keys) {
         let is_first = self.keys.set((Mutex::new(sealer), Mutex::new(opener))).is_ok();
         assert!(is_first, "a connection has one handshake");
     }
 
-    /// Has waiting end, from now on, when the caller's time is over.
+    /// Makes blocked calls end when the time limit of the caller has passed.
     pub(crate) fn wait_in_ticks(&self) -> io::Result<()> {
         tick(self.as_fd(), Some(TICK))
     }
 
-    /// Has one call wait, from now on, for at most `limit`.
+    /// Makes each call block for at most `limit`.
     pub(crate) fn wait_at_most(&self, limit: Duration) -> io::Result<()> {
         tick(self.as_fd(), Some(limit))
     }
 
-    /// Has waiting last, from now on, for as long as the other side is there.
+    /// Makes calls block as long as the other side is connected.
     pub(crate) fn wait_for_ever(&self) -> io::Result<()> {
         tick(self.as_fd(), None)
     }
 
-    /// Whether it should carry no more, because its keys have been used for much.
+    /// Whether the connection should be replaced because of the amount of data under its keys.
     pub(crate) fn is_worn(&self) -> bool {
         self.keys
             .get()
             .is_some_and(|(sealer, opener)| lock(sealer).is_worn() || lock(opener).is_worn())
     }
 
-    /// Ends both directions: who waits here hears of it, and so does the other side.
+    /// Shuts down both directions, which ends blocked calls on both sides.
     pub(crate) fn shut(&self) {
         let _ = shutdown(&self.fd, Shutdown::Both);
     }
 
-    /// Has our system send nothing any more once this is closed, and tell the other side so: what
-    /// was broken off is not to arrive later, when a network is whole again.
+    /// Makes the system discard unsent data and reset the connection when it is closed: data of an
+    /// aborted transfer must not arrive later, after a network failure has ended.
     pub(crate) fn reset_when_closed(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Sends a request and the bytes that belong to it.
+    /// Sends a request and its body.
     pub(crate) fn send_request(
         &self,
         request: &Request,
@@ -83,12 +83,12 @@ impl Socket {
         self.send(&request.encode(), body, stop)
     }
 
-    /// Sends a reply and the bytes that belong to it.
+    /// Sends a reply and its body.
     pub(crate) fn send_reply(&self, reply: &Reply, body: Span) -> Result<(), SocketError> {
         self.send(&reply.encode(), body, None)
     }
 
-    /// Sends bytes that are no frame.
+    /// Sends bytes that are not a frame.
     pub(crate) fn send_bytes(&self, bytes: &[u8], stop: &Stop) -> Result<(), SocketError> {
         self.send(bytes, NO_BYTES, Some(stop))
     }
@@ -100,7 +100,7 @@ impl Socket {
         }
     }
 
-    /// Sends a frame with descriptors, which travel on one machine only.
+    /// Sends a frame with descriptors, which is possible on one machine only.
     pub(crate) fn send_with(
         &self,
         bytes: &[u8],
@@ -110,7 +110,7 @@ impl Socket {
         self.send(&bytes[sent..], NO_BYTES, None)
     }
 
-    /// Receives a request; none when the other side has closed between two.
+    /// Receives a request; `None` if the other side has closed the connection between two requests.
     pub(crate) fn receive_request(
         &self,
         stop: Option<&Stop>,
@@ -147,9 +147,9 @@ impl Socket {
         Ok((Reply::decode(&bytes).ok_or(SocketError::Strange)?, fds))
     }
 
-    /// Receives a reply and the bytes behind it where they belong, if it has bytes.
+    /// Receives a reply, and its body, if any, directly into `room`.
     ///
-    /// What has bytes fills the room; whatever else the other side says ends with its head.
+    /// A body must fill the room; any other reply has no body.
     pub(crate) fn receive_reply_into(
         &self,
         room: Span,
@@ -178,7 +178,7 @@ impl Socket {
         Ok(reply)
     }
 
-    /// Receives exactly as many bytes as there is room for.
+    /// Receives exactly as many bytes as fit into `room`.
     pub(crate) fn receive(
         &self,
         mut room: &mut [u8],
@@ -193,7 +193,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives exactly as many bytes as there is room for, where they belong.
+    /// Receives exactly as many bytes as fit into `room`, directly to their destination.
     pub(crate) fn receive_into(
         &self,
         mut room: Span,
@@ -211,9 +211,9 @@ impl Socket {
         Ok(())
     }
 
-    /// As [`Socket::receive_into`], for memory that the other side may not write any more once it
-    /// has broken off or its time is over: that is looked at each time before bytes are taken, and
-    /// not before a wait, in which this process may have been stopped.
+    /// Like [`Socket::receive_into`], for memory that must not be written after the other side has
+    /// aborted the transfer or the deadline has passed. This is checked immediately before bytes
+    /// are taken, not before a wait, because this process may be suspended during the wait.
     pub(crate) fn land(&self, mut room: Span, stop: &Stop) -> Result<(), SocketError> {
         let mut has_bytes = self.has_bytes();
         while room.len > 0 {
@@ -234,7 +234,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Whether bytes have come, and been opened or nearly so, that nobody has taken.
+    /// Whether received bytes are buffered that have not been taken yet.
     fn has_bytes(&self) -> bool {
         self.keys.get().is_some_and(|(_, opener)| lock(opener).has_bytes())
     }
@@ -266,7 +266,7 @@ impl Socket {
 
 #[cfg(test)]
 impl Socket {
-    /// The same keys over another descriptor.
+    /// The same keys with another descriptor.
     pub(crate) fn with_descriptor(self, fd: OwnedFd) -> Self {
         Self { fd: Descriptor::new(fd), keys: self.keys, spin_wait: self.spin_wait }
     }

@@ -37,8 +37,8 @@ impl SpinWait {
 
 /// Whether the last bytes were sent by another processor of this machine.
 ///
-/// On loopback the sender's processor does all that there is to do with a packet; with a plain
-/// socket of the machine there is no such number.
+/// On loopback, the processor of the sender does all processing of a packet, so it is the incoming
+/// processor of the socket. Unix domain sockets do not have such a number.
 fn is_sent_elsewhere(fd: BorrowedFd<'_>) -> bool {
     let sender = sockopt::socket_incoming_cpu(fd).map(|cpu| cpu as usize);
     sender.is_ok_and(|cpu| cpu != sched_getcpu() && cpu <= u16::MAX.into())

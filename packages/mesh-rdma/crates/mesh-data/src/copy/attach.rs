@@ -1,4 +1,4 @@
-//! Memory of another process that was never shared: the kernel copies it across.
+//! Access to memory of another process that is not shared: the kernel copies it.
 #![expect(unsafe_code, reason = "names addresses of two processes to the kernel")]
 
 use crate::connection::close_on_fork::Descriptor;
@@ -9,10 +9,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How many ranges the kernel takes at a time.
+/// The maximum number of ranges per system call.
 pub(crate) const IOVEC_MAX: usize = 1024;
 
-/// A live process of this machine.
+/// A process of this machine.
 #[derive(Debug)]
 pub(crate) struct Attached {
     pid: i32,
@@ -20,34 +20,35 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// The process that has this number now; it must not be 0.
+    /// Opens the process that currently has this pid, which must not be 0.
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { pid: pid.as_raw_nonzero().get(), pidfd: Descriptor::new(pidfd) })
     }
 
-    /// Whether it has ended.
+    /// Whether the process has exited.
     pub(crate) fn is_over(&self) -> bool {
         let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
     }
 
-    /// Copies bytes from the process; gives how many.
+    /// Copies bytes from the process; returns their number.
     ///
     /// # Safety
     /// `to` is mapped for writing until this returns.
     pub(crate) unsafe fn read(&self, to: Span, from: u64) -> io::Result<usize> {
         let (ours, theirs) = (iovec(to.start as u64, to.len), iovec(from, to.len));
-        // SAFETY: ours is the caller's promise; a bad address of theirs is an error.
+        // SAFETY: the caller guarantees `ours`; an invalid address in `theirs` is an error.
         counted(unsafe {
             libc::process_vm_readv(self.pid, &raw const ours, 1, &raw const theirs, 1, 0)
         })
     }
 
-    /// Copies rows from the process, from where `from` is there, to the room; gives how many bytes.
+    /// Copies rows from the process, relative to its address `from`, to the room; returns the
+    /// number of bytes.
     ///
     /// # Safety
-    /// The room is mapped for writing until this returns, and as long as the rows say.
+    /// The room is mapped for writing until this returns, and is as long as the rows require.
     pub(crate) unsafe fn read_rows(
         &self,
         room: Span,
@@ -59,31 +60,31 @@ impl Attached {
         let theirs: Vec<_> =
             rows.iter().map(|row| iovec(from.wrapping_add(row.from), row.len as usize)).collect();
         let count = rows.len() as libc::c_ulong;
-        // SAFETY: ours are the caller's promise; a bad address of theirs is an error.
+        // SAFETY: the caller guarantees `ours`; invalid addresses in `theirs` are errors.
         counted(unsafe {
             libc::process_vm_readv(self.pid, ours.as_ptr(), count, theirs.as_ptr(), count, 0)
         })
     }
 
-    /// Copies bytes into the process; gives how many.
+    /// Copies bytes to the process; returns their number.
     ///
     /// # Safety
-    /// `from` is mapped until this returns, and `to` is memory that the process has offered.
+    /// `from` is mapped until this returns, and `to` is memory that the process has registered.
     pub(crate) unsafe fn write(&self, from: Span, to: u64) -> io::Result<usize> {
         let (ours, theirs) = (iovec(from.start as u64, from.len), iovec(to, from.len));
-        // SAFETY: ours is the caller's promise; a bad address of theirs is an error.
+        // SAFETY: the caller guarantees `ours`; an invalid address in `theirs` is an error.
         counted(unsafe {
             libc::process_vm_writev(self.pid, &raw const ours, 1, &raw const theirs, 1, 0)
         })
     }
 }
 
-/// The process at the other end of a socket of this machine, as the kernel names it: the one that
-/// has connected, or the one that listens.
+/// The kernel's credentials of the process at the other end of a Unix domain socket: the process
+/// that has connected, or the process that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerCredentials {
     pid: i32,
-    /// Its effective user.
+    /// The effective user id.
     pub(crate) uid: u32,
 }
 
@@ -93,21 +94,21 @@ impl PeerCredentials {
         self.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// The number of the process.
+    /// The pid of the process.
     ///
     /// # Errors
-    /// It is in another pid namespace, where this process cannot see it.
+    /// The process is in another pid namespace, where this process cannot see it.
     pub(crate) fn pid(self) -> io::Result<Pid> {
-        // The kernel gives 0 for a process that has no number here.
+        // The kernel reports 0 for a process that does not have a pid in this namespace.
         Pid::from_raw(self.pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
     }
 }
 
-/// Asks the kernel which process is at the other end of a socket of this machine.
+/// Returns the credentials of the process at the other end of a Unix domain socket.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes as many bytes as it is told that there are.
+    // SAFETY: the kernel writes at most `len` bytes to `peer`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -131,7 +132,7 @@ fn counted(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Why the system does not let us, in words for whoever could change it.
+/// Explains to the user why the system does not permit the access.
 pub(crate) fn refusal(error: &io::Error) -> String {
     let hint = match error.raw_os_error() {
         Some(libc::EPERM) => {

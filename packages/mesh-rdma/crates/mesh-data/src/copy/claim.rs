@@ -1,7 +1,7 @@
-//! Copies to or from a buffer that something else makes: a device, say.
+//! Announcement of copies that others execute, for example devices.
 //!
-//! They are announced as copies of our own are, so a release waits for them, and what a dead
-//! process had announced goes with its connection.
+//! They are announced like copies of this process, so a release waits for them. The announcements
+//! of a dead process are removed with its connection.
 
 use crate::client::link::Link;
 use crate::copy::pull::Pin;
@@ -11,27 +11,27 @@ use crate::error::DataError;
 use crate::process::generation;
 use std::sync::Arc;
 
-/// As long as this lives, a copy of a buffer may be under way.
+/// While this exists, a copy to or from a buffer may be in progress.
 pub struct Claim {
     side: Side,
     slot: u32,
     key: u64,
-    /// Which process has said so.
+    /// The generation of the process that made the claim.
     generation: usize,
 }
 
 enum Side {
-    /// The buffer is ours.
+    /// This process owns the buffer.
     Ourselves { domain: Arc<Domain>, _pin: Pin },
-    /// It is another process's, and the cell is of those that we share with it.
+    /// Another process owns the buffer; the cell is shared with that process.
     Nearby { link: Arc<Link>, cell: usize },
 }
 
 impl Claim {
-    /// Announces a copy of a buffer of this process.
+    /// Announces a copy to or from a buffer of this process.
     ///
     /// # Errors
-    /// It was released.
+    /// The buffer was released.
     pub fn ours(domain: &Arc<Domain>, remote: &Remote) -> Result<Self, DataError> {
         let Remote { slot, key, .. } = *remote;
         let pin = Pin::of(domain, slot, key, false)?;
@@ -39,10 +39,10 @@ impl Claim {
         Ok(Self { side, slot, key, generation: generation() })
     }
 
-    /// Announces a copy of a buffer of another process.
+    /// Announces a copy to or from a buffer of another process.
     ///
     /// # Errors
-    /// It was released, the process is gone, or is on another machine.
+    /// The buffer was released, or the process has died or is on another machine.
     pub fn theirs(link: &Arc<Link>, remote: &Remote) -> Result<Self, DataError> {
         if let Err(why) = &link.nearby {
             return Err(DataError::NoWay { transport: "a copy by a device", why: why.clone() });
@@ -54,10 +54,10 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Looks whether to go on.
+    /// Checks that the copy may continue.
     ///
     /// # Errors
-    /// The buffer was released, or its owner is gone.
+    /// The buffer was released, or its owner has died.
     pub fn check(&self) -> Result<(), DataError> {
         let is_good = match &self.side {
             Side::Ourselves { domain, .. } => domain.ledger().is_good(self.slot, self.key),
@@ -72,7 +72,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // In a forked child the cell is the parent's, whose copy goes on.
+        // In a forked child, the cell belongs to the parent, whose copy continues.
         if let Side::Nearby { link, cell } = &self.side
             && self.generation == generation()
         {

@@ -1,4 +1,4 @@
-//! Rows of a buffer, brought to rows of ours by each way there is.
+//! Copies of rows of a buffer to local rows, over each transport.
 #![expect(unsafe_code, reason = "copies memory by address")]
 
 use crate::client::link::Link;
@@ -11,17 +11,18 @@ use crate::error::DataError;
 use crate::span::Span;
 use crate::stop::Stop;
 
-/// What may lie between two rows so that it is faster to read it than to name both to the kernel.
+/// The maximum gap between two rows for which reading it is faster than passing both rows to the
+/// kernel.
 const GAP_LEN_MAX: u64 = 1024;
 
 impl Target {
-    /// Copies `len` bytes of a grid, from its byte `start` on, to the room of ours.
+    /// Copies `len` bytes of a grid, starting at byte `start` of the grid, to the local room.
     ///
     /// # Errors
-    /// Nothing is written any more when this returns, whatever it returns.
+    /// Nothing is written after this returns, regardless of the result.
     ///
     /// # Safety
-    /// `room` is mapped for writing until this returns, and as long as the grid says.
+    /// `room` is mapped for writing until this returns, and is as long as the grid requires.
     pub(crate) unsafe fn gather(
         &self,
         grid: &Grid,
@@ -34,7 +35,7 @@ impl Target {
         let len = len.min(grid.len().saturating_sub(start));
         if grid.is_one_row() {
             let part = room.part(number(start), number(len)).expect("the room is long enough");
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees it.
             return unsafe { self.copy(Direction::Read, part, offset + start, stop) };
         }
         self.check()?;
@@ -48,7 +49,7 @@ impl Target {
                 let span_len = grid.from_len().unwrap_or(u64::MAX);
                 let theirs = domain.range(slot, key, offset, span_len, false)?;
                 let is_good = || self.good(domain.ledger().is_good(slot, key));
-                // SAFETY: the caller's for ours; the registration keeps the other mapped.
+                // SAFETY: the caller guarantees the room; the registration keeps the source mapped.
                 unsafe { copy_rows(rows, theirs, room, stop, is_good) }
             }
             Way::Arena(link, map) => {
@@ -57,12 +58,12 @@ impl Target {
                 let theirs = self.in_arena(map, offset, span_len)?;
                 let _use = shared.cells.copying(slot);
                 let is_good = || self.good(shared.ledger.is_good(slot, key));
-                // SAFETY: the caller's for ours; the map holds the other.
+                // SAFETY: the caller guarantees the room; the map keeps the source mapped.
                 unsafe { copy_rows(rows, theirs, room, stop, is_good) }?;
                 link.check()?;
                 is_good()
             }
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees it.
             Way::Attach(link) => unsafe { self.attach_rows(link, rows, room, offset, stop) },
             Way::Unix(link) => {
                 self.stream_rows(link, &link.unix, grid, start, len, room, offset, stop)
@@ -91,7 +92,8 @@ impl Target {
             stop.check()?;
             self.good(shared.ledger.is_good(slot, key))?;
             let from = address.wrapping_add(offset);
-            // SAFETY: the caller's; theirs are offered ranges, and the cell keeps them so.
+            // SAFETY: the caller guarantees the room; the sources are registered ranges, which the
+            // cell protects.
             let (copied, wanted) = unsafe {
                 match cover(batch) {
                     Some(len) => {
@@ -114,19 +116,19 @@ impl Target {
         self.attached(link, result)
     }
 
-    /// What has been attached was so only if the process and the registration are still there.
+    /// Validates attached memory: the process and the registration must still exist afterwards.
     pub(crate) fn attached(
         &self,
         link: &Link,
         result: Result<(), DataError>,
     ) -> Result<(), DataError> {
         let shared = nearby(link);
-        // Its memory is gone a little before the system says that it has ended.
+        // The memory of a process is freed shortly before the system reports its exit.
         let has_no_memory = matches!(
             &result,
             Err(DataError::System { source, .. }) if source.raw_os_error() == Some(libc::ESRCH)
         );
-        // Looked at last: the number of a process that has ended may be another's by now.
+        // This is checked last, because the pid of an exited process may be reused.
         if has_no_memory || shared.process.is_over() {
             link.lose("it has ended");
         }
@@ -159,7 +161,7 @@ impl Target {
         };
         let stream = streams.take(stop)?;
         let mut rows = Scatter::new(grid.rows(start, len), room);
-        // SAFETY: the bytes go where the caller says that there is room.
+        // SAFETY: the bytes are written to the room, which the caller guarantees.
         let put = |bytes: &[u8]| unsafe { rows.put(bytes) };
         match stream.gather(&request, &body, len, stop, put) {
             Ok(result) => {
@@ -176,7 +178,7 @@ impl Target {
 }
 
 /// # Safety
-/// `to` is mapped for writing, `from` for reading, each as long as the rows say.
+/// `to` is mapped for writing and `from` for reading, each as long as the rows require.
 unsafe fn copy_rows(
     rows: impl Iterator<Item = Row>,
     from: Span,
@@ -192,7 +194,7 @@ unsafe fn copy_rows(
             let len = row.len.min((CHUNK_LEN - copied) as u64);
             let theirs = Span { start: from.start + number(row.from), len: number(len) };
             let ours = Span { start: to.start + number(row.to), len: number(len) };
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees both ranges.
             unsafe { ours.copy_from(theirs) };
             row = Row { from: row.from + len, to: row.to + len, len: row.len - len };
             copied += number(len);
@@ -206,8 +208,8 @@ unsafe fn copy_rows(
     Ok(())
 }
 
-/// How many bytes there are from the first row to the end of the last, if to read all is faster
-/// than to name each row to the kernel.
+/// The number of bytes from the start of the first row to the end of the last one, if reading all
+/// of them is faster than passing each row to the kernel.
 fn cover(batch: &[Row]) -> Option<u64> {
     let (first, last) = (batch.first()?, batch.last()?);
     let is_ascending = batch.is_sorted_by(|one, next| one.from + one.len <= next.from);
@@ -216,10 +218,10 @@ fn cover(batch: &[Row]) -> Option<u64> {
     (batch.len() > 1 && len - wanted <= GAP_LEN_MAX * (batch.len() as u64 - 1)).then_some(len)
 }
 
-/// Reads all that rows cover, and keeps the rows; gives how many bytes were read.
+/// Reads the range that covers the rows, and copies the rows; returns the number of bytes read.
 ///
 /// # Safety
-/// The room is mapped for writing, and as long as the rows say, which cover `len` bytes.
+/// The room is mapped for writing and as long as the rows require; the rows cover `len` bytes.
 unsafe fn read_cover(
     process: &Attached,
     room: Span,
@@ -233,20 +235,20 @@ unsafe fn read_cover(
         scratch.resize(number(len), 0);
     }
     let all = Span { start: scratch.as_mut_ptr() as usize, len: number(len) };
-    // SAFETY: the scratch is ours.
+    // SAFETY: `all` is the local scratch buffer.
     let read = unsafe { process.read(all, from + first) }?;
     if read == all.len {
         for row in batch {
             let to = Span { start: room.start + number(row.to), len: number(row.len) };
             let part = Span { start: all.start + number(row.from - first), len: to.len };
-            // SAFETY: the caller's, and the part was just read.
+            // SAFETY: the caller guarantees the room, and the part was just read.
             unsafe { to.copy_from(part) };
         }
     }
     Ok(read)
 }
 
-/// Gives rows to `copy`, as many at a time as the kernel takes, and not too many bytes.
+/// Passes rows to `copy` in batches, limited by the kernel's maximum and by the number of bytes.
 fn in_batches(
     mut rows: impl Iterator<Item = Row>,
     mut copy: impl FnMut(&[Row]) -> Result<(), DataError>,
@@ -267,7 +269,7 @@ fn in_batches(
     }
 }
 
-/// Puts bytes that come one after the other where the rows say.
+/// Copies packed bytes to their rows.
 struct Scatter<'a> {
     rows: crate::copy::grid::Rows<'a>,
     room: Span,
@@ -280,7 +282,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// # Safety
-    /// The room is mapped for writing, and as long as the rows say.
+    /// The room is mapped for writing and is as long as the rows require.
     unsafe fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.row.len == 0 {
@@ -291,7 +293,7 @@ impl<'a> Scatter<'a> {
             let (now, later) = bytes.split_at(number(len));
             let from = Span { start: now.as_ptr() as usize, len: now.len() };
             let to = Span { start: self.room.start + number(self.row.to), len: now.len() };
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees the room.
             unsafe { to.copy_from(from) };
             self.row = Row { from: 0, to: self.row.to + len, len: self.row.len - len };
             bytes = later;
@@ -299,22 +301,22 @@ impl<'a> Scatter<'a> {
     }
 }
 
-/// Brings rows of memory of this process side by side, at most `room.len()` bytes.
+/// Packs rows of memory of this process, at most `room.len()` bytes.
 ///
 /// # Safety
-/// The rows lie in `from`, which is mapped.
+/// The rows are within `from`, which is mapped.
 pub(crate) unsafe fn pack(grid: &Grid, start: u64, from: Span, room: &mut [u8]) {
     let mut done = 0;
     for row in grid.rows(start, room.len() as u64) {
         let len = number(row.len);
         let to = Span { start: room[done..done + len].as_mut_ptr() as usize, len };
-        // SAFETY: the caller's, and the place in the room was looked up.
+        // SAFETY: the caller guarantees the source, and the indexing has checked the room.
         unsafe { to.copy_from(Span { start: from.start + number(row.from), len }) };
         done += len;
     }
 }
 
-/// As a length of this machine's memory; a grid spans no more.
+/// Converts to a length in memory of this machine; a grid does not span more.
 fn number(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

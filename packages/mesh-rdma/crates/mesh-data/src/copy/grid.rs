@@ -1,28 +1,28 @@
-//! Rows of bytes at regular distances, as they lie in two memories: a box of an array.
+//! Grids: rows of bytes at regular distances in two memories, such as a box of an array.
 
-/// How many dimensions a grid may have besides the bytes of a row.
+/// The maximum number of dimensions of a grid, not counting the bytes of a row.
 pub const DIMS_MAX: usize = 8;
-/// The most bytes that a grid may span: far from where numbers end.
+/// The maximum number of bytes that a grid spans, far below the overflow of 64-bit numbers.
 const SPAN_MAX: u64 = 1 << 60;
 
-/// One dimension: how often, and how far it is from one to the next.
+/// One dimension: its count and its strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dim {
-    /// How many there are.
+    /// The number of elements.
     pub count: u64,
-    /// From the first byte of one to that of the next, where bytes come from.
+    /// The distance between the first bytes of consecutive elements in the source.
     pub from_stride: u64,
-    /// The same where they go.
+    /// The same in the destination.
     pub to_stride: u64,
 }
 
-/// Which bytes of one memory belong to which of another, row by row.
+/// The mapping of bytes of one memory to bytes of another, row by row.
 ///
-/// The bytes of a grid are counted in the order of its rows, as if they lay side by side.
+/// The bytes of a grid are numbered in the order of its rows, as if they were contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     row_len: u64,
-    /// The outermost first; none where there is one row.
+    /// The dimensions, outermost first; empty if there is a single row.
     dims: Vec<Dim>,
     len: u64,
 }
@@ -30,16 +30,16 @@ pub struct Grid {
 /// A row of a grid, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where it begins where bytes come from,
+    /// The offset in the source.
     pub from: u64,
-    /// and where they go.
+    /// The offset in the destination.
     pub to: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 
 impl Grid {
-    /// Rows of `row_len` bytes; none when there are too many dimensions or bytes.
+    /// Creates a grid with rows of `row_len` bytes; `None` if it has too many dimensions or bytes.
     pub fn new(row_len: u64, dims: &[Dim]) -> Option<Self> {
         let mut kept: Vec<Dim> = Vec::with_capacity(dims.len());
         let mut row_len = row_len;
@@ -58,27 +58,27 @@ impl Grid {
         (grid.dims.len() <= DIMS_MAX && longest <= SPAN_MAX).then_some(grid)
     }
 
-    /// How many bytes there are in all rows.
+    /// The number of bytes in all rows.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it contains no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether all bytes lie side by side on both sides.
+    /// Whether all bytes are contiguous on both sides.
     pub fn is_one_row(&self) -> bool {
         self.dims.is_empty()
     }
 
-    /// From the first byte to the end of the last one, where bytes come from.
+    /// The number of bytes from the first to the last one in the source.
     pub fn from_len(&self) -> Option<u64> {
         self.span_len(|dim| dim.from_stride)
     }
 
-    /// From the first byte to the end of the last one, where bytes go.
+    /// The number of bytes from the first to the last one in the destination.
     pub fn to_len(&self) -> Option<u64> {
         self.span_len(|dim| dim.to_stride)
     }
@@ -92,7 +92,8 @@ impl Grid {
         })
     }
 
-    /// The rows of `len` bytes from the byte `start` on; the first and the last may be cut.
+    /// The rows of `len` bytes, starting at byte `start`; the first and the last one may be
+    /// partial.
     pub fn rows(&self, start: u64, len: u64) -> Rows<'_> {
         let len = len.min(self.len.saturating_sub(start));
         let mut rows = Rows { grid: self, at: [0; DIMS_MAX], from: 0, to: 0, skip: 0, left: len };
@@ -110,7 +111,7 @@ impl Grid {
         rows
     }
 
-    /// What the owner of the bytes has to know.
+    /// Encodes the part of the grid that the owner of the source requires.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.row_len.to_le_bytes().to_vec();
         for dim in &self.dims {
@@ -120,7 +121,7 @@ impl Grid {
         bytes
     }
 
-    /// From those bytes: where they go, they lie side by side.
+    /// Decodes a grid, whose destination is contiguous.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let words: Vec<_> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -146,7 +147,7 @@ pub struct Rows<'a> {
     at: [u64; DIMS_MAX],
     from: u64,
     to: u64,
-    /// How many bytes of the next row are left out.
+    /// The number of bytes to skip in the next row.
     skip: u64,
     left: u64,
 }

@@ -1,4 +1,4 @@
-//! Bytes that the owner of a buffer takes from another one, because somebody has asked for it.
+//! Copies into a buffer that its owner executes on request of another process.
 #![expect(unsafe_code, reason = "writes registered memory")]
 
 use crate::copy::grid::Grid;
@@ -10,23 +10,24 @@ use crate::span::Span;
 use crate::stop::Stop;
 use std::sync::Arc;
 
-/// How much one thread does at a time: a release of the destination waits for no more than that.
+/// The number of bytes per piece; a release of the destination waits for at most one piece per
+/// thread.
 const PIECE_LEN: u64 = 4 << 20;
 
-/// Says that a registration is being copied to or from, until it is dropped: a release waits for
-/// that.
+/// Announces until it is dropped that a registration is being copied to or from; a release waits
+/// for it.
 pub struct Pin {
     domain: Arc<Domain>,
     slot: u32,
-    /// Which memory it is.
+    /// The memory of the registration.
     pub memory: Memory,
 }
 
 impl Pin {
-    /// Begins to.
+    /// Pins a registration.
     ///
     /// # Errors
-    /// It was released, or may not be written and that is wanted.
+    /// The registration was released, or `is_write` is set and it is read-only.
     pub fn of(
         domain: &Arc<Domain>,
         slot: u32,
@@ -48,7 +49,7 @@ impl Drop for Pin {
     }
 }
 
-/// A copy from any buffer to one of this process.
+/// A copy from any buffer to a buffer of this process.
 pub struct Pull {
     source: Arc<Target>,
     from: u64,
@@ -60,8 +61,8 @@ pub struct Pull {
 }
 
 impl Pull {
-    /// Rows of `source`, that begin at `from` there, to the registration of this process from `to`
-    /// on.
+    /// A copy of rows of `source`, starting at `from` there, to a registration of this process,
+    /// starting at `to`.
     pub fn new(
         source: Arc<Target>,
         from: u64,
@@ -82,12 +83,12 @@ impl Pull {
     }
 
     pub(crate) fn run(&self, piece: usize, stop: &Stop) -> Result<(), DataError> {
-        // Said before the registration is looked at: a release waits until this is over.
+        // The pin precedes the lookup of the registration, so that a release waits for this copy.
         let _pin = Pin::of(&self.domain, self.slot, self.key, true)?;
         let to_len = self.grid.to_len().unwrap_or(u64::MAX);
         let room = self.domain.range(self.slot, self.key, self.to, to_len, true)?;
         let start = piece as u64 * PIECE_LEN;
-        // SAFETY: the registration keeps the room mapped while the cell names it.
+        // SAFETY: the registration keeps the room mapped while it is pinned.
         unsafe { self.source.gather(&self.grid, start, PIECE_LEN, room, self.from, stop) }
     }
 }

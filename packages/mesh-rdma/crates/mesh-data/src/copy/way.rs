@@ -1,4 +1,4 @@
-//! A buffer of some process, and the way its bytes are copied.
+//! A buffer of a process, and the transport by which its bytes are copied.
 #![expect(unsafe_code, reason = "copies memory by address")]
 
 use crate::client::link::{Link, Nearby};
@@ -19,64 +19,64 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// How much is copied before it is looked whether to go on.
+/// The number of bytes that are copied between two checks whether to continue.
 pub(crate) const CHUNK_LEN: usize = 1 << 20;
-/// How much goes over a connection at a time at most.
+/// The maximum number of bytes of one request over a connection.
 const STREAM_PIECE_LEN_MAX: usize = 64 << 20;
-/// How long the end of a write is waited for that was broken off because its time was over.
+/// How long to wait for the end of a write that was aborted because its deadline passed.
 const DEADLINE_FENCE_LIMIT: Duration = Duration::from_millis(25);
-/// The same where the caller has given it up.
+/// The same for a write that the caller has cancelled.
 const CANCEL_FENCE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Why no way here is one to memory of a device.
+/// The reason why no built-in transport reaches device memory.
 pub const ON_DEVICE: &str = "the memory is on a device";
 
-/// Whether bytes come or go.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the buffer to our memory.
+    /// From the buffer to local memory.
     Read,
-    /// From our memory to the buffer.
+    /// From local memory to the buffer.
     Write,
 }
 
 /// A registration as its handle describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Which one,
+    /// The slot of the registration.
     pub slot: u32,
-    /// and the proof that it is still the same.
+    /// The key, which proves that the slot still contains the same registration.
     pub key: u64,
-    /// How many bytes.
+    /// The size in bytes.
     pub len: u64,
     /// The address in its owner.
     pub address: u64,
-    /// The arena segment and the place in it, where it lies in one.
+    /// The arena segment and the offset in it, if the memory is in the arena.
     pub arena: Option<(u32, u64)>,
-    /// Whether it is memory of a device: then no way here copies it.
+    /// Whether it is device memory, which no built-in transport copies.
     pub is_on_device: bool,
 }
 
-/// How bytes get there, best first.
+/// The built-in transports, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is our own memory.
+    /// The memory belongs to this process.
     Memory,
-    /// Memory that both processes map.
+    /// Both processes map the memory.
     Arena,
     /// The kernel copies from process to process.
     Attach,
-    /// A socket of this machine.
+    /// A Unix domain socket.
     Unix,
     /// A connection over the network.
     Tcp,
 }
 
 impl Kind {
-    /// All, best first.
+    /// All transports, best first.
     pub const ALL: [Self; 5] = [Self::Memory, Self::Arena, Self::Attach, Self::Unix, Self::Tcp];
 
-    /// Its name as a transport.
+    /// The name of the transport.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -88,13 +88,14 @@ impl Kind {
     }
 }
 
-/// A registration with the way to it.
+/// A registration and the transport to it.
 pub struct Target {
     pub(crate) remote: Remote,
     pub(crate) way: Way,
-    /// Not where the owner says so. Where the owner writes, it looks for itself.
+    /// False if the owner reports the memory as read-only. If the owner itself writes, the owner
+    /// checks this.
     may_write: bool,
-    /// Which process has found it.
+    /// The generation of the process that created the target.
     generation: usize,
 }
 
@@ -113,10 +114,10 @@ impl Target {
         Self { remote, way, may_write: true, generation: generation() }
     }
 
-    /// A buffer of another process, reached in one way.
+    /// A buffer of another process, accessed over one transport.
     ///
     /// # Errors
-    /// That way cannot be used, and why.
+    /// The reason why that transport cannot be used.
     pub fn of(link: &Arc<Link>, remote: Remote, kind: Kind) -> Result<Self, DataError> {
         let no_way = |why: &str| DataError::NoWay { transport: kind.name(), why: why.to_owned() };
         if remote.is_on_device {
@@ -151,19 +152,20 @@ impl Target {
         Ok(target)
     }
 
-    /// A buffer of a device of another process: it can be released, and nothing else.
+    /// A buffer in device memory of another process, which can only be released.
     pub fn anchor(link: &Arc<Link>, remote: Remote) -> Self {
         let remote = Remote { is_on_device: true, ..remote };
         let way = Way::Tcp(Arc::clone(link));
         Self { remote, way, may_write: false, generation: generation() }
     }
 
-    /// Where this process itself goes to the memory of another one, the owner's word counts for
-    /// what that is, and not what the handle says. Tells whether it may be written.
+    /// Compares the handle with the ledger of the owner. If this process itself accesses the memory
+    /// of the owner, the ledger is authoritative, not the handle. Returns whether the memory may be
+    /// written.
     fn compare(&self) -> Result<bool, DataError> {
         let Remote { slot, key, len, address, arena, .. } = self.remote;
         let (Way::Arena(link, _) | Way::Attach(link)) = &self.way else { return Ok(true) };
-        // One that is not good will not be so again: whoever uses it hears of that.
+        // An invalid registration never becomes valid again; using it reports the error.
         let Some(place) = nearby(link).ledger.place(slot, key) else { return Ok(true) };
         let skipped = address.checked_sub(place.address);
         let is_inside = skipped.and_then(|skipped| skipped.checked_add(len));
@@ -176,8 +178,8 @@ impl Target {
         Err(DataError::NoWay { transport: self.kind().name(), why })
     }
 
-    /// Fails when the owner is known to be gone, or the way is that of another process, which this
-    /// one was forked from: there may be another way.
+    /// Fails if the owner is known to be dead, or if the target belongs to the parent of this
+    /// forked process, in which case a new target may work.
     ///
     /// # Errors
     /// [`DataError::PeerDied`].
@@ -199,7 +201,7 @@ impl Target {
         &self.remote
     }
 
-    /// Which way it is.
+    /// The transport.
     pub fn kind(&self) -> Kind {
         match &self.way {
             Way::Memory(_) => Kind::Memory,
@@ -210,18 +212,18 @@ impl Target {
         }
     }
 
-    /// How much of a copy of that length one thread should do at a time.
+    /// The number of bytes that one thread should copy at a time in a copy of length `len`.
     pub fn piece_len(&self, len: usize) -> usize {
         match &self.way {
             Way::Memory(_) | Way::Arena(..) | Way::Attach(_) => 4 << 20,
-            // Long enough that the pause between two is not seen, short enough that all
-            // connections end at about the same time.
+            // The pieces are long enough to make the pause between two of them negligible, and
+            // short enough that all connections finish at about the same time.
             Way::Unix(link) => stream_piece_len(len, link.unix.width()),
             Way::Tcp(link) => stream_piece_len(len, link.tcp.width()),
         }
     }
 
-    /// How many threads at most should work on one transfer, beside the caller.
+    /// The maximum number of threads for one transfer, in addition to the caller.
     pub(crate) fn width(&self) -> usize {
         match &self.way {
             Way::Memory(_) | Way::Arena(..) | Way::Attach(_) => COPIERS_MAX,
@@ -230,7 +232,8 @@ impl Target {
         }
     }
 
-    /// What copies by the same connections have in common; all that need none are one.
+    /// An id that copies over the same connections share; copies without a connection share one,
+    /// too.
     pub(crate) fn lane(&self) -> usize {
         match &self.way {
             Way::Memory(_) | Way::Arena(..) | Way::Attach(_) => 0,
@@ -238,13 +241,13 @@ impl Target {
         }
     }
 
-    /// Copies between our memory and the buffer, whose range begins at `offset`.
+    /// Copies between local memory and the range of the buffer that begins at `offset`.
     ///
     /// # Errors
-    /// Nothing is written any more when this returns, whatever it returns.
+    /// Nothing is written after this returns, regardless of the result.
     ///
     /// # Safety
-    /// `local` is mapped until this returns, for writing where the direction is that.
+    /// `local` is mapped until this returns, for writing if the direction is [`Direction::Read`].
     pub unsafe fn copy(
         &self,
         direction: Direction,
@@ -266,7 +269,8 @@ impl Target {
                 let theirs = domain.range(slot, key, offset, local.len as u64, is_write)?;
                 self.chunks(local, stop, |done, part| {
                     self.good(domain.ledger().is_good(slot, key))?;
-                    // SAFETY: the caller's for ours; the registration keeps the other mapped.
+                    // SAFETY: the caller guarantees `local`; the registration keeps the other range
+                    // mapped.
                     unsafe { copy_part(direction, part, theirs.start + done) };
                     Ok(())
                 })
@@ -278,24 +282,24 @@ impl Target {
                 let _use = shared.cells.copying(slot);
                 self.chunks(local, stop, |done, part| {
                     self.good(shared.ledger.is_good(slot, key))?;
-                    // SAFETY: the caller's for ours; the map holds the other.
+                    // SAFETY: the caller guarantees `local`; the map keeps the other range mapped.
                     unsafe { copy_part(direction, part, theirs.start + done) };
                     Ok(())
                 })?;
                 link.check()?;
                 self.good(shared.ledger.is_good(slot, key))
             }
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees it.
             Way::Attach(link) => unsafe { self.attach(link, direction, local, offset, stop) },
             Way::Unix(link) => self.stream(link, &link.unix, direction, local, offset, stop),
             Way::Tcp(link) => self.stream(link, &link.tcp, direction, local, offset, stop),
         }
     }
 
-    /// Changes the word at `offset` as one; gives what was there.
+    /// Atomically changes the word at `offset`; returns its previous value.
     ///
     /// # Errors
-    /// The word was not changed, unless the process died meanwhile.
+    /// The word was not changed, unless the owner died during the call.
     pub fn change(
         &self,
         verb: Verb,
@@ -315,7 +319,8 @@ impl Target {
                 let _use = domain.own.copying(slot);
                 self.good(domain.ledger().is_good(slot, key))?;
                 let word = word_of(domain.range(slot, key, offset, 8, true)?, offset)?;
-                // SAFETY: aligned; the registration keeps it mapped while the cell names it.
+                // SAFETY: the word is aligned; the registration keeps it mapped while the cell
+                // names it.
                 Ok(change(unsafe { AtomicU64::from_ptr(word) }, verb, operand, compare))
             }
             Way::Arena(link, map) => {
@@ -327,10 +332,10 @@ impl Target {
                 let _use = shared.cells.copying(slot);
                 self.good(shared.ledger.is_good(slot, key))?;
                 link.check()?;
-                // SAFETY: aligned, and held by the map.
+                // SAFETY: the word is aligned, and the map keeps it mapped.
                 Ok(change(unsafe { AtomicU64::from_ptr(word) }, verb, operand, compare))
             }
-            // What the kernel copies is not changed as one: the owner does it.
+            // The kernel does not copy atomically, so the owner changes the word.
             Way::Attach(link) | Way::Unix(link) | Way::Tcp(link) => {
                 let (reply, _) = link.ask(&request, &[], stop.left())?;
                 reply.outcome(&request)
@@ -338,10 +343,10 @@ impl Target {
         }
     }
 
-    /// Has the owner take the registration back, when nobody copies any more.
+    /// Makes the owner release the registration once no copy is in progress.
     ///
     /// # Errors
-    /// It was taken back before, or somebody still copies when the time is over.
+    /// The registration was released previously, or a copy is still in progress at the deadline.
     pub fn release(&self, stop: &Stop) -> Result<(), DataError> {
         self.check()?;
         let Remote { slot, key, .. } = self.remote;
@@ -356,7 +361,7 @@ impl Target {
         }
     }
 
-    /// Brings a range into view, without a copy, for as long as the loan lives.
+    /// Maps a range without a copy, until the loan is dropped.
     ///
     /// # Errors
     /// The buffer is not in memory that both processes map, or was released.
@@ -366,7 +371,7 @@ impl Target {
         let Remote { slot, key, .. } = self.remote;
         let (lender, span) = match &self.way {
             Way::Memory(domain) => {
-                // Told before it is looked at: see the cells.
+                // The cell is written below, and the key is checked afterwards: see the cells.
                 let span = domain.range(slot, key, offset, len, false)?;
                 (Lender::Ourselves(Arc::clone(domain)), span)
             }
@@ -453,13 +458,14 @@ impl Target {
         let result = self.chunks(local, stop, |done, part| {
             self.good(shared.ledger.is_good(slot, key))?;
             if direction == Direction::Write && shared.process.is_over() {
-                // Its number may become another's, whose memory that would be.
+                // If its pid were reused, the write would go to the memory of another process.
                 link.lose("it has ended");
                 return link.check();
             }
-            // Any sum is an address to the kernel, also one that a broken handle leads to.
+            // The kernel accepts any sum as an address, including that of a malformed handle.
             let theirs = address.wrapping_add(offset).wrapping_add(done as u64);
-            // SAFETY: the caller's; theirs is an offered range, and the cell keeps it so.
+            // SAFETY: the caller guarantees `part`; the other range is registered, and the cell
+            // protects it.
             let copied = unsafe {
                 match direction {
                     Direction::Read => shared.process.read(part, theirs),
@@ -490,7 +496,8 @@ impl Target {
         let haul = Haul { direction, local, offset };
         let first = self.haul(link, streams, streams.take(stop)?, haul, stop);
         let Err(DataError::PeerDied { .. }) = &first else { return first };
-        // That connection alone may have ended: an owner shuts those that hold up a release.
+        // Only that connection may have ended: an owner shuts down connections that delay a
+        // release.
         link.check()?;
         self.haul(link, streams, streams.add(stop)?, haul, stop)
     }
@@ -522,14 +529,15 @@ impl Target {
                 result
             }
             Err(error) => {
-                // The owner ends what is late as well, and may be the first to do so.
+                // The owner also ends late operations, and may do so first.
                 let mut error = match (error, stop.check()) {
                     (SocketError::Closed | SocketError::System(_), Err(late)) => late,
                     (error, _) => error.of(&link.descriptor.name),
                 };
                 let number = stream.break_off();
                 if direction == Direction::Write {
-                    // What was sent may be on its way to the buffer: it ends before we say so.
+                    // Sent data may still be on its way to the buffer; it must end before the error
+                    // is returned.
                     error = settle(link, streams, number, error, stop);
                 }
                 link.check()?;
@@ -539,7 +547,7 @@ impl Target {
     }
 }
 
-/// What one connection carries.
+/// The part of a copy that one connection carries.
 #[derive(Clone, Copy)]
 struct Haul {
     direction: Direction,
@@ -547,13 +555,13 @@ struct Haul {
     offset: u64,
 }
 
-/// Has the owner end a write that was broken off, for as long as the caller can wait; gives what
-/// the caller is told.
+/// Makes the owner end an aborted write, for as long as the caller can wait; returns the error for
+/// the caller.
 fn settle(link: &Link, streams: &Streams, number: u64, error: DataError, stop: &Stop) -> DataError {
     if !matches!(error, DataError::Deadline | DataError::Cancelled) {
         return error;
     }
-    // What ends because another piece has failed waits no longer than that one.
+    // A piece that is cancelled because another one failed waits no longer than that piece.
     let is_cancelled = stop.is_cancelled();
     let limit = if is_cancelled { CANCEL_FENCE_LIMIT } else { DEADLINE_FENCE_LIMIT };
     if streams.fence(number, limit) {
@@ -563,24 +571,24 @@ fn settle(link: &Link, streams: &Streams, number: u64, error: DataError, stop: &
 }
 
 fn stream_piece_len(len: usize, width: usize) -> usize {
-    // A chunk at least: also no bytes at all are one piece.
+    // The minimum is one chunk, so a copy of zero bytes has one piece, too.
     len.div_ceil(width * 4).next_multiple_of(CHUNK_LEN).clamp(CHUNK_LEN, STREAM_PIECE_LEN_MAX)
 }
 
-/// Bytes of a buffer in view of this process. Their owner keeps them until this is dropped.
+/// A mapped range of a buffer. The owner keeps the memory until this is dropped.
 pub struct Loan {
     lender: Lender,
     cell: usize,
     span: Span,
     slot: u32,
     key: u64,
-    /// Which process has it in view.
+    /// The generation of the process that maps the range.
     generation: usize,
 }
 
 enum Lender {
     Ourselves(Arc<Domain>),
-    /// The map is what the bytes are seen through.
+    /// The map provides access to the bytes.
     Nearby {
         link: Arc<Link>,
         _map: Arc<SharedMap>,
@@ -588,12 +596,12 @@ enum Lender {
 }
 
 impl Loan {
-    /// Where the bytes are in this process.
+    /// The location of the bytes in this process.
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// Whether the registration is still good; the bytes stay in either case.
+    /// Whether the registration is still valid; the bytes remain accessible in either case.
     pub fn is_good(&self) -> bool {
         self.lender.ledger().is_good(self.slot, self.key)
     }
@@ -602,7 +610,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if self.generation != generation() {
-            // The cell is that of the parent, which still has the bytes in view.
+            // The cell belongs to the parent, which still maps the bytes.
             return;
         }
         self.lender.cells().give_back(self.cell);
@@ -629,16 +637,16 @@ impl Lender {
     }
 }
 
-/// What is shared with the other side of a way that stays on this machine.
+/// The resources shared with the other side of a transport within this machine.
 pub(crate) fn nearby(link: &Link) -> &Nearby {
     link.nearby.as_ref().expect("such a way is only taken to a process of this machine")
 }
 
 /// # Safety
-/// Both are mapped, the one that is written for writing.
+/// Both ranges are mapped, and the destination is writable.
 unsafe fn copy_part(direction: Direction, ours: Span, theirs: usize) {
     let theirs = Span { start: theirs, len: ours.len };
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees both ranges.
     unsafe {
         match direction {
             Direction::Read => ours.copy_from(theirs),

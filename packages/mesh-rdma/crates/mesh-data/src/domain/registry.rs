@@ -1,4 +1,4 @@
-//! What of this process's memory others may use, and who counts on it.
+//! The registrations of this process and their holders.
 
 use crate::error::DataError;
 use crate::memory::ledger::SLOT_COUNT;
@@ -7,44 +7,45 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What keeps memory alive; it is dropped when nobody uses the memory any more.
+/// An object that keeps memory alive; it is dropped when the memory is no longer in use.
 pub type Keeper = Box<dyn Any + Send + Sync>;
 
-/// A range of memory that is offered.
+/// A registered range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Where it is, and how long.
+    /// The address and the length.
     pub span: Span,
-    /// Whether others may write it.
+    /// Whether other processes may write to it.
     pub is_writable: bool,
-    /// The number of the device whose memory it is; then no instruction of the processor reaches
-    /// the address, and none of the built-in ways may use it.
+    /// The number of the device that contains the memory. The processor must not access the
+    /// address, and no built-in transport may use it.
     pub device: Option<u32>,
 }
 
-/// Who holds a buffer: this process, or a peer by its number.
+/// A holder of a buffer: this process, or a peer by its number.
 pub(crate) type Holder = u64;
-/// This process itself.
+/// This process.
 pub(crate) const OURSELVES: Holder = 0;
 
-/// Registrations by slot.
+/// The registrations by slot.
 #[derive(Default)]
 pub(crate) struct Registry {
     entries: HashMap<u32, Entry>,
-    /// What was taken out and may still be in use: the keys, by slot.
+    /// The keys of removed registrations that may still be in use, by slot.
     leaving: HashMap<u32, u64>,
-    /// Slots that were used before, oldest first, and the first that never was.
+    /// Previously used slots, of which the last one is reused first, and the first slot that was
+    /// never used.
     free: Vec<u32>,
     fresh: u32,
 }
 
-/// Who can use a registration after a holder has let go; nobody knows better of what is gone.
+/// The remaining potential users of a registration after a holder has released it.
 pub(crate) enum Left {
     /// Another holder.
     Somebody,
-    /// Whoever gets a handle that may be on its way.
+    /// The receiver of a handle that may be in transit.
     OnTheWay,
-    /// Nobody.
+    /// None.
     Nobody,
 }
 
@@ -52,23 +53,23 @@ pub(crate) enum Left {
 pub(crate) struct Entry {
     pub(crate) key: u64,
     pub(crate) memory: Memory,
-    /// What others of this process hang on it goes first.
+    /// Objects attached by this process, which are dropped before the keeper.
     extras: Vec<Keeper>,
     pub(crate) keeper: Keeper,
-    /// How often each holder holds it.
+    /// The number of leases by holder.
     leases: HashMap<Holder, u32>,
-    /// A handle may be on its way to somebody until then.
+    /// A handle may be in transit until this time.
     travels_until: Option<Instant>,
 }
 
 impl Registry {
-    /// Puts back what was taken out a moment ago.
+    /// Restores a registration that was just removed.
     pub(crate) fn put_back(&mut self, slot: u32, entry: Entry) {
         self.leaving.remove(&slot);
         self.entries.insert(slot, entry);
     }
 
-    /// Takes memory in, held by this process once.
+    /// Adds a registration with one lease of this process.
     pub(crate) fn add(
         &mut self,
         key: u64,
@@ -93,13 +94,13 @@ impl Registry {
         Ok(slot)
     }
 
-    /// The registration, if it is good.
+    /// Returns the registration if it is valid.
     pub(crate) fn get(&self, slot: u32, key: u64) -> Option<&Entry> {
         self.entries.get(&slot).filter(|entry| entry.key == key)
     }
 
-    /// Has something dropped before the memory is let go; gives it back where the registration is
-    /// not good.
+    /// Attaches an object that is dropped before the memory is released; returns the object if the
+    /// registration is not valid.
     pub(crate) fn keep(&mut self, slot: u32, key: u64, kept: Keeper) -> Result<(), Keeper> {
         match self.entries.get_mut(&slot).filter(|entry| entry.key == key) {
             Some(entry) => {
@@ -110,38 +111,38 @@ impl Registry {
         }
     }
 
-    /// Takes a registration out; its slot stays taken until [`Registry::free`].
+    /// Removes a registration; its slot remains allocated until [`Registry::free`].
     pub(crate) fn remove(&mut self, slot: u32, key: u64) -> Option<Entry> {
         self.get(slot, key)?;
         self.leaving.insert(slot, key);
         self.entries.remove(&slot)
     }
 
-    /// As [`Registry::remove`], unless it is held more often than once by ourselves.
+    /// Like [`Registry::remove`], unless it has more leases than one of this process.
     pub(crate) fn remove_unheld(&mut self, slot: u32, key: u64) -> Option<Entry> {
         let entry = self.get(slot, key)?;
         let is_ours = |(holder, count): (&Holder, &u32)| *holder == OURSELVES && *count == 1;
         if entry.leases.iter().all(is_ours) { self.remove(slot, key) } else { None }
     }
 
-    /// Whether it was taken out, and its slot is not free yet.
+    /// Whether the registration was removed and its slot is not free yet.
     pub(crate) fn is_leaving(&self, slot: u32, key: u64) -> bool {
         self.leaving.get(&slot) == Some(&key)
     }
 
-    /// The slot may be used again.
+    /// Frees the slot for reuse.
     pub(crate) fn free(&mut self, slot: u32) {
         self.leaving.remove(&slot);
         self.free.push(slot);
     }
 
-    /// Counts a holder once more; tells whether the registration is good.
+    /// Adds a lease; returns whether the registration is valid.
     pub(crate) fn lease(&mut self, slot: u32, key: u64, holder: Holder) -> bool {
         let entry = self.entries.get_mut(&slot).filter(|entry| entry.key == key);
         entry.map(|entry| *entry.leases.entry(holder).or_default() += 1).is_some()
     }
 
-    /// Counts a holder once less; tells who is left.
+    /// Removes a lease; returns the remaining potential users.
     pub(crate) fn end_lease(&mut self, slot: u32, key: u64, holder: Holder, now: Instant) -> Left {
         let Some(entry) = self.entries.get_mut(&slot).filter(|entry| entry.key == key) else {
             return Left::Somebody;
@@ -159,7 +160,7 @@ impl Registry {
         }
     }
 
-    /// A holder is gone; gives what nobody is left for.
+    /// Removes all leases of a holder; returns the registrations without remaining users.
     pub(crate) fn end_all_leases(&mut self, holder: Holder, now: Instant) -> Vec<(u32, u64)> {
         for entry in self.entries.values_mut() {
             entry.leases.remove(&holder);
@@ -167,26 +168,26 @@ impl Registry {
         self.forgotten(now)
     }
 
-    /// A handle leaves this process: whoever gets it has `limit` to ask for a lease.
+    /// Records that a handle is in transit; its receiver has `limit` to request a lease.
     pub(crate) fn travels(&mut self, slot: u32, key: u64, limit: Duration, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&slot).filter(|entry| entry.key == key) {
             entry.travels_until = Some(now + limit);
         }
     }
 
-    /// What nobody holds and no handle is on its way to.
+    /// The registrations without holders and without handles in transit.
     pub(crate) fn forgotten(&self, now: Instant) -> Vec<(u32, u64)> {
         let forgotten = self.entries.iter().filter(|(_, entry)| entry.is_forgotten(now));
         forgotten.map(|(slot, entry)| (*slot, entry.key)).collect()
     }
 
-    /// When to look again for what nobody holds, if handles are on their way.
+    /// The time at which the next handle in transit of a registration without holders expires.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let waiting = self.entries.values().filter(|entry| entry.leases.is_empty());
         waiting.filter_map(|entry| entry.travels_until).min()
     }
 
-    /// How many registrations there are.
+    /// The number of registrations.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -197,7 +198,7 @@ impl Entry {
         self.leases.is_empty() && self.travels_until.is_none_or(|until| until <= now)
     }
 
-    /// Lets go of the memory, after what was hung on it.
+    /// Releases the memory, after the attached objects.
     pub(crate) fn let_go(self) {
         drop(self.extras);
         drop(self.keeper);

@@ -1,4 +1,4 @@
-//! Memory that is shared from the beginning: registered once, mapped once by each who uses it.
+//! Memory that is allocated as shared memory: each process that uses it maps it once.
 
 use crate::memory::shared_map::SharedMap;
 use crate::process::generation;
@@ -8,10 +8,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: usize = 4096;
-/// How long a segment is at least: address space only, memory comes with use.
+/// The minimum length of a segment, which only reserves address space; memory is committed on use.
 const SEGMENT_LEN_MIN: usize = 256 << 20;
 
-/// The shared memory of a process: some memory files with blocks in them.
+/// The shared memory of a process: memory files, which contain blocks.
 #[derive(Debug, Default)]
 pub struct Arena {
     segments: Mutex<Vec<Segment>>,
@@ -20,30 +20,30 @@ pub struct Arena {
 #[derive(Debug)]
 struct Segment {
     map: Arc<SharedMap>,
-    /// Where free ranges begin, and how long they are: none touches another.
+    /// The free ranges by offset, with their lengths; no two of them are adjacent.
     free: BTreeMap<usize, usize>,
 }
 
-/// A range of the arena; it is free again when this is dropped.
+/// A range of the arena, which is freed when this is dropped.
 #[derive(Debug)]
 pub struct Block {
     arena: Arc<Arena>,
-    /// Which memory file, by number.
+    /// The number of the memory file.
     pub segment: u32,
-    /// Where in it.
+    /// The offset in the memory file.
     pub offset: usize,
-    /// Where in this process: as long as was asked for.
+    /// The location in this process, with the requested length.
     pub span: Span,
     map: Arc<SharedMap>,
-    /// Which process has taken it.
+    /// The generation of the process that allocated the block.
     generation: usize,
 }
 
 impl Arena {
-    /// Takes a block of `len` bytes, all zero, that begins at a page.
+    /// Allocates a block of `len` zero bytes that begins at a page boundary.
     ///
     /// # Errors
-    /// The system gives no memory.
+    /// The system does not provide the memory.
     pub fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Block> {
         let room = len.max(1).next_multiple_of(PAGE);
         let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl Arena {
         Ok(Block { arena: Arc::clone(self), segment, offset, span, map, generation })
     }
 
-    /// Says where memory lies in the arena, when all of it does.
+    /// Returns the segment and the offset of memory, if all of it is in one segment of the arena.
     pub fn locate(&self, span: Span) -> Option<(u32, usize)> {
         let segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
         let number = segments.iter().position(|segment| segment.map.span().contains(span))?;
@@ -100,7 +100,7 @@ impl Segment {
         Some(offset)
     }
 
-    /// Takes a range back, and joins it with its neighbours.
+    /// Frees a range, and merges it with adjacent free ranges.
     fn give_back(&mut self, mut offset: usize, mut len: usize) {
         if let Some((before, room)) = self.free.range(..offset).next_back()
             && before + room == offset
@@ -117,11 +117,11 @@ impl Segment {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.generation != generation() {
-            // A forked child lets go of what is its parent's.
+            // In a forked child, the block belongs to the parent.
             return;
         }
         let room = self.span.len.max(1).next_multiple_of(PAGE);
-        // Before it is free: whoever takes it next finds zeros.
+        // The memory is emptied before the range is free, so that the next block contains zeros.
         self.map.empty(self.offset as u64, room as u64);
         let mut segments = self.arena.segments.lock().unwrap_or_else(PoisonError::into_inner);
         segments[self.segment as usize].give_back(self.offset, room);

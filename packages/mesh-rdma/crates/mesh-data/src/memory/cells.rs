@@ -1,9 +1,9 @@
-//! Who is using which registration right now: cells that a user fills in and the owner reads.
+//! The registrations in use: cells that a user writes and the owner reads.
 //!
-//! A process that copies to or from memory of another writes the slot into a cell of a page that
-//! both map, looks whether the key is still good, copies, and clears the cell. An owner that takes
-//! a registration back looks at the cells afterwards: what is in none of them is used by nobody.
-//! When a user dies, its page goes with it.
+//! A process that copies to or from memory of another process writes the slot into a cell of a page
+//! that both map, checks that the key is still valid, copies, and clears the cell. An owner that
+//! releases a registration reads the cells afterwards: a slot that no cell contains is not in use.
+//! When a user dies, its page is removed.
 
 use crate::memory::shared_map::SharedMap;
 use std::io;
@@ -11,24 +11,24 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
-/// Cells of copies, which are short: one for each that runs at a time.
+/// The number of cells for copies, which are short: one per concurrent copy.
 const COPY_COUNT: usize = 64;
-/// Words from one of them to the next: a cache line.
+/// The distance between two of them in words: a cache line.
 const COPY_STRIDE: usize = 8;
-/// Cells of loans, which are long: side by side behind those.
+/// The number of cells for loans, which are long-lived: adjacent words after the cells for copies.
 const LOAN_COUNT: usize = 512;
 const LOAN_START: usize = COPY_COUNT * COPY_STRIDE;
 const LEN: usize = (LOAN_START + LOAN_COUNT) * 8;
 
-/// One user's cells, as that user or as an owner.
+/// The cells of one user, as seen by that user or by an owner.
 #[derive(Debug)]
 pub struct Cells {
     map: SharedMap,
-    /// Which of the copies' cells are taken, a bit each. Of the user's side only.
+    /// The bit mask of the cells for copies in use, on the user's side only.
     taken: AtomicU64,
 }
 
-/// One cell; it is cleared when this is dropped.
+/// A cell in use; it is cleared when this is dropped.
 #[derive(Debug)]
 pub struct Use<'a> {
     cells: &'a Cells,
@@ -36,18 +36,18 @@ pub struct Use<'a> {
 }
 
 impl Cells {
-    /// Those of this process at one owner.
+    /// Creates the cells of this process at one owner.
     ///
     /// # Errors
-    /// The system gives no memory.
+    /// The system does not provide the memory.
     pub fn create() -> io::Result<Self> {
         Ok(Self { map: SharedMap::create("mesh-rdma-cells", LEN)?, taken: AtomicU64::new(0) })
     }
 
-    /// Those of another process.
+    /// Opens the cells of another process.
     ///
     /// # Errors
-    /// They cannot be mapped.
+    /// The cells cannot be mapped.
     pub fn open(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self { map: SharedMap::open(fd, LEN, false)?, taken: AtomicU64::new(u64::MAX) })
     }
@@ -57,21 +57,21 @@ impl Cells {
         &self.map
     }
 
-    /// Says that this process copies to or from a slot. Look at the key afterwards, not before.
+    /// Announces that this process copies to or from a slot. Check the key afterwards, not before.
     ///
-    /// Waits while as many copies run as there are cells.
+    /// Waits while all cells for copies are in use.
     pub fn copying(&self, slot: u32) -> Use<'_> {
         Use { cells: self, cell: self.enter(slot) }
     }
 
-    /// As [`Cells::copying`], for who ends it by [`Cells::leave`]; gives the cell.
+    /// Like [`Cells::copying`], for callers that end it with [`Cells::leave`]; returns the cell.
     pub fn enter(&self, slot: u32) -> usize {
         let cell = self.take();
         self.map.word(cell * COPY_STRIDE).store(u64::from(slot) + 1, SeqCst);
         cell
     }
 
-    /// Ends what was said by [`Cells::enter`].
+    /// Ends an announcement of [`Cells::enter`].
     pub fn leave(&self, cell: usize) {
         self.map.word(cell * COPY_STRIDE).store(0, Release);
         self.taken.fetch_and(!(1 << cell), AcqRel);
@@ -92,8 +92,8 @@ impl Cells {
         }
     }
 
-    /// Says that this process keeps bytes of a slot in view; gives the cell, or none when all are
-    /// taken. Look at the key afterwards, not before.
+    /// Announces that this process views bytes of a slot; returns the cell, or `None` if all cells
+    /// are in use. Check the key afterwards, not before.
     pub fn borrow(&self, slot: u32) -> Option<usize> {
         let wanted = u64::from(slot) + 1;
         (LOAN_START..LOAN_START + LOAN_COUNT)
@@ -105,13 +105,13 @@ impl Cells {
         self.map.word(cell).store(0, Release);
     }
 
-    /// Whether a copy to or from the slot is under way.
+    /// Whether a copy to or from the slot is in progress.
     pub fn is_copying(&self, slot: u32) -> bool {
         let named = u64::from(slot) + 1;
         (0..COPY_COUNT).any(|cell| self.map.word(cell * COPY_STRIDE).load(SeqCst) == named)
     }
 
-    /// Whether bytes of the slot are in view.
+    /// Whether bytes of the slot are viewed.
     pub fn is_borrowing(&self, slot: u32) -> bool {
         let named = u64::from(slot) + 1;
         (LOAN_START..LOAN_START + LOAN_COUNT).any(|cell| self.map.word(cell).load(SeqCst) == named)

@@ -1,8 +1,7 @@
-//! Which registrations are good: a table that the owner writes, and all on its host read.
+//! The table of valid registrations, which the owner writes and all processes of its machine read.
 //!
-//! A registration is a slot and a key. Whoever wants to use it looks before and after whether the
-//! key is still in the slot; a look is one load from memory. To take a registration back is one
-//! store.
+//! A registration is a slot and a key. A user checks before and after each use that the slot still
+//! contains the key; a check is one load from memory. Revoking a registration is one store.
 
 use crate::memory::shared_map::SharedMap;
 use std::io;
@@ -10,62 +9,62 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// How many registrations a process may have at a time.
+/// The maximum number of registrations of a process.
 pub const SLOT_COUNT: usize = 1 << 16;
-/// Behind the keys: for each slot where its memory is, in words.
+/// The number of words per slot that describe its memory; they follow the keys.
 const PLACE_LEN: usize = 3;
 const LEN: usize = SLOT_COUNT * 8 * (1 + PLACE_LEN);
 const SEGMENT_SHIFT: u32 = 48;
-/// The lowest bit of the word that has the length.
+/// The lowest bit of the word that contains the length.
 const WRITABLE: u64 = 1;
 
-/// What a registration covers.
+/// The memory of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The address in its owner.
     pub address: u64,
-    /// How many bytes.
+    /// The size in bytes.
     pub len: u64,
-    /// Whether others may write it.
+    /// Whether other processes may write to it.
     pub is_writable: bool,
-    /// The arena segment and the place in it, where it lies in one.
+    /// The arena segment and the offset in it, if the memory is in the arena.
     pub arena: Option<(u32, u64)>,
 }
 
-/// The table, as its owner or as a reader.
+/// The table, as seen by its owner or by a reader.
 #[derive(Debug)]
 pub struct Ledger(SharedMap);
 
 impl Ledger {
-    /// The table of this process, empty.
+    /// Creates the empty table of this process.
     ///
     /// # Errors
-    /// The system gives no memory.
+    /// The system does not provide the memory.
     pub fn create() -> io::Result<Self> {
         let map = SharedMap::create("mesh-rdma-ledger", LEN)?;
         map.keep_others_from_writing()?;
         Ok(Self(map))
     }
 
-    /// The table of another process.
+    /// Opens the table of another process.
     ///
     /// # Errors
-    /// It cannot be mapped.
+    /// The table cannot be mapped.
     pub fn open(fd: OwnedFd) -> io::Result<Self> {
         SharedMap::open(fd, LEN, false).map(Self)
     }
 
-    /// The memory file, for those who are to read it.
+    /// The memory file, for readers.
     pub fn map(&self) -> &SharedMap {
         &self.0
     }
 
-    /// Whether the slot holds this key.
+    /// Whether the slot contains this key.
     pub fn is_good(&self, slot: u32, key: u64) -> bool {
         (slot as usize) < SLOT_COUNT && self.0.word(slot as usize).load(SeqCst) == key
     }
 
-    /// What a registration covers, as its owner says; none when it is not good.
+    /// The memory of a registration as its owner describes it; `None` if it is not valid.
     pub fn place(&self, slot: u32, key: u64) -> Option<Place> {
         if !self.is_good(slot, key) {
             return None;
@@ -74,11 +73,11 @@ impl Ledger {
         let segment = u32::try_from(arena >> SEGMENT_SHIFT).ok()?.checked_sub(1);
         let arena = segment.map(|segment| (segment, arena & ((1 << SEGMENT_SHIFT) - 1)));
         let place = Place { address, len: len >> 1, is_writable: len & WRITABLE != 0, arena };
-        // A slot that was used again meanwhile has another key.
+        // If the slot was reused during the reads, it has another key.
         self.is_good(slot, key).then_some(place)
     }
 
-    /// Makes a registration good.
+    /// Makes a registration valid.
     pub(crate) fn publish(&self, slot: u32, key: u64, place: Place) {
         let arena = place
             .arena
@@ -90,7 +89,7 @@ impl Ledger {
         self.republish(slot, key);
     }
 
-    /// Makes a registration good again whose slot has not been used for another one.
+    /// Makes a registration valid again whose slot has not been reused.
     pub(crate) fn republish(&self, slot: u32, key: u64) {
         self.0.word(slot as usize).store(key, SeqCst);
     }
@@ -100,7 +99,7 @@ impl Ledger {
         std::array::from_fn(|index| self.0.word(first + index))
     }
 
-    /// Takes a registration back; tells whether it was good.
+    /// Revokes a registration; returns whether it was valid.
     pub(crate) fn revoke(&self, slot: u32, key: u64) -> bool {
         (slot as usize) < SLOT_COUNT
             && self.0.word(slot as usize).compare_exchange(key, 0, SeqCst, SeqCst).is_ok()

@@ -1,4 +1,4 @@
-//! Memory that several processes map: a descriptor is all they need of each other.
+//! Memory files that several processes map; a descriptor is all that they exchange.
 #![expect(unsafe_code, reason = "maps memory")]
 
 use crate::connection::close_on_fork::Descriptor;
@@ -17,22 +17,22 @@ pub struct SharedMap {
 }
 
 impl SharedMap {
-    /// Makes one of `len` bytes, all zero and none of them taken from the system yet.
+    /// Creates a memory file of `len` zero bytes, whose pages are allocated on first use.
     ///
     /// # Errors
-    /// The system gives no memory or no descriptor.
+    /// The system does not provide the memory or a descriptor.
     pub fn create(name: &str, len: usize) -> io::Result<Self> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len as u64)?;
-        // What others map can then not be cut off under them.
+        // The seals guarantee that the size does not change while other processes map the file.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
         Self::map(fd, len, true)
     }
 
-    /// Maps one that another process has made.
+    /// Maps a memory file that another process has created.
     ///
     /// # Errors
-    /// It cannot be mapped, or not for writing where that is asked for, or is not that long.
+    /// It cannot be mapped, or not with the requested access, or is shorter than `len`.
     pub fn open(fd: OwnedFd, len: usize, is_writable: bool) -> io::Result<Self> {
         let actual = rustix::fs::fstat(&fd)?.st_size;
         let is_whole = u64::try_from(actual).is_ok_and(|actual| actual >= len as u64);
@@ -45,45 +45,47 @@ impl SharedMap {
     fn map(fd: OwnedFd, len: usize, is_writable: bool) -> io::Result<Self> {
         let read = ProtFlags::READ;
         let access = if is_writable { read | ProtFlags::WRITE } else { read };
-        // SAFETY: a new mapping of a file; nothing is replaced.
+        // SAFETY: this creates a new mapping of a file and replaces no existing one.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0) }?;
         Ok(Self { fd: Descriptor::new(fd), span: Span { start: start as usize, len } })
     }
 
-    /// Lets nobody else write from now on; this mapping stays as it is.
+    /// Prevents all other processes from writing from now on; this mapping remains writable.
     ///
     /// # Errors
-    /// The system is older than 5.1.
+    /// The kernel is older than 5.1.
     pub fn keep_others_from_writing(&self) -> io::Result<()> {
         Ok(fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE)?)
     }
 
-    /// Takes the memory of a part from the system now, so that nobody waits for it later.
+    /// Allocates the pages of a part now, so that no later access has to wait for that.
     pub fn populate(&self, part: Span) {
         debug_assert!(self.span.contains(part));
-        // SAFETY: the part is of this mapping. Older systems refuse it: then it comes page by page.
+        // SAFETY: the part is within this mapping. Older kernels refuse the call, and then allocate
+        // each page on first access.
         let _ = unsafe { madvise(part.start as *mut _, part.len, Advice::LinuxPopulateWrite) };
     }
 
-    /// Gives the memory of a part back to the system: it reads as zeros.
+    /// Frees the pages of a part, which then reads as zeros.
     pub fn empty(&self, offset: u64, len: u64) {
         let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        // What stays is taken when the part is used again.
+        // If this fails, the pages remain allocated until the part is reused.
         let _ = rustix::fs::fallocate(&self.fd, hole, offset, len);
     }
 
-    /// Where it is in this process.
+    /// The location in this process.
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// The word at `index`, counted in words of eight bytes.
+    /// The word at `index`, in units of eight bytes.
     ///
     /// # Panics
-    /// There is no such word.
+    /// Panics if the index is out of range.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         let part = self.span.part(index * 8, 8).expect("a word of this map");
-        // SAFETY: mapped for as long as `self`, aligned as pages are, and used as atomics only.
+        // SAFETY: it is mapped as long as `self`, page alignment implies word alignment, and all
+        // accesses are atomic.
         unsafe { AtomicU64::from_ptr(part.start as *mut u64) }
     }
 }
@@ -96,7 +98,7 @@ impl AsFd for SharedMap {
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
-        // SAFETY: nobody has the address any more: all who use it hold this map.
+        // SAFETY: the address is no longer in use, because all of its users hold this map.
         let _ = unsafe { munmap(self.span.start as *mut _, self.span.len) };
     }
 }

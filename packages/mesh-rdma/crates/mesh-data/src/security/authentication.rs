@@ -1,4 +1,4 @@
-//! The first frames of a connection: the client proves that it was given a handle of the owner.
+//! The first frames of a connection, in which the client proves that it has a handle of the owner.
 //!
 //! | listener | the owner proves itself by | the client proves itself by |
 //! | --- | --- | --- |
@@ -6,8 +6,8 @@
 //! | TCP, loopback | an HMAC, see `proof` | the same |
 //! | TCP, other addresses | its certificate, see `identity` | the secret, inside TLS |
 //!
-//! Nothing else is read from a connection before, and no more than a request of
-//! `REQUEST_LEN` bytes and the handshake of TLS.
+//! Before that, nothing else is read from a connection than a request of `REQUEST_LEN` bytes and
+//! the TLS handshake.
 
 use crate::connection::blocking_io::SocketError;
 use crate::connection::frame::{Reply, Request, Status, Verb};
@@ -25,25 +25,25 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest explanation that an owner gives when it refuses a connection.
+/// The maximum length of the reason with which an owner refuses a connection.
 const REASON_LEN_MAX: u32 = 4096;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
 /// How a connection is authenticated, which depends on its listener and its addresses.
 #[derive(Debug)]
 pub(crate) enum AuthenticationMode {
-    /// Over a local socket, from a process of this user: descriptors come along.
+    /// Over a local socket, from a process of this user; descriptors can be attached.
     Local,
-    /// Over TCP, without leaving the machine.
+    /// Over TCP on loopback.
     Loopback {
         /// The port of the listener.
         port: u16,
     },
-    /// Over TCP: all bytes are sealed.
+    /// Over TCP, except on loopback; all bytes are encrypted.
     Network(Arc<ServerConfig>),
 }
 
-/// What an authenticated client has sent, and what it expects in return.
+/// The data of an authenticated client, and the data that it expects in return.
 #[derive(Debug, Default)]
 pub(crate) struct Authenticated {
     /// The cells of a client on this machine.
@@ -52,7 +52,7 @@ pub(crate) struct Authenticated {
     pub(crate) proof: Option<Proof>,
 }
 
-/// Waits until a client has proved that it knows the secret of `descriptor`, for at most `limit`.
+/// Waits up to `limit` until a client has proved that it knows the secret of `descriptor`.
 pub(crate) fn authenticate(
     socket: &Socket,
     descriptor: &PeerDescriptor,
@@ -60,7 +60,7 @@ pub(crate) fn authenticate(
     limit: Duration,
 ) -> Result<Authenticated, Refusal> {
     let stop = Stop::after(Some(limit));
-    // An eviction shuts the socket, which ends the wait; nothing else has to.
+    // An eviction shuts down the socket, which ends the wait.
     socket.wait_at_most(limit).map_err(|_| Refusal::Silent)?;
     let authenticated = match mode {
         AuthenticationMode::Local => authenticate_local(socket, descriptor, &stop)?,
@@ -129,14 +129,14 @@ fn check_secret(
 ) -> Result<(), Refusal> {
     let secret = u128::from_le_bytes(descriptor.secret);
     let shown = u128::from_le_bytes(joined(hello.key, hello.offset));
-    // All bits are looked at, however many are wrong.
+    // The comparison takes constant time: it examines all bits in any case.
     if hello.verb != Verb::Hello || shown ^ secret != 0 {
         return refuse(socket);
     }
     Ok(())
 }
 
-/// Says why the connection ends: a client with a handle of an earlier process hears the reason.
+/// Sends the reason for the refusal, for clients with a handle of a previous process.
 fn refuse<T>(socket: &Socket) -> Result<T, Refusal> {
     let reason = b"it is another process than the handle says";
     let length = u32::try_from(reason.len()).expect("a reason is short");
@@ -155,8 +155,8 @@ fn hello_with(shown: Proof, challenge: Challenge) -> Request {
     Request { offset, operand, compare, ..Request::of(Verb::Hello, 0, key) }
 }
 
-/// Proves to an owner that this process has a handle of it. Returns the reply of the owner, and
-/// its reason if it refuses.
+/// Proves to an owner that this process has a handle of it. Returns the reply of the owner, and the
+/// reason if it refuses.
 pub(crate) fn introduce(
     socket: &Socket,
     descriptor: &PeerDescriptor,
@@ -230,7 +230,7 @@ mod tests {
 
     type Answer = Result<(Reply, Vec<u8>), SocketError>;
 
-    /// What each side finds on loopback: the owner, and the client.
+    /// Authenticates on loopback; returns the results of the owner and of the client.
     fn meet(
         owner: &PeerDescriptor,
         client: &PeerDescriptor,

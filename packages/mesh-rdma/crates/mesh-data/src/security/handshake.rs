@@ -1,4 +1,4 @@
-//! The first bytes of a connection over a network, until the keys are made.
+//! The TLS handshake of a connection over a network, which creates its keys.
 
 use crate::connection::blocking_io::{SocketError, pull, push};
 use crate::security::identity::{Fingerprint, client_config, server_name};
@@ -13,18 +13,18 @@ use rustls::{CertificateError, Error, ServerConfig};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The most bytes of one record of a handshake: ours have less than one thousand.
+/// The maximum length of a handshake record; records of this protocol have less than 1000 bytes.
 const RECORD_LEN_MAX: usize = 4 << 10;
-/// The most records of a handshake: ours has four or five each way.
+/// The maximum number of records per handshake; this protocol needs four or five in each direction.
 const RECORDS_MAX: usize = 16;
-/// The first byte of a connection that begins with a handshake.
+/// The type of a handshake record, which is the first byte of a connection.
 const HANDSHAKE: u8 = 22;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
-/// Both directions of a connection that is proven.
+/// The keys of both directions of an authenticated connection.
 pub(crate) type Keys = (Sealer, Opener);
 
-/// Proves this process to whoever has connected, who has to show the secret then.
+/// Proves the identity of this process to a client, which must then present the secret.
 pub(crate) fn accept(
     fd: BorrowedFd<'_>,
     config: &Arc<ServerConfig>,
@@ -37,7 +37,7 @@ pub(crate) fn accept(
     records(secrets)
 }
 
-/// Goes on only with the process that has the certificate of this fingerprint.
+/// Connects only to the process that has the certificate with this fingerprint.
 pub(crate) fn connect(
     fd: BorrowedFd<'_>,
     fingerprint: Fingerprint,
@@ -51,18 +51,18 @@ pub(crate) fn connect(
     records(secrets)
 }
 
-/// What rustls wants next.
+/// The next step that rustls requires.
 enum Next {
-    /// Go on with the same bytes.
+    /// Continue with the same bytes.
     Again,
-    /// Another record.
+    /// Receive another record.
     More,
-    /// Nothing: the keys are made.
+    /// None: the keys are created.
     Done,
 }
 
-/// Carries records to and fro until rustls has finished. They are received one by one, so that
-/// nothing behind the last one is taken.
+/// Exchanges records until rustls has finished. Records are received one at a time, so that no byte
+/// after the last one is consumed.
 fn drive(
     fd: BorrowedFd<'_>,
     stop: &Stop,
@@ -99,7 +99,7 @@ fn receive_record(
     receive(fd, &mut inbound[start..], stop)?;
     let head = &inbound[start..];
     let len = usize::from(u16::from_be_bytes([head[3], head[4]]));
-    // 20 to 23 are the kinds that there are.
+    // The valid record types are 20 to 23.
     if !(HANDSHAKE - 2..=HANDSHAKE + 1).contains(&head[0]) || head[1] != 3 || len > RECORD_LEN_MAX {
         return Err(SocketError::Unproven("it speaks no TLS".to_owned()));
     }
@@ -109,7 +109,7 @@ fn receive_record(
 
 fn receive(fd: BorrowedFd<'_>, mut room: &mut [u8], stop: &Stop) -> Result<(), SocketError> {
     while !room.is_empty() {
-        // A slow one gets no more time for sending byte by byte.
+        // A peer that sends single bytes does not get more time.
         stop.check().map_err(SocketError::Stopped)?;
         match pull(fd, room, NO_BYTES, RecvFlags::empty(), Some(stop))? {
             0 => return Err(SocketError::Closed),
@@ -119,7 +119,7 @@ fn receive(fd: BorrowedFd<'_>, mut room: &mut [u8], stop: &Stop) -> Result<(), S
     Ok(())
 }
 
-/// Takes what one call of rustls gave.
+/// Processes the result of one rustls call.
 fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     outbound: &mut Vec<u8>,
@@ -143,7 +143,7 @@ fn step<Data>(
     (status.discard, next)
 }
 
-/// What an error of rustls means to the user of a buffer.
+/// Translates an error of rustls for the user of a buffer.
 fn in_words(error: Error) -> SocketError {
     let other = CertificateError::ApplicationVerificationFailure;
     SocketError::Unproven(match error {
@@ -170,7 +170,7 @@ mod tests {
         Stop::after(Some(Duration::from_secs(20)))
     }
 
-    /// Two sockets with a handshake between them.
+    /// Two sockets that have completed a handshake with each other.
     fn pair() -> (Socket, Socket) {
         let identity = Identity::make().expect("an identity");
         let (ours, theirs) = UnixStream::pair().expect("two sockets");
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_byte_that_is_changed_on_the_way_never_gets_to_the_memory() {
         let (ours, theirs) = pair();
-        // Between the two sockets that have keys, one pair more with somebody in the middle.
+        // A second pair of sockets replaces the connection, so that the record can be modified.
         let (mut middle, carried) = UnixStream::pair().expect("two sockets");
         let sent = [7_u8; 64];
         let body = Span { start: sent.as_ptr() as usize, len: sent.len() };

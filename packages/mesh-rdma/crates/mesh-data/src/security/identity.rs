@@ -1,9 +1,10 @@
-//! What this process proves itself with to those that come over a network, and how they look at it.
+//! The identity of this process on a network, and its verification by clients.
 //!
-//! A handle travels over links that are proven and secret already, and carries the fingerprint of
-//! its owner's certificate. So nobody has to sign that certificate, and no name in it means
-//! anything: it is made when a process first listens, and gone with it. Whoever connects believes
-//! that one fingerprint, and then shows the secret that it got with it.
+//! A handle is sent over connections that are already authenticated and encrypted, and contains the
+//! fingerprint of its owner's certificate. Therefore, the certificate is self-signed, and its names
+//! have no meaning. It is created when a process starts to listen, and exists as long as the
+//! process. A client trusts this fingerprint only, and then presents the secret that it received
+//! with it.
 
 use crate::error::DataError;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
@@ -24,22 +25,22 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What a certificate hashes to (SHA-256).
+/// The SHA-256 hash of a certificate.
 pub(crate) type Fingerprint = [u8; 32];
 
-/// What both sides call the protocol inside.
+/// The ALPN name of the protocol inside TLS.
 const PROTOCOL: &[u8] = b"mesh-rdma";
 
-/// A certificate of this process's own, and the settings with which it is shown.
+/// A self-signed certificate of this process, and the server configuration that uses it.
 pub(crate) struct Identity {
-    /// What others know it by.
+    /// The fingerprint by which clients identify the process.
     pub(crate) fingerprint: Fingerprint,
-    /// For those who connect.
+    /// The server configuration.
     pub(crate) config: Arc<ServerConfig>,
 }
 
 impl Identity {
-    /// Makes a key that nobody else has, and a certificate of it.
+    /// Creates a new key, and a certificate for it.
     pub(crate) fn make() -> Result<Self, DataError> {
         let made = || -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
@@ -66,7 +67,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// How to connect to the one process that has this fingerprint.
+/// The client configuration for the one process that has this fingerprint.
 pub(crate) fn client_config(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, Error> {
     let provider = provider();
     let pin = Pin { fingerprint, provider: Arc::clone(&provider) };
@@ -82,12 +83,12 @@ pub(crate) fn client_config(fingerprint: Fingerprint) -> Result<Arc<ClientConfig
     Ok(Arc::new(config))
 }
 
-/// The name that stands where rustls wants that of a server: nobody looks at it.
+/// The server name that rustls requires; it is not verified.
 pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::try_from("mesh-rdma").expect("a valid name")
 }
 
-/// Believes one certificate.
+/// A verifier that trusts a single certificate.
 #[derive(Debug)]
 struct Pin {
     fingerprint: Fingerprint,
@@ -103,7 +104,7 @@ impl ServerCertVerifier for Pin {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // Both are public: it tells nobody anything how long the comparison takes.
+        // Both values are public, so the comparison need not take constant time.
         if fingerprint_of(certificate) == self.fingerprint {
             return Ok(ServerCertVerified::assertion());
         }
@@ -140,7 +141,8 @@ fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
     fingerprint
 }
 
-/// Algorithms: the fast one of most machines first, and that for machines without AES instructions.
+/// The cipher suites: the fastest one on most machines first, then one for machines without AES
+/// instructions.
 fn provider() -> Arc<CryptoProvider> {
     let cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..default_provider() })

@@ -1,20 +1,21 @@
-//! The proof that two processes on loopback give each other: both know the secret of a handle.
+//! The proof with which two processes on loopback show each other that they know the secret of a
+//! handle.
 //!
-//! On loopback the bytes stay inside the kernel and are not encrypted, but any user of the machine
-//! can connect to a port, or listen on one that has become free. So the secret itself is never
-//! sent. The owner sends a random challenge; the client answers with a challenge of its own and an
-//! HMAC over both; the owner returns another HMAC over both. The port is part of each HMAC, so that
-//! a process in the middle cannot pass the proof on.
+//! On loopback, data stays inside the kernel and is not encrypted, but any user of the machine can
+//! connect to a port, or listen on a port that has become free. The secret itself is therefore
+//! never sent. The owner sends a random challenge; the client replies with a second challenge and
+//! an HMAC over both; the owner returns another HMAC over both. The port is part of each HMAC, so
+//! that a process in the middle cannot relay the proof.
 
 use crate::connection::peer_descriptor::Token;
 use ring::hmac::{HMAC_SHA256, Key, sign};
 
-/// Random bytes that no connection uses twice.
+/// Random bytes that are used for one connection only.
 pub(crate) type Challenge = [u8; 16];
 /// The first half of an HMAC-SHA256.
 pub(crate) type Proof = [u8; 16];
 
-/// The side that gives a proof.
+/// The side that sends a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The process that has connected.
@@ -23,7 +24,7 @@ pub(crate) enum Side {
     Owner,
 }
 
-/// What is fresh in one connection, and where it was made to.
+/// The challenges of one connection, and the port of the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
     pub(crate) owner: Challenge,
@@ -32,7 +33,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// What `side` sends to prove that it knows the secret.
+    /// The proof with which `side` shows that it knows the secret.
     pub(crate) fn proof(&self, secret: &Token, side: Side) -> Proof {
         let label: &[u8] = match side {
             Side::Client => b"mesh-rdma loopback client",
@@ -44,7 +45,7 @@ impl Exchange {
         *tag.as_ref().first_chunk().expect("a tag has 32 bytes")
     }
 
-    /// Whether `shown` is the proof of `side`. The time that this takes tells nothing about it.
+    /// Whether `shown` is the proof of `side`. The comparison takes constant time.
     pub(crate) fn is_proved(&self, secret: &Token, side: Side, shown: &Proof) -> bool {
         let expected = u128::from_le_bytes(self.proof(secret, side));
         expected ^ u128::from_le_bytes(*shown) == 0

@@ -1,11 +1,11 @@
-//! Bytes sealed with the keys of a TLS 1.3 connection, and opened.
+//! Encryption and decryption of records with the keys of a TLS 1.3 connection.
 //!
-//! rustls makes the keys and proves who is at the other end; the records are laid out here, as
-//! RFC 8446 has them, so that a range of memory goes through one buffer that stays in the cache. A
-//! record is opened where it was received, and only what is proven gets to the memory of a user.
+//! rustls creates the keys and authenticates the peer. The records are built here according to RFC
+//! 8446, so that a range of memory passes through a single buffer that stays in the cache. A record
+//! is decrypted in place, and only authenticated data reaches the memory of a user.
 //!
-//! A key is good for [`RECORDS_MAX`] records. Nothing replaces it: a connection that has come near
-//! that is not used again, see [`Records::is_worn`].
+//! A key can be used for [`RECORDS_MAX`] records and is never replaced: a connection that
+//! approaches this limit is closed instead of being reused, see [`Sealer::is_worn`].
 #![expect(unsafe_code, reason = "copies between a buffer and memory of the transfer")]
 
 use crate::connection::blocking_io::{SocketError, pull, push};
@@ -19,20 +19,20 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// The first bytes of a record: what it is, and how long.
+/// The length of a record header, which contains the type and the length of the record.
 pub(crate) const HEAD_LEN: usize = 5;
 const TAG_LEN: usize = 16;
-/// What a record carries at most.
+/// The maximum number of plaintext bytes in a record.
 const PLAIN_LEN_MAX: usize = 1 << 14;
-/// What it is longer than that: head, kind, proof.
+/// The overhead of a record: header, content type and authentication tag.
 const EXTRA_LEN: usize = HEAD_LEN + 1 + TAG_LEN;
 const RECORD_LEN_MAX: usize = PLAIN_LEN_MAX + EXTRA_LEN;
-/// How many records go through the buffer at once: as many as stay in the cache of a core.
+/// The number of records per batch, which fit into the cache of a core.
 const BATCH_LEN: usize = 16;
-/// The kinds of records.
+/// The types of records.
 const ALERT: u8 = 21;
 const BYTES: u8 = 23;
-/// How many records a key seals at most; AES-GCM is good for 2^24.5.
+/// The maximum number of records per key; the limit of AES-GCM is 2^24.5.
 const RECORDS_MAX: u64 = 1 << 24;
 const NO_BYTES: Span = Span { start: 0, len: 0 };
 
@@ -48,13 +48,13 @@ pub(crate) struct Sealer {
 pub(crate) struct Opener {
     key: Key,
     buffer: Vec<u8>,
-    /// What was received and not opened yet.
+    /// The received bytes that have not been decrypted yet.
     sealed: Range<usize>,
-    /// What was opened and not taken yet.
+    /// The decrypted bytes that have not been taken yet.
     plain: Range<usize>,
 }
 
-/// Both sides, with the keys of a finished handshake.
+/// Creates both sides from the keys of a completed handshake.
 pub(crate) fn records(secrets: ExtractedSecrets) -> Result<(Sealer, Opener), SocketError> {
     let sealer = Sealer { key: Key::new(secrets.tx)?, buffer: Vec::new() };
     let buffer = vec![0; RECORD_LEN_MAX];
@@ -63,7 +63,7 @@ pub(crate) fn records(secrets: ExtractedSecrets) -> Result<(Sealer, Opener), Soc
 }
 
 impl Sealer {
-    /// Sends two ranges of memory, one behind the other.
+    /// Sends two ranges of memory in sequence.
     pub(crate) fn push(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -89,7 +89,8 @@ impl Sealer {
                 let at = (done + of_head.len()).saturating_sub(head.len());
                 let part = body.part(at, rest.len()).expect("the records are as long as the bytes");
                 let room = Span { start: rest.as_mut_ptr() as usize, len: rest.len() };
-                // SAFETY: the caller keeps the body mapped, and the room is ours.
+                // SAFETY: the caller keeps the body mapped, and the room is in the buffer of
+                // `self`.
                 unsafe { room.copy_from(part) };
                 done += plain_len;
                 self.key.seal(record)?;
@@ -99,15 +100,15 @@ impl Sealer {
         Ok(())
     }
 
-    /// Whether the connection should carry no more: half of what the key is good for is used.
+    /// Whether the connection should be replaced, because half of the records of its key are used.
     pub(crate) fn is_worn(&self) -> bool {
         self.key.number > RECORDS_MAX / 2
     }
 }
 
 impl Opener {
-    /// Receives what there is, into two ranges of memory, one behind the other. Gives how much it
-    /// was: nothing when the other side has closed.
+    /// Receives available bytes into two ranges of memory in sequence. Returns their number, which
+    /// is zero if the other side has closed the connection.
     pub(crate) fn pull(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -128,23 +129,25 @@ impl Opener {
         head[..of_head].copy_from_slice(&plain[..of_head]);
         let rest = &plain[of_head..of_head + of_body];
         let from = Span { start: rest.as_ptr() as usize, len: rest.len() };
-        // SAFETY: the caller keeps the body mapped for writing, and these bytes are ours.
+        // SAFETY: the caller keeps the body mapped for writing, and `from` is in the buffer of
+        // `self`.
         unsafe { body.copy_from(from) };
         self.plain.start += of_head + of_body;
         Ok(of_head + of_body)
     }
 
-    /// Whether the connection should carry no more.
+    /// Whether the connection should be replaced, because half of the records of its key are used.
     pub(crate) fn is_worn(&self) -> bool {
         self.key.number > RECORDS_MAX / 2
     }
 
-    /// Whether bytes have come already that nobody has taken.
+    /// Whether bytes have arrived that have not been taken.
     pub(crate) fn has_bytes(&self) -> bool {
         !self.plain.is_empty() || self.record_len().is_ok_and(|len| self.sealed.len() >= len)
     }
 
-    /// Receives until the first record is whole; not, when the other side has closed.
+    /// Receives until the first record is complete; returns false if the other side has closed the
+    /// connection.
     fn fill(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -156,11 +159,11 @@ impl Opener {
             if self.sealed.len() >= len {
                 return Ok(true);
             }
-            // Nothing opened is left behind: what is not opened goes to the front.
+            // All decrypted bytes have been taken, so the remaining bytes can move to the front.
             self.buffer.copy_within(self.sealed.clone(), 0);
             self.sealed = 0..self.sealed.len();
             if len > PLAIN_LEN_MAX && self.buffer.len() == RECORD_LEN_MAX {
-                // Full records come where there is much to come.
+                // A full record indicates that more data follows, so the buffer grows.
                 self.buffer.resize(BATCH_LEN * RECORD_LEN_MAX, 0);
             }
             let room = &mut self.buffer[self.sealed.end..];
@@ -171,7 +174,7 @@ impl Opener {
         }
     }
 
-    /// How long the first record is, as far as that is known.
+    /// The length of the first record, or of its header if that is not complete.
     fn record_len(&self) -> Result<usize, SocketError> {
         let Some(head) = self.buffer[self.sealed.clone()].first_chunk::<HEAD_LEN>() else {
             return Ok(HEAD_LEN);
@@ -184,14 +187,14 @@ impl Opener {
         Err(unproven())
     }
 
-    /// Opens the first record where it is.
+    /// Decrypts the first record in place.
     fn open(&mut self) -> Result<(), SocketError> {
         let start = self.sealed.start;
         let end = start + self.record_len()?;
         let inner_len = self.key.open(&mut self.buffer[start..end])?;
         self.sealed.start = end;
         let inner = start + HEAD_LEN..start + HEAD_LEN + inner_len;
-        // We never fill records up, so the last byte is the kind.
+        // Records are never padded, so the last byte is the content type.
         let kind = inner.end - 1;
         match self.buffer[kind] {
             BYTES => self.plain = inner.start..kind,
@@ -202,7 +205,7 @@ impl Opener {
     }
 }
 
-/// The key of one direction, and how many records it was used for.
+/// The key of one direction, and the number of records for which it was used.
 struct Key {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -221,7 +224,7 @@ impl Key {
         Ok(Self { key: LessSafeKey::new(key), iv, number })
     }
 
-    /// The nonce of the next record: each number is used once, for it never goes back.
+    /// The nonce of the next record. Each number is used once, because it only increases.
     fn next_nonce(&mut self) -> Result<Nonce, SocketError> {
         if self.number >= RECORDS_MAX {
             return Err(io::Error::other("its key has been used for 2^24 records").into());
@@ -234,7 +237,7 @@ impl Key {
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// Makes a record of the bytes behind the place of its head.
+    /// Encrypts the bytes after the header of a record, and writes the header.
     fn seal(&mut self, record: &mut [u8]) -> Result<(), SocketError> {
         let len = u16::try_from(record.len() - HEAD_LEN).expect("a record is short");
         let [high, low] = len.to_be_bytes();
@@ -249,7 +252,7 @@ impl Key {
         Ok(())
     }
 
-    /// Opens a record where it is; gives the length of what is behind its head.
+    /// Decrypts a record in place; returns the length of the data after its header.
     fn open(&mut self, record: &mut [u8]) -> Result<usize, SocketError> {
         let nonce = self.next_nonce()?;
         let (head, sealed) = record.split_at_mut(HEAD_LEN);

@@ -1,7 +1,7 @@
 //! Limits on the connections that the listeners of this process accept.
 //!
-//! A connection counts as unauthenticated until its peer has shown the secret of a handle. All
-//! listeners share one [`ConnectionLimiter`], so a flood at one of them cannot take more
+//! A connection counts as unauthenticated until its peer has presented the secret of a handle. All
+//! listeners share one [`ConnectionLimiter`], so a flood on one of them cannot use more
 //! descriptors, memory or threads than an [`AdmissionPolicy`] grants to all of them together.
 
 use crate::connection::socket::Socket;
@@ -12,28 +12,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Unauthenticated connections at a time; each has a thread.
+/// The maximum number of unauthenticated connections; each has a thread.
 const UNAUTHENTICATED_MAX: u64 = 256;
-/// Unauthenticated connections get at most one in this many of the descriptors of the process.
+/// Unauthenticated connections use at most one in this many descriptors of the process.
 const UNAUTHENTICATED_SHARE: u64 = 8;
-/// Connections at a time, with the authenticated ones.
+/// The maximum number of connections, including authenticated ones.
 const CONNECTIONS_MAX: u64 = 16_384;
-/// How long a connection may take until it is authenticated.
+/// The time limit for the authentication of a connection.
 const AUTHENTICATION_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the connections to this process may use of it.
+/// The limits for connections to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdmissionPolicy {
-    /// The most connections at a time, authenticated or not.
+    /// The maximum number of connections, authenticated or not.
     pub(crate) connections_max: usize,
-    /// The most of them that are not authenticated.
+    /// The maximum number of unauthenticated connections.
     pub(crate) unauthenticated_max: usize,
-    /// The time from `accept` to the last byte of the proof.
+    /// The time limit from `accept` to the last byte of the proof.
     pub(crate) authentication_limit: Duration,
 }
 
 impl AdmissionPolicy {
-    /// Leaves a quarter of the descriptors to the program itself.
+    /// A policy that leaves a quarter of the descriptors to the program.
     fn for_descriptors(descriptors_max: u64) -> Self {
         let part = |count: u64, max: u64| usize::try_from(count.clamp(1, max)).unwrap_or(1);
         Self {
@@ -50,22 +50,22 @@ impl Default for AdmissionPolicy {
     }
 }
 
-/// Why a connection was refused.
+/// The reason why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It spoke no TLS where that is needed, or broke it off.
+    /// The peer did not use TLS where it is required, or aborted the handshake.
     NoTls,
-    /// It did not know the secret, or spoke another language.
+    /// The peer did not know the secret, or used another protocol.
     NoSecret,
-    /// It said nothing, or went away.
+    /// The peer sent nothing in time, or closed the connection.
     Silent,
-    /// It came over a local socket from a process of another user.
+    /// The peer of a local socket was a process of another user.
     OtherUser,
-    /// It was closed to make room for a newer connection, or there was no room for it.
+    /// The connection was closed in favor of a newer one, or because of a limit.
     Evicted,
 }
 
-/// How many connections were refused, by reason.
+/// The number of refused connections, by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals([AtomicU64; 5]);
 
@@ -79,7 +79,7 @@ impl Refusals {
     }
 }
 
-/// The listener that has accepted a connection.
+/// The type of the listener that accepted a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The local socket.
@@ -98,7 +98,7 @@ pub(crate) struct ConnectionLimiter {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The oldest first.
+    /// The unauthenticated connections, oldest first.
     unauthenticated: VecDeque<Unauthenticated>,
     authenticated_count: usize,
     next_number: u64,
@@ -117,10 +117,11 @@ impl ConnectionLimiter {
         &self.policy
     }
 
-    /// Admits a connection. Where there is no room the oldest unauthenticated connection of the
-    /// listener that has the most of them is closed, and this waits until its thread has ended.
+    /// Admits a connection. If a limit is reached, it closes the oldest unauthenticated connection
+    /// of the type of listener that has the most of them, and waits until the thread of that
+    /// connection has ended.
     ///
-    /// Returns nothing when authenticated connections take all the room.
+    /// Returns `None` if authenticated connections use up the limit.
     pub(crate) fn admit(self: &Arc<Self>, origin: Origin, socket: &Arc<Socket>) -> Option<Permit> {
         let mut state = lock(&self.state);
         loop {
@@ -144,14 +145,14 @@ impl ConnectionLimiter {
         Some(Permit { limiter: Arc::clone(self), number, is_authenticated: false })
     }
 
-    /// Closes the oldest unauthenticated connection, so that its descriptor becomes free.
+    /// Closes the oldest unauthenticated connection, which frees its descriptor.
     pub(crate) fn evict(&self) {
         lock(&self.state).evict();
     }
 }
 
 impl State {
-    /// Closes a connection, unless one that was closed still has to end.
+    /// Closes a connection, unless a previously closed one has not ended yet.
     fn evict(&mut self) {
         if self.unauthenticated.iter().any(|one| one.is_evicted) {
             return;
@@ -161,13 +162,13 @@ impl State {
             if count(Origin::Tcp) >= count(Origin::Local) { Origin::Tcp } else { Origin::Local };
         if let Some(oldest) = self.unauthenticated.iter_mut().find(|one| one.origin == most) {
             oldest.is_evicted = true;
-            // Its thread wakes up, ends and drops the permit.
+            // Its thread wakes up, exits and drops the permit.
             oldest.socket.shut();
         }
     }
 }
 
-/// The right of one connection to exist, until it is dropped.
+/// The permission of one connection to exist, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: Arc<ConnectionLimiter>,
@@ -176,14 +177,14 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Whether the connection was closed for want of room.
+    /// Whether the connection was closed because a limit was reached.
     pub(crate) fn is_evicted(&self) -> bool {
         let state = lock(&self.limiter.state);
         state.unauthenticated.iter().any(|one| one.number == self.number && one.is_evicted)
     }
 
-    /// The peer has proved that it may connect: the connection is not evicted from now on.
-    /// Returns whether that was in time.
+    /// Marks the connection as authenticated, which protects it from eviction. Returns false if it
+    /// has already been evicted.
     pub(crate) fn authenticate(&mut self) -> bool {
         let mut state = lock(&self.limiter.state);
         let found = state.unauthenticated.iter().position(|one| one.number == self.number);
@@ -230,7 +231,7 @@ mod tests {
         (peer, Arc::new(Socket::open(OwnedFd::from(ours))))
     }
 
-    /// Ends as the thread of an unauthenticated connection does: when its socket is shut.
+    /// Ends when the socket is shut down, like the thread of an unauthenticated connection.
     fn until_shut(mut peer: UnixStream, permit: Permit) -> thread::JoinHandle<bool> {
         thread::spawn(move || {
             let read = peer.read(&mut [0]).expect("an end is no error");

@@ -25,15 +25,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How much is sent or received before it is looked whether the registration is still good.
+/// The number of bytes between two checks whether the registration is still valid.
 pub(crate) const CHUNK_LEN: usize = 1 << 20;
-/// The most bytes of a question to a transport.
+/// The maximum length of a request to a transport.
 pub(crate) const EXCHANGE_LEN_MAX: usize = 1 << 20;
-/// The most bytes of the description of a grid.
+/// The maximum length of an encoded grid.
 const GRID_LEN_MAX: usize = 8 * (1 + 2 * DIMS_MAX);
-/// What a thread here needs: it calls nothing deep, but for what answers for transports.
+/// The stack size of a thread, which must suffice for the handlers of transports.
 const STACK_LEN: usize = 512 << 10;
-/// How long a fenced stream may take to end: it is shut before.
+/// How long a fenced stream may take to end after it was shut down.
 const FENCE_LIMIT: Duration = Duration::from_secs(10);
 
 const NO_BYTES: Span = Span { start: 0, len: 0 };
@@ -45,12 +45,12 @@ pub(crate) fn listen_local(domain: &Arc<Domain>) -> io::Result<()> {
     Listener::Local(OwnedFd::from(listener)).start(domain)
 }
 
-/// Runs something in a thread of its own, for as long as the process lives or it takes.
+/// Runs a function in a new thread.
 pub(crate) fn in_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).stack_size(STACK_LEN).spawn(run).map(|_| ())
 }
 
-/// Authenticates a new connection and serves it, in a thread of its own.
+/// Authenticates a new connection and serves it, in a new thread.
 pub(crate) fn start(
     domain: &Arc<Domain>,
     socket: Arc<Socket>,
@@ -64,7 +64,7 @@ pub(crate) fn start(
     let serve = move || {
         let limit = handler.domain.limiter.policy().authentication_limit;
         let found = authenticate(&handler.socket, handler.domain.card(), &mode, limit);
-        // Whatever the reason, the connection is closed.
+        // In every case, the connection is closed afterwards.
         match found {
             Ok(authenticated) if permit.authenticate() => {
                 let _ = handler.serve(authenticated);
@@ -72,7 +72,7 @@ pub(crate) fn start(
             Err(why) if !permit.is_evicted() => handler.domain.refusals.count(why),
             _ => handler.domain.refusals.count(Refusal::Evicted),
         }
-        // The descriptor is closed before its place is given to another connection.
+        // The descriptor is closed before another connection can be admitted.
         drop(handler);
         drop(permit);
     };
@@ -80,7 +80,7 @@ pub(crate) fn start(
     let _ = in_thread("mesh-rdma-handler", serve);
 }
 
-/// Answers an authenticated client until the end of its connection, in this thread.
+/// Serves an authenticated client until the end of its connection, in this thread.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn answer_all(domain: &Arc<Domain>, socket: Socket) {
     let socket = Arc::new(socket);
@@ -116,8 +116,8 @@ impl ConnectionHandler {
         Ok(())
     }
 
-    /// Sends the peer its number: on loopback with the proof that it expects, over a local socket
-    /// with the ledger, which it needs to copy by itself.
+    /// Sends the peer its number: on loopback with the expected proof, and over a local socket with
+    /// the ledger, which the peer needs for direct copies.
     fn send_hello_reply(&self, proof: Option<Proof>) -> Result<(), SocketError> {
         let ledger = self.domain.ledger().map();
         let mut reply = Reply::of(Status::Done, self.number);
@@ -127,8 +127,8 @@ impl ConnectionHandler {
             let body = Span { start: proof.as_ptr() as usize, len: proof.len() };
             return self.socket.send_reply(&reply, body);
         }
-        // An address whose contents the peer knows: by reading it, the peer learns whether it may
-        // attach.
+        // An address whose content the peer knows: by reading it, the peer determines whether it
+        // can attach memory of this process.
         let known = (ledger.span().start as u64).to_le_bytes();
         reply.length = 8;
         let bytes = [&reply.encode()[..], &known].concat();
@@ -162,7 +162,7 @@ impl ConnectionHandler {
             }
             Verb::Exchange => self.exchange(request),
             Verb::Gather => self.gather(request, peer),
-            // A connection cannot wait for its own end.
+            // A connection cannot wait for its end.
             Verb::Fence if key == self.number => self.refuse("it is this connection"),
             Verb::Fence => {
                 let fenced = self.fence(key);
@@ -180,7 +180,7 @@ impl ConnectionHandler {
         self.socket.send_with(&reply.encode(), fds)
     }
 
-    /// Sends a range, chunk by chunk: each says whether it is as asked.
+    /// Sends a range in chunks, each of which contains a status.
     fn read(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, length, .. } = *request;
         let _serving = peer.serving(slot);
@@ -204,7 +204,7 @@ impl ConnectionHandler {
         }
     }
 
-    /// Sends rows one after the other, chunk by chunk as [`ConnectionHandler::read`] does.
+    /// Sends packed rows in chunks, like [`ConnectionHandler::read`].
     fn gather(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, operand: start, compare: len, .. } = *request;
         let body_len = usize::try_from(request.length).unwrap_or(usize::MAX);
@@ -230,7 +230,7 @@ impl ConnectionHandler {
                 return self.reply(Status::Released, 0);
             }
             let now = room.len().min(usize::try_from(len - sent).unwrap_or(CHUNK_LEN));
-            // SAFETY: the registration keeps it mapped while we are serving its slot.
+            // SAFETY: the registration keeps the range mapped while `serving` announces its slot.
             unsafe { pack(&grid, start + sent, range, &mut room[..now]) };
             let length = u32::try_from(now).expect("a chunk is short");
             let chunk = Span { start: room.as_ptr() as usize, len: now };
@@ -240,11 +240,11 @@ impl ConnectionHandler {
         Ok(())
     }
 
-    /// Receives a range where it belongs. What cannot be written is received all the same, so that
-    /// the next frame is found.
+    /// Receives a range directly to its destination. If it cannot be written, it is received and
+    /// discarded, so that the next frame can be read.
     fn write(&self, request: &Request, peer: &Peer) -> Result<(), SocketError> {
         let Request { slot, key, offset, length, operand, .. } = *request;
-        // Whoever writes has given up by then, also where nobody can tell us.
+        // The writer gives up at this time, even if it cannot notify this process.
         let limit = (operand > 0).then(|| Duration::from_micros(operand));
         let stop = Stop::after(limit);
         let mut serving = Some(peer.serving(slot));
@@ -259,12 +259,12 @@ impl ConnectionHandler {
             let done = usize::try_from(length - left).unwrap_or(usize::MAX);
             match &result {
                 Ok(range) => {
-                    // The registration keeps it mapped while we are serving its slot.
+                    // The registration keeps the range mapped while `serving` announces its slot.
                     let chunk = range.part(done, len).expect("inside of the range");
                     self.socket.land(chunk, &stop)?;
                 }
                 Err(_) => {
-                    // Nothing is written any more: this is not what a release waits for.
+                    // Nothing is written anymore, so a release need not wait for this.
                     serving = None;
                     sink.resize(len, 0);
                     self.socket.receive(&mut sink, None)?;
@@ -272,16 +272,17 @@ impl ConnectionHandler {
             }
             left -= len as u64;
         }
-        // Not served any more before the other side hears that it is done.
+        // The announcement ends before the other side receives the reply.
         drop(serving);
         self.reply_to(result.map(|_| 0))
     }
 
-    /// Changes a word as one.
+    /// Atomically changes a word.
     fn change(&self, request: &Request) -> Result<u64, DataError> {
         let Request { verb, slot, key, offset, operand, compare, .. } = *request;
         let word = word_of(self.domain.range(slot, key, offset, 8, true)?, offset)?;
-        // SAFETY: checked to be aligned; the registration keeps it mapped while we serve its slot.
+        // SAFETY: alignment is checked; the registration keeps it mapped while its slot is
+        // announced.
         let word = unsafe { AtomicU64::from_ptr(word) };
         Ok(change(word, verb, operand, compare))
     }
@@ -337,7 +338,7 @@ impl ConnectionHandler {
     fn reply_to(&self, result: Result<u64, DataError>) -> Result<(), SocketError> {
         match result {
             Ok(value) => self.reply(Status::Done, value),
-            // Who asks for memory of a device in this way has a handle that was tampered with.
+            // Such a request for device memory requires a forged handle.
             Err(DataError::Released | DataError::OnDevice) => self.reply(Status::Released, 0),
             Err(DataError::OutOfBounds { len, .. }) => self.reply(Status::OutOfBounds, len),
             Err(DataError::ReadOnly) => self.reply(Status::ReadOnly, 0),
@@ -348,13 +349,13 @@ impl ConnectionHandler {
     }
 }
 
-/// The address of the word that a range is.
+/// The address of the word in a range.
 pub(crate) fn word_of(range: Span, offset: u64) -> Result<*mut u64, DataError> {
     let word = range.start as *mut u64;
     if word.is_aligned() { Ok(word) } else { Err(DataError::Misaligned { offset }) }
 }
 
-/// Changes a word as one; gives what was there.
+/// Atomically changes a word; returns its previous value.
 pub(crate) fn change(word: &AtomicU64, verb: Verb, operand: u64, compare: u64) -> u64 {
     if verb == Verb::FetchAdd {
         return word.fetch_add(operand, Ordering::SeqCst);

@@ -1,47 +1,47 @@
-//! The addresses of this machine, and which of another one's to try first.
+//! The addresses of this machine, and the order in which the addresses of another one are tried.
 #![expect(unsafe_code, reason = "walks the list that the system gives")]
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How many addresses a handle carries at most.
+/// The maximum number of addresses in a handle.
 const ADDRESSES_MAX: usize = 16;
-/// What the bridges and tunnels are called that containers and virtual machines of a machine have
-/// to themselves: others have the same addresses there.
+/// The name prefixes of bridges and tunnels for containers and virtual machines within one machine.
+/// Different machines often use the same addresses on them.
 const INNER_NAMES: [&str; 9] =
     ["docker", "br-", "virbr", "cni", "flannel", "cilium", "lxc", "veth", "podman"];
 
 /// One address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
-    /// What the system calls it.
+    /// The name of the interface.
     pub(crate) name: String,
-    /// Its address,
+    /// Its address.
     pub(crate) address: IpAddr,
-    /// and how many of the first bits its whole network shares.
+    /// The length of the network prefix, in bits.
     pub(crate) prefix_len: u32,
 }
 
 /// All addresses of interfaces that are up.
 pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the system fills in the pointer, and we give the list back below.
+    // SAFETY: the system sets the pointer, and the list is freed below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = first;
-    // SAFETY: the list is whole until it is given back, and ends with a null pointer.
+    // SAFETY: the list is valid until it is freed, and ends with a null pointer.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
             continue;
         }
-        // SAFETY: an address of the list, or null.
+        // SAFETY: the pointers are addresses in the list, or null.
         let (address, mask) =
             unsafe { (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) };
         let Some(address) = address else { continue };
-        // SAFETY: a name of the list, which ends with a zero.
+        // SAFETY: the pointer is a null-terminated name in the list.
         let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
         let name = name.to_string_lossy().into_owned();
         let prefix_len = mask.map_or(0, |mask| match mask {
@@ -50,15 +50,15 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
         });
         found.push(Interface { name, address, prefix_len });
     }
-    // SAFETY: it is the list that we got, and nothing of it is kept.
+    // SAFETY: the list was returned by `getifaddrs`, and no reference to it remains.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
 
 /// # Safety
-/// It points to an address of the kind that it says, or nowhere.
+/// The pointer is null, or points to an address of the family that it contains.
 unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
             libc::AF_INET => {
@@ -74,8 +74,8 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// What a handle says of where its owner is reached, the best first. What only the machine itself
-/// can use comes last: loopback; what needs the name of an interface besides is left out.
+/// The addresses of the owner in a handle, best first. Loopback addresses, which only the machine
+/// itself can use, come last. Addresses that require an interface name are omitted.
 pub(crate) fn to_be_tried(mut interfaces: Vec<Interface>) -> Vec<IpAddr> {
     interfaces.retain(|one| match one.address {
         IpAddr::V4(four) => !four.is_unspecified(),
@@ -94,12 +94,12 @@ pub(crate) fn to_be_tried(mut interfaces: Vec<Interface>) -> Vec<IpAddr> {
     there
 }
 
-/// Where to try first to reach a process that is not on this machine, given where we are.
+/// The addresses of a process on another machine in the order in which this machine tries them.
 pub(crate) fn nearest_first(theirs: &[IpAddr], ours: &[Interface]) -> Vec<IpAddr> {
     let is_ours = |address: &IpAddr| ours.iter().any(|one| one.address == *address);
     let elsewhere = |address: &&IpAddr| !address.is_loopback() && !is_ours(address);
     let mut addresses: Vec<IpAddr> = theirs.iter().filter(elsewhere).copied().collect();
-    // Stable: within one network it stays as the owner has put it.
+    // The sort is stable: within one network, the order of the owner is kept.
     addresses.sort_by_key(|address| {
         let shared = ours.iter().filter(|one| shares_network(one, *address));
         shared.map(rank).min().map_or((2, 0), |rank| if rank.0 < 2 { (0, 0) } else { (3, rank.0) })
@@ -107,7 +107,7 @@ pub(crate) fn nearest_first(theirs: &[IpAddr], ours: &[Interface]) -> Vec<IpAddr
     addresses
 }
 
-/// The smaller, the likelier that others reach it.
+/// A sort key, which is smaller for addresses that other machines are more likely to reach.
 fn rank(one: &Interface) -> (u8, bool) {
     let is_inner = INNER_NAMES.iter().any(|name| one.name.starts_with(name));
     let class = match one.address {

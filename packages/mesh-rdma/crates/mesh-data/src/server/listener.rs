@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The pause before the next `accept` after one has failed: for want of descriptors, say.
+/// The pause after a failed `accept`, for example because no descriptors are left.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A listening socket of this process, open for as long as the process lives.
+/// A listening socket of this process, which stays open until the process exits.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// A socket of this machine, for processes of the same user.
+    /// A Unix domain socket, for processes of the same user.
     Local(OwnedFd),
-    /// A TCP port, and the certificate shown to clients that do not come from loopback.
+    /// A TCP port, and the certificate for clients that do not connect from loopback.
     Tcp(OwnedFd, Arc<ServerConfig>),
 }
 
 impl Listener {
-    /// Serves the listener from a thread of its own.
+    /// Runs the accept loop in a new thread.
     pub(crate) fn start(self, domain: &Arc<Domain>) -> io::Result<()> {
         note(self.socket().as_fd());
         let name = match self {
@@ -57,12 +57,12 @@ impl Listener {
         }
     }
 
-    /// Starts to serve a connection, unless its peer must not connect or there is no room for it.
+    /// Starts to serve a connection, unless its peer is not permitted or a limit is reached.
     fn receive(&self, domain: &Arc<Domain>, connection: OwnedFd) {
         let (origin, mode) = match self {
             Self::Local(_) => {
                 let peer = peer_credentials(connection.as_fd());
-                // Root is no exception: a process of another user has its own job.
+                // Root is refused, too: a process of another user belongs to another job.
                 if !peer.is_ok_and(|peer| peer.is_this_user()) {
                     return domain.refusals.count(Refusal::OtherUser);
                 }
@@ -81,8 +81,8 @@ impl Listener {
     }
 }
 
-/// Bytes that do not leave the machine are not encrypted; all others are, whatever address the
-/// peer names. Returns nothing if the peer has gone.
+/// Selects the mode of a connection. Connections on loopback are not encrypted; all others are,
+/// regardless of the address that the peer specifies. Returns `None` if the peer has disconnected.
 fn tcp_mode(connection: &OwnedFd, config: &Arc<ServerConfig>) -> Option<AuthenticationMode> {
     prepare(connection.as_fd()).ok()?;
     let stream = TcpStream::from(connection.try_clone().ok()?);

@@ -1,4 +1,4 @@
-//! A connected peer, as the process that owns the memory sees it.
+//! A connected peer, as seen by the owner of the memory.
 
 use crate::connection::socket::Socket;
 use crate::domain::registry::Holder;
@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering::{Release, SeqCst};
 pub(crate) struct Peer {
     pub(crate) number: Holder,
     pub(crate) socket: Arc<Socket>,
-    /// What it copies itself; only processes of this machine do.
+    /// The cells for copies that the peer executes itself; only peers on this machine have them.
     cells: Option<Cells>,
-    /// Which slot is read or written for it by a thread of ours, plus one.
+    /// The slot that a thread of this process reads or writes for the peer, plus one; or zero.
     served: AtomicU64,
 }
 
-/// As long as this lives, a thread of ours copies for the peer.
+/// While this exists, a thread of this process copies for the peer.
 pub(crate) struct Serving<'a>(&'a Peer);
 
 impl Peer {
@@ -26,7 +26,7 @@ impl Peer {
         Self { number, socket, cells, served: AtomicU64::new(0) }
     }
 
-    /// Says that we copy to or from a slot for it. Look at the key afterwards, not before.
+    /// Announces a copy to or from a slot for the peer. Check the key afterwards, not before.
     pub(crate) fn serving(&self, slot: u32) -> Serving<'_> {
         self.served.store(u64::from(slot) + 1, SeqCst);
         Serving(self)
@@ -41,7 +41,8 @@ impl Peer {
         self.cells.as_ref().is_some_and(|cells| cells.is_borrowing(slot))
     }
 
-    /// Ends what is being copied for it of a slot, where it has stopped to take or send bytes.
+    /// Ends the copy for the peer to or from a slot, in case the peer has stopped sending or
+    /// receiving.
     pub(crate) fn shut(&self, slot: u32) {
         if self.served.load(SeqCst) == u64::from(slot) + 1 {
             self.socket.shut();

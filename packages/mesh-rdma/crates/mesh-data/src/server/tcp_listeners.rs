@@ -1,4 +1,4 @@
-//! How this process is reached from other machines: from the first handle on that leaves it.
+//! TCP listeners for other machines; they start when the first handle leaves the process.
 
 use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::domain::{Domain, lock};
@@ -15,44 +15,44 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// How many may wait until they are accepted.
+/// The maximum number of pending connections.
 const BACKLOG: i32 = 1024;
-/// How many connections carry one transfer.
+/// The default number of connections that carry one transfer.
 const TCP_STREAMS: usize = 2;
 const TCP_STREAMS_MAX: usize = 16;
-/// Where to listen for others.
+/// The addresses on which to listen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
-    /// At all addresses of this machine where the job has credentials, else on loopback.
+    /// All addresses of this machine if the job has credentials, otherwise loopback.
     #[default]
     Auto,
-    /// At all addresses of this machine.
+    /// All addresses of this machine.
     All,
-    /// For processes of this machine only.
+    /// Loopback only.
     Loopback,
-    /// At one address.
+    /// One address.
     At(IpAddr),
 }
 
-/// What the user has to say about the network.
+/// The network options of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Where to listen for others.
+    /// The addresses on which to listen.
     pub listen: Listen,
-    /// How many connections carry one transfer; as many as are good for this machine if left out.
+    /// The number of connections that carry one transfer; `None` selects the default.
     pub tcp_streams: Option<usize>,
 }
 
-/// Where this process listens, once it does.
+/// The TCP listeners of this process.
 #[derive(Debug, Default)]
 pub(crate) struct TcpListeners {
     options: Mutex<Options>,
-    /// Whether handles go to other machines, over connections that are proven and secret.
+    /// Whether handles may be sent to other machines, over authenticated and encrypted connections.
     has_credentials: AtomicBool,
     current: Mutex<Option<Current>>,
 }
 
-/// The listener that new handles name.
+/// The listener in new handles.
 #[derive(Debug)]
 struct Current {
     scope: Scope,
@@ -60,7 +60,7 @@ struct Current {
     descriptor: Arc<PeerDescriptor>,
 }
 
-/// Which clients can reach a listener.
+/// The clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Everywhere,
@@ -80,7 +80,7 @@ impl TcpListeners {
 }
 
 impl Domain {
-    /// Says where to listen and by how many connections to copy; tells whether it was in time.
+    /// Sets the options; returns false if it is too late to change the listen address.
     pub fn configure(&self, wanted: Options) -> bool {
         let current = lock(&self.tcp_listeners.current);
         let mut options = lock(&self.tcp_listeners.options);
@@ -91,22 +91,23 @@ impl Domain {
         is_in_time
     }
 
-    /// The job has credentials, so that it may span machines: [`Listen::Auto`] means all addresses
-    /// of this machine from now on. Before, it is loopback alone.
+    /// Records that the job has credentials and may span machines: from now on, [`Listen::Auto`]
+    /// means all addresses of this machine. Until then, it means loopback.
     pub fn set_has_credentials(&self) {
         self.tcp_listeners.has_credentials.store(true, Ordering::Relaxed);
     }
 
-    /// How many connections carry one transfer.
+    /// The number of connections that carry one transfer.
     pub(crate) fn tcp_streams(&self) -> usize {
         let wanted = lock(&self.tcp_listeners.options).tcp_streams;
         wanted.unwrap_or(TCP_STREAMS).clamp(1, TCP_STREAMS_MAX)
     }
 
-    /// Who this process is, for a handle that leaves it: it listens for others from now on.
+    /// The descriptor of this process for a handle that leaves it; from now on, the process
+    /// listens.
     ///
     /// # Errors
-    /// The system does not let it listen there.
+    /// The system does not permit listening on the configured address.
     pub fn public_card(self: &Arc<Self>) -> Result<Arc<PeerDescriptor>, DataError> {
         let mut current = lock(&self.tcp_listeners.current);
         let scope = self.tcp_listeners.scope();
@@ -114,7 +115,7 @@ impl Domain {
             Some(known) if known.scope == scope => {
                 return Ok(Arc::clone(&current.insert(known).descriptor));
             }
-            // Handles that were sent before name the old listener, which goes on.
+            // Handles that were sent previously contain the old listener, which stays open.
             Some(known) => known.identity,
             None => Identity::make()?,
         };
@@ -142,7 +143,7 @@ impl Domain {
     }
 }
 
-/// Listens; gives the addresses at which others find it.
+/// Opens a listener; returns it with the addresses under which other processes reach it.
 fn open(scope: Scope) -> io::Result<(TcpListener, Vec<IpAddr>)> {
     match scope {
         Scope::Loopback => {
@@ -157,7 +158,7 @@ fn open(scope: Scope) -> io::Result<(TcpListener, Vec<IpAddr>)> {
         }
         Scope::Everywhere => {
             let mut found = interfaces()?;
-            // Where there is no IPv6, the older one has to do.
+            // Without IPv6 support, it listens on IPv4 only.
             let listener = match listener(Ipv6Addr::UNSPECIFIED.into()) {
                 Ok(both) => both,
                 Err(_) => {

@@ -1,4 +1,4 @@
-//! A thread that is woken once a time is over, and not before: setting it again wakes nobody.
+//! A timer with a thread that wakes only on expiration: setting the timer again wakes no thread.
 
 use rustix::io::read;
 use rustix::time::{
@@ -14,17 +14,17 @@ use std::time::Duration;
 
 const STACK_LEN: usize = 256 << 10;
 
-/// Calls back from its own thread when the time is over that it was set to last, unless all that
-/// it was set for has happened before.
+/// Calls a function in a separate thread when the timer expires, unless all expected events have
+/// occurred by then.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: Arc<OwnedFd>,
-    /// How much it was set for that has not happened.
+    /// The number of expected events that have not occurred.
     expected: AtomicUsize,
 }
 
 impl Alarm {
-    /// One that is not set yet; it ends when `ring` says that nobody wants it any more.
+    /// A timer that is not set; its thread exits when `ring` returns false.
     pub(crate) fn new(
         name: &str,
         mut ring: impl FnMut() -> bool + Send + 'static,
@@ -46,30 +46,30 @@ impl Alarm {
         Ok(Self { timer, expected: AtomicUsize::new(0) })
     }
 
-    /// Expects one thing more, and has it ring after this time; what it was set to before no
-    /// longer counts.
+    /// Expects one more event, and sets the timer to this duration, which replaces the previous
+    /// one.
     pub(crate) fn expect(&self, within: Duration) -> io::Result<()> {
         self.expected.fetch_add(1, Ordering::AcqRel);
         self.set(within)
     }
 
-    /// One of the things that were expected has happened.
+    /// Records that one of the expected events has occurred.
     pub(crate) fn happened(&self) {
         if self.expected.fetch_sub(1, Ordering::AcqRel) == 1 {
             let _ = self.set(Duration::ZERO);
-            // What another thread has expected meanwhile is not to be forgotten by this.
+            // Another thread may have set the timer concurrently; its event must not be lost.
             if self.expected.load(Ordering::Acquire) > 0 {
                 self.ring();
             }
         }
     }
 
-    /// Has it ring now.
+    /// Makes the timer expire immediately.
     pub(crate) fn ring(&self) {
         let _ = self.set(Duration::from_nanos(1));
     }
 
-    /// No time at all is never.
+    /// Sets the timer; zero disables it.
     fn set(&self, after: Duration) -> io::Result<()> {
         let value = Timespec::try_from(after).map_err(io::Error::other)?;
         let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
@@ -80,7 +80,7 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // Its thread looks whether it is still wanted.
+        // The thread then checks whether it is still needed.
         self.ring();
     }
 }

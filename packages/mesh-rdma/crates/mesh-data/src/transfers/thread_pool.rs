@@ -1,8 +1,8 @@
 //! The thread pool that copies pieces of transfers.
 //!
-//! A copy over a connection waits for another process, which may be slow or stopped. Threads that
-//! wait for a process do not count against the limit of copying threads, so up to a second limit
-//! they do not delay other copies. A thread that has been idle for a while exits.
+//! A copy over a connection waits for another process, which may be slow or suspended. Threads that
+//! wait for a process do not count against the limit of copying threads, so they do not delay other
+//! copies until a second limit is reached. A thread that has been idle for some time exits.
 
 use crate::domain::lock;
 use crate::transfers::alarm::Alarm;
@@ -13,23 +13,24 @@ use std::thread;
 use std::time::Duration;
 
 const STACK_LEN: usize = 256 << 10;
-/// More threads than this do not copy faster on any machine that we know.
+/// The maximum number of copying threads; more threads do not copy faster on any known machine.
 pub(crate) const COPIERS_MAX: usize = 4;
-/// How many threads may wait for other processes.
+/// The maximum number of threads that wait for other processes.
 const WAITERS_MAX: usize = 256;
-/// How long a thread stays that has nothing to do.
+/// How long an idle thread waits before it exits.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a short transfer waits for its caller to do it. Who waits for it does that within a
-/// few microseconds; a thread that was woken for it would only take the caller's processor away,
-/// or have the answer come to another one, which has to be woken too.
+/// How long a short transfer is left to its caller. A caller that waits for the transfer executes
+/// it within a few microseconds. Waking a thread for it would take the processor from the caller,
+/// or deliver the reply to another processor, which then has to be woken, too.
 const LINGER: Duration = Duration::from_micros(50);
 
 /// A queue of transfers, and the threads that take pieces from its front.
 #[derive(Default)]
 pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
-    /// Rings when a short transfer has waited; none where there cannot be one.
+    /// Expires when a short transfer was left to its caller for too long; `None` if there is no
+    /// timer.
     alarm: OnceLock<Option<Arc<Alarm>>>,
 }
 
@@ -43,18 +44,18 @@ struct Shared {
 struct State {
     queue: VecDeque<Arc<Transfer>>,
     idle: usize,
-    /// At work on what only needs memory, and on what waits for other processes.
+    /// The threads that copy memory, and the threads that wait for other processes.
     copiers: usize,
     waiters: usize,
 }
 
 impl ThreadPool {
-    /// Has a transfer done, by threads that are there or that begin now.
+    /// Queues a transfer, for idle or new threads.
     pub(crate) fn add(&self, transfer: &Arc<Transfer>) {
         self.shared.add(transfer);
     }
 
-    /// Has a short transfer done by its caller, or by a thread if the caller does not wait for it.
+    /// Leaves a short transfer to its caller, or to a thread if the caller does not wait for it.
     pub(crate) fn add_short(&self, transfer: &Arc<Transfer>) {
         let alarm = self.alarm.get_or_init(|| {
             let shared = Arc::downgrade(&self.shared);
@@ -85,7 +86,7 @@ impl Shared {
         (0..woken).for_each(|_| self.added.notify_one());
     }
 
-    /// Has threads look at what is in the queue.
+    /// Makes threads process the queue.
     fn rouse(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         let begun_whole = state.take_begun();
@@ -96,10 +97,10 @@ impl Shared {
         (0..woken).for_each(|_| self.added.notify_one());
     }
 
-    /// Begins as many threads as the queue wants, of which a transfer is the last or the first;
-    /// gives how many of those that have nothing to do are to be woken.
+    /// Starts as many threads as the queue requires after a transfer was added, and returns how
+    /// many idle threads the caller must wake.
     fn begin_for(self: &Arc<Self>, state: &mut State, transfer: &Transfer) -> usize {
-        // Those who have been woken already may have something before this to do.
+        // Threads that have already been woken may be needed for earlier transfers.
         let demand: usize = state.queue.iter().map(|one| one.places()).sum();
         let may_begin = if transfer.may_block() {
             WAITERS_MAX.saturating_sub(state.waiters + state.idle)
@@ -109,7 +110,7 @@ impl Shared {
         let woken = demand.min(state.idle);
         let missing = demand.saturating_sub(state.idle).min(may_begin);
         let begun = (0..missing).filter(|_| Self::begin(self)).count();
-        // Whoever begins counts as idle until it has looked at the queue.
+        // A new thread counts as idle until it has checked the queue.
         state.idle += begun;
         woken
     }
@@ -117,8 +118,8 @@ impl Shared {
     fn begin(shared: &Arc<Self>) -> bool {
         let shared = Arc::clone(shared);
         let builder = thread::Builder::new().name("mesh-rdma-mover".into());
-        // With fewer threads it takes longer, unless there are none at all: then the system is
-        // about to fail in other places too.
+        // Fewer threads only slow the transfers down, unless there are none at all; in that case,
+        // the system is about to fail elsewhere, too.
         builder.stack_size(STACK_LEN).spawn(move || shared.run()).is_ok()
     }
 
@@ -133,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// The first transfer that can do with one more; none when it was waited for in vain.
+    /// Returns the first transfer that needs another thread; `None` after an idle timeout.
     fn next(&self) -> Option<Arc<Transfer>> {
         let mut state = lock(&self.state);
         loop {
@@ -161,8 +162,8 @@ impl Shared {
 }
 
 impl State {
-    /// Takes out of the queue what nothing is left to do of. It is to be dropped when the lock is
-    /// free: the last to drop a transfer lets its memory go, which may wait for code of others.
+    /// Removes transfers from the queue without pieces left to start. The caller drops them without
+    /// the lock: dropping the last reference releases the memory, which may run foreign code.
     fn take_begun(&mut self) -> Vec<Arc<Transfer>> {
         let (left, begun) = self.queue.drain(..).partition(|one| one.has_pieces());
         self.queue = left;

@@ -1,4 +1,4 @@
-//! Several copies as one: any thread that has time takes the next piece.
+//! Transfers: sets of copies whose pieces any available thread executes.
 #![expect(unsafe_code, reason = "copies memory that the operations keep alive")]
 
 use crate::copy::pull::Pull;
@@ -16,33 +16,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many bytes a transfer has at most that waits for its caller to do it.
+/// The maximum size of a transfer that is left to its caller.
 const SHORT_LEN_MAX: usize = 64 << 10;
 
-/// One part of a transfer.
+/// One operation of a transfer.
 pub enum Operation {
-    /// Between our memory and a buffer.
+    /// A copy between local memory and a buffer.
     Copy(Copy),
-    /// From a buffer to a registered one of ours.
+    /// A copy from a buffer to a registration of this process.
     Pull(Pull),
 }
 
-/// One copy between our memory and a buffer.
+/// One copy between local memory and a buffer.
 pub struct Copy {
     /// The buffer.
     pub target: Arc<Target>,
-    /// Which way.
+    /// The direction of the copy.
     pub direction: Direction,
-    /// Our memory; what keeps it alive is given to the transfer.
+    /// The local memory; the keepers of the transfer keep it alive.
     pub local: Span,
-    /// Where the range of the buffer begins.
+    /// The offset of the range in the buffer.
     pub offset: u64,
 }
 
-/// Copies that begin, end and are given up together.
+/// Copies that are started, completed and cancelled together.
 pub struct Transfer {
     operations: Vec<Operation>,
-    /// For each operation, how many pieces there are up to its end.
+    /// For each operation, the number of pieces up to its end.
     piece_ends: Vec<usize>,
     next: AtomicUsize,
     /// The number of pool threads that copy pieces of it, and the limit.
@@ -51,11 +51,11 @@ pub struct Transfer {
     stop: Stop,
     progress: Mutex<Progress>,
     done: Condvar,
-    /// Which process has begun it: the threads of another one work on it.
+    /// The generation of the process that created it, whose threads execute it.
     generation: usize,
-    /// Our memory is alive for as long as this is; none when nothing of it is used any more.
+    /// Keeps the local memory alive; `None` once the memory is no longer in use.
     keepers: Mutex<Option<Box<dyn Any + Send + Sync>>>,
-    /// Rings if nobody has begun it after a moment.
+    /// Expires if no thread has started a short transfer in time.
     alarm: OnceLock<Arc<Alarm>>,
 }
 
@@ -68,10 +68,10 @@ struct Progress {
 }
 
 impl Transfer {
-    /// Copies that may take as long as `stop` lets them.
+    /// Creates a transfer that runs until it is complete or `stop` ends it.
     ///
     /// # Safety
-    /// The memory of all operations is mapped for as long as `keepers` is not dropped.
+    /// The memory of all operations is mapped until `keepers` is dropped.
     pub unsafe fn new(
         operations: Vec<Operation>,
         stop: Stop,
@@ -83,7 +83,8 @@ impl Transfer {
             end
         });
         let piece_ends = piece_ends.collect();
-        // What waits for one process is done by as many as it has connections for one transfer.
+        // Copies over connections to one process are executed by as many threads as there are
+        // connections per transfer.
         let lanes = operations.iter().map(|one| (one.target().lane(), one.target().width()));
         let lanes: HashMap<_, _> = lanes.collect();
         let workers_max = lanes.into_values().sum::<usize>().max(1);
@@ -106,7 +107,7 @@ impl Transfer {
         Arc::new(transfer)
     }
 
-    /// Has threads of the domain begin.
+    /// Starts the transfer in threads of the domain.
     pub fn start(self: &Arc<Self>, domain: &Domain) {
         if self.is_done() {
             return;
@@ -118,13 +119,14 @@ impl Transfer {
         }
     }
 
-    /// Leaves it to its caller until an alarm rings.
+    /// Leaves the transfer to its caller until the timer expires.
     pub(crate) fn linger(&self, alarm: &Arc<Alarm>) {
         let is_first = self.alarm.set(Arc::clone(alarm)).is_ok();
         debug_assert!(is_first, "a transfer is started once");
     }
 
-    /// Whether waking a thread takes longer than all of it, while its caller is likely to wait.
+    /// Whether waking a thread would take longer than the transfer, which its caller probably
+    /// awaits.
     fn is_short(&self) -> bool {
         self.piece_count() == 1
             && self.may_block()
@@ -136,7 +138,7 @@ impl Transfer {
         self.operations.iter().any(|one| matches!(one.target().kind(), Kind::Unix | Kind::Tcp))
     }
 
-    /// Copies pieces in this thread until none is left to begin, or `is_enough` returns true.
+    /// Executes pieces in this thread until none is left to start, or `is_enough` returns true.
     /// Pieces that need a connection are left to the threads of the pool.
     pub fn help(&self, mut is_enough: impl FnMut() -> bool) {
         if self.piece_count() == 1 || !self.may_block() {
@@ -144,30 +146,30 @@ impl Transfer {
         }
     }
 
-    /// A pool thread begins to copy pieces; returns whether it may.
+    /// Registers a pool thread that wants to execute pieces; returns whether it may.
     pub(crate) fn enter(&self) -> bool {
         let more = |workers| (workers < self.workers_max).then_some(workers + 1);
         self.has_pieces()
             && self.workers.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// A pool thread has ended.
+    /// Unregisters a pool thread.
     pub(crate) fn leave(&self) {
         self.workers.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a piece is left to begin.
+    /// Whether a piece is left to start.
     pub(crate) fn has_pieces(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.piece_count()
     }
 
-    /// How many more pool threads have pieces to copy.
+    /// The number of additional pool threads for which there are pieces.
     pub(crate) fn places(&self) -> usize {
         let left = self.piece_count().saturating_sub(self.next.load(Ordering::Relaxed));
         left.min(self.workers_max.saturating_sub(self.workers.load(Ordering::Relaxed)))
     }
 
-    /// Waits until all is done; tells whether it is.
+    /// Waits until the transfer has ended; returns whether it has.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut progress = lock(&self.progress);
@@ -185,7 +187,7 @@ impl Transfer {
         true
     }
 
-    /// Whether it is a transfer of the process that this one was forked from.
+    /// Whether it belongs to the parent of this forked process.
     pub fn is_stale(&self) -> bool {
         self.generation != generation()
     }
@@ -195,32 +197,35 @@ impl Transfer {
         lock(&self.progress).outcome.is_some()
     }
 
-    /// How it has ended, if it has.
+    /// The outcome, if it has ended.
     pub fn outcome(&self) -> Option<Result<(), Arc<DataError>>> {
         lock(&self.progress).outcome.clone()
     }
 
-    /// Gives our memory back if it has ended, and not only when the last thread has seen that.
+    /// Releases the local memory if the transfer has ended, without waiting for its last thread.
     pub fn let_go(&self) {
         if self.is_done() {
             let keepers = lock(&self.keepers).take();
-            // Outside the lock: it may run code of others.
+            // This happens without the lock, because it may run foreign code.
             drop(keepers);
         }
     }
 
-    /// Gives it up: it ends once what is being copied now has stopped. Tells whether that is why.
+    /// Cancels the transfer, which ends when its running pieces have stopped. Returns whether this
+    /// call is the reason for its end.
     pub fn cancel(&self) -> bool {
         !self.is_done() && self.stop.cancel()
     }
 
-    /// Calls back when it has ended, at once if it has, from whatever thread ends it.
+    /// Calls `callback` when the transfer has ended, immediately if it has, from the thread that
+    /// ends it.
     pub fn when_done(&self, callback: Box<dyn FnOnce() + Send>) {
         let mut progress = lock(&self.progress);
         if progress.outcome.is_none() {
             progress.callbacks.push(callback);
             drop(progress);
-            // Who wants to be told does not wait.
+            // A caller that uses callbacks does not wait, so a pool thread must execute the
+            // transfer.
             if self.has_pieces()
                 && let Some(alarm) = self.alarm.get()
             {
@@ -236,7 +241,7 @@ impl Transfer {
         self.piece_ends.last().copied().unwrap_or(0)
     }
 
-    /// Does the next piece, if there is one left.
+    /// Executes the next piece, if one is left.
     pub(crate) fn do_next(&self) -> bool {
         let piece = self.next.fetch_add(1, Ordering::Relaxed);
         if piece >= self.piece_count() {
@@ -246,7 +251,7 @@ impl Transfer {
         if let Some(alarm) = self.alarm.get() {
             alarm.happened();
         }
-        // A piece that panics has ended too: whoever waits must hear of it.
+        // A piece that panics has ended, too, and must be reported to waiting threads.
         let copy = AssertUnwindSafe(|| self.stop.check().and_then(|()| self.copy(piece)));
         let result = catch_unwind(copy).unwrap_or_else(|_| {
             let source = std::io::Error::other("a fault of mesh-rdma: see standard error");
@@ -255,8 +260,8 @@ impl Transfer {
         let mut progress = lock(&self.progress);
         if let Err(error) = result {
             self.stop.fail();
-            // The first says why; what stops because of it has nothing to add, unless it is that
-            // nobody knows whether all is at rest.
+            // The first error is the cause; later ones are consequences of it, and are ignored
+            // unless they report that data may still be written.
             let is_news = match &progress.error {
                 None => true,
                 Some(DataError::Deadline | DataError::Cancelled) => {
@@ -284,7 +289,7 @@ impl Transfer {
         let at = self.piece_ends.partition_point(|end| *end <= piece);
         let first = if at == 0 { 0 } else { self.piece_ends[at - 1] };
         match &self.operations[at] {
-            // SAFETY: the keepers are alive: this piece has not ended.
+            // SAFETY: the keepers are alive, because this piece has not ended.
             Operation::Copy(copy) => unsafe { copy.run(piece - first, &self.stop) },
             Operation::Pull(pull) => pull.run(piece - first, &self.stop),
         }
@@ -302,7 +307,7 @@ impl Operation {
     fn len(&self) -> usize {
         match self {
             Self::Copy(copy) => copy.local.len,
-            // Nobody here waits for it.
+            // No thread of this process waits for it.
             Self::Pull(_) => usize::MAX,
         }
     }
@@ -319,13 +324,13 @@ impl Operation {
 
 impl Copy {
     /// # Safety
-    /// Our memory is mapped, for writing where it is written.
+    /// The local memory is mapped, for writing if the direction is [`Direction::Read`].
     unsafe fn run(&self, piece: usize, stop: &Stop) -> Result<(), DataError> {
         let piece_len = self.target.piece_len(self.local.len);
         let start = piece * piece_len;
         let len = piece_len.min(self.local.len - start);
         let local = self.local.part(start, len).expect("a piece of the operation");
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { self.target.copy(self.direction, local, self.offset + start as u64, stop) }
     }
 }
