@@ -22,7 +22,7 @@ from tools.workspace import ROOT, cache_folder, read_toml
 CRATE = ROOT / "fuzz"
 
 #: All targets together, without building them: enough to run the kept inputs and a few new ones.
-SECONDS = 40.0
+SECONDS = 20.0
 #: Resident memory of one target, the fuzzer's own tables and corpus with it.
 MEMORY_MAX_MB = 512
 #: Longest that one input may take: no target waits for anything.

@@ -19,9 +19,9 @@ SESSION_LIMIT_S = 2100
 #: How many tests may fail once and pass when run again: beyond that something is wrong with all.
 UNSTEADY_MAX = 8
 
-#: Sessions that run at the same time. Most of them wait more than they compute, so two of them do
-#: not keep two processors busy; four of them make tests with deadlines slow.
-CONCURRENT_MAX = 3
+#: Sessions that run at the same time. Most of them wait more than they compute: three of them leave
+#: a fifth of two processors idle.
+CONCURRENT_MAX = 4
 
 
 @dataclass(frozen=True)

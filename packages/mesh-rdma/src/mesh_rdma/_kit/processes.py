@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mesh_core import ProcMesh
     from mesh_rdma._buffers.buffer import RDMABuffer
 
-__all__ = ["OfferedBuffer", "Process", "Processes"]
+__all__ = ["TRAVEL_S", "OfferedBuffer", "Process", "Processes"]
 
 # How long handles may be in transit in these tests.
 TRAVEL_S = 0.25
