@@ -41,7 +41,7 @@ class TestMounts(SourceConformance):
 
     @contextmanager
     def happening(self) -> Iterator[None]:
-        options = MountOptions(way="unpack")
+        options = MountOptions(backend="unpack")
         with remotemount(this_host(), self.source_folder, self.shown, mount=options) as mount:
             mount.wait(60.0)
             yield

@@ -6,7 +6,7 @@ import pytest
 
 GROUPS = (
     "mesh_jobs.backends",
-    "mesh_jobs.equipment",
+    "mesh_jobs.extensions",
     "mesh_rdma.transports",
     "mesh_telemetry.sources",
 )

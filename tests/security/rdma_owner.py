@@ -13,7 +13,7 @@ from typing import Any
 
 from mesh_core import Actor, endpoint, this_host
 from mesh_rdma import RDMABuffer, allocate
-from mesh_rdma.testing import refusals
+from mesh_rdma.testing import rejected_connections
 
 #: No other bytes of the program look like this.
 PATTERN = b"memory of the owner!" * 4096
@@ -39,7 +39,7 @@ class Offer(Actor):
             "descriptors": len(os.listdir("/proc/self/fd")),
             "threads": len(os.listdir("/proc/self/task")),
             "rss_kib": rss,
-            "refusals": refusals()._asdict(),
+            "refusals": rejected_connections()._asdict(),
         }
 
 

@@ -10,7 +10,7 @@ import pytest
 import mesh_core
 import mesh_core.spi
 import mesh_core.testing
-from mesh_core.testing import DoorChecks
+from mesh_core.testing import PublicSurfaceChecks
 
 # What costs more to import than Mesh itself, or starts something.
 HEAVY = {
@@ -47,7 +47,7 @@ FIELD_NAMES = """
 """
 
 
-class TestDoors(DoorChecks):
+class TestDoors(PublicSurfaceChecks):
     doors = (mesh_core, mesh_core.spi, mesh_core.testing)
 
 

@@ -25,7 +25,7 @@ from mesh_core import (
     shutdown_context,
     start_worker_loop_forever,
 )
-from mesh_core.spi import leaving_hosts
+from mesh_core.spi import draining_hosts
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def test_a_worker_told_to_end_waits_until_the_owner_has_stopped_its_processes() 
         worker.send(signal.SIGTERM)
         for _ in range(3):
             assert actors.pid.call_one().get() == pid
-        wait_until(lambda: bool(leaving_hosts()), LIMIT_S)
-        assert all(0 < left_s <= 2 * LIMIT_S for left_s in leaving_hosts().values())
+        wait_until(lambda: bool(draining_hosts()), LIMIT_S)
+        assert all(0 < left_s <= 2 * LIMIT_S for left_s in draining_hosts().values())
         procs.stop().get()
         # Well before the grace period is over.
         assert worker.wait() == 0

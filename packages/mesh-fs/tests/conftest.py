@@ -27,21 +27,21 @@ def why_no_mounts() -> str | None:
     return None
 
 
-def why_not(way: str, *, writable: bool = False) -> str | None:
+def why_not(backend: str, *, writable: bool = False) -> str | None:
     """Says why a way to show files is not possible on this machine; None if it is."""
-    if (writable or way == "image") and way != "unpack" and os.geteuid() != 0:
+    if (writable or backend == "image") and backend != "unpack" and os.geteuid() != 0:
         return "only root can mount images, and write over mounts"
     known = Path("/proc/filesystems").read_text().split()
-    if way == "image" and "erofs" not in known:
+    if backend == "image" and "erofs" not in known:
         return "this kernel has no erofs, or has not loaded it"
-    if writable and way != "unpack" and "overlay" not in known:
+    if writable and backend != "unpack" and "overlay" not in known:
         return "this kernel has no overlayfs, or has not loaded it"
-    return why_no_mounts() if way == "fuse" else None
+    return why_no_mounts() if backend == "fuse" else None
 
 
-def needs(way: str, *, writable: bool = False) -> None:
+def needs(backend: str, *, writable: bool = False) -> None:
     """Skips a test of a way that is not possible on this machine."""
-    if (why := why_not(way, writable=writable)) is not None:
+    if (why := why_not(backend, writable=writable)) is not None:
         pytest.skip(why)
 
 

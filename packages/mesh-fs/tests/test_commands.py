@@ -63,7 +63,7 @@ def test_a_mount_outlives_its_command_until_it_is_unmounted(
 def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     job: JobFolder, source: Path, there: Path
 ) -> None:
-    options = ("--way", "unpack", "--ignore", "*.bin", "--watch")
+    options = ("--backend", "unpack", "--ignore", "*.bin", "--watch")
     # One place for all: only hosts of this machine would meet in it.
     run = job.run("mount", str(source), f"{there}/one", *options)
     assert run.returncode == 1
@@ -71,7 +71,7 @@ def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     assert "not empty" in run.stderr
     point = f"{there}/$SUBDIR"
     told = job.json("mount", str(source), point, "-m", "readers", *options)
-    assert [host["way"] for host in told["hosts"]] == ["unpack"]
+    assert [host["backend"] for host in told["hosts"]] == ["unpack"]
     assert not (there / "hosts_0/package/inner/large.bin").exists()
     (source / "added").write_text("later")
     wait_until(lambda: (there / "hosts_0/added").exists(), LIMIT_S)
@@ -79,7 +79,7 @@ def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     assert (listed["source"], listed["name"]) == (str(source), point)
     run = job.run("mount", str(source), point)
     assert run.returncode == 1
-    assert "with another meshes, way, watch, ignore: close it first" in run.stderr
+    assert "with another meshes, backend, watch, ignore: close it first" in run.stderr
 
 
 def test_what_cannot_be_mounted_is_said_in_a_line(
@@ -115,7 +115,7 @@ def test_the_doctor_says_how_hosts_show_files(job: JobFolder) -> None:
         "trainers": 2,
         "readers": 1,
     }
-    assert {host["way"] for one in found.values() for host in one["hosts"]} == {"fuse"}
+    assert {host["backend"] for one in found.values() for host in one["hosts"]} == {"fuse"}
 
 
 def test_mounts_go_with_the_job(tmp_path: Path, source: Path) -> None:

@@ -48,20 +48,20 @@ _libc = CDLL(None, use_errno=True)
 
 
 @pytest.fixture(scope="module", params=["fuse", "image"])
-def way(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest) -> str:
     """How it is shown."""
     needs(request.param)
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, way: str) -> Iterator[Pair]:
+def pair(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Pair]:
     """The directory, and its mount."""
     folder = tmp_path_factory.mktemp("pair")
     source, mountpoint = folder / "source", folder / "mount"
     every_kind.make(source)
     cache = CacheOptions(folder=str(folder / "chunks"))
-    options = MountOptions(way=way, allow_other=os.geteuid() == 0)
+    options = MountOptions(backend=backend, allow_other=os.geteuid() == 0)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
         yield source, mountpoint
 
@@ -92,8 +92,10 @@ FLAGS = {
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("more", [0, os.O_NOFOLLOW, os.O_PATH])
-def test_open_gives_the_same_or_the_same_error(pair: Pair, way: str, name: str, more: int) -> None:
-    if way == "image" and name == "O_DIRECT":
+def test_open_gives_the_same_or_the_same_error(
+    pair: Pair, backend: str, name: str, more: int
+) -> None:
+    if backend == "image" and name == "O_DIRECT":
         pytest.skip("the kernel reads from files that are mounted only by way of its cache")
     for path in PATHS:
 
@@ -126,7 +128,7 @@ def test_bytes_are_the_same_at_each_place(pair: Pair) -> None:
                 check(pair, probe, name, place, count)
 
 
-def test_bytes_are_the_same_by_each_call(pair: Pair, way: str) -> None:
+def test_bytes_are_the_same_by_each_call(pair: Pair, backend: str) -> None:
     def with_file(call: Callable[[int], object], flags: int = 0) -> Probe:
         def probe(root: str) -> object:
             descriptor = os.open(f"{root}/file", os.O_RDONLY | flags)
@@ -155,7 +157,7 @@ def test_bytes_are_the_same_by_each_call(pair: Pair, way: str) -> None:
         return call
 
     check(pair, with_file(read_vector))
-    if way == "fuse":
+    if backend == "fuse":
         check(pair, with_file(read_direct, os.O_DIRECT))
     check(pair, with_file(copy(lambda one, to: os.sendfile(to, one, 5, 200_000))))
     check(pair, with_file(lambda one: [os.read(one, 100_000) for _ in range(5)]))
@@ -188,7 +190,7 @@ def attributes(told: os.stat_result) -> tuple[object, ...]:
     return told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, *own
 
 
-def test_attributes_are_the_same(pair: Pair, way: str) -> None:
+def test_attributes_are_the_same(pair: Pair, backend: str) -> None:
     for path in [*PATHS, "device", "far-device", "hole", "late"]:
         check(pair, lambda root, path=path: attributes(os.stat(f"{root}/{path}")), path)
         check(pair, lambda root, path=path: attributes(os.lstat(f"{root}/{path}")), path)
@@ -196,7 +198,7 @@ def test_attributes_are_the_same(pair: Pair, way: str) -> None:
     for name in ("sparse", "hole", "late", "file", "empty"):
         source, shown = (os.stat(root / name).st_blocks for root in pair)
         # The kernel counts holes in an image as well.
-        most = source if way == "fuse" else -(-(pair[0] / name).stat().st_size // 4096) * 8
+        most = source if backend == "fuse" else -(-(pair[0] / name).stat().st_size // 4096) * 8
         assert source - 8 < shown <= most, name
 
 
@@ -418,13 +420,13 @@ def test_extended_attributes_are_the_same(pair: Pair) -> None:
     assert check(pair, short) == "ERANGE"
 
 
-def test_the_whole_says_what_it_is(pair: Pair, way: str) -> None:
+def test_the_whole_says_what_it_is(pair: Pair, backend: str) -> None:
     told = os.statvfs(pair[1])
     assert told.f_flag & os.ST_RDONLY
     assert told.f_flag & os.ST_NOSUID
     assert told.f_namemax == os.pathconf(pair[1], "PC_NAME_MAX") == 255
     assert told.f_bavail == told.f_bfree == 0
-    if way == "fuse":
+    if backend == "fuse":
         assert told.f_ffree == 0
         # Names of one file are one.
         assert told.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)

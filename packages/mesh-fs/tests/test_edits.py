@@ -23,7 +23,7 @@ from edited_trees import EditedTree, differences, sealed, seen, unprivileged
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
-WAYS = ["fuse", "image", "unpack"]
+BACKENDS = ["fuse", "image", "unpack"]
 GAMES = 15
 STEPS = 10
 #: Edits of one file, each of which is a version of it, and how long it may get, nearly.
@@ -59,7 +59,7 @@ def reader(root: Path) -> Iterator[dict[str, Any]]:
             process.kill()
 
 
-def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int, way: str) -> None:
+def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int, backend: str) -> None:
     """One game: after each few edits and a refresh, all is as in the directory."""
     tree = EditedTree(os.fsencode(root), seed)
     tree.begin()
@@ -67,7 +67,7 @@ def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int, way: st
         if step % 3 == 0 or step == STEPS:
             handler.refresh()
             expected = seen(os.fsencode(root))
-            if way == "unpack":
+            if backend == "unpack":
                 expected = unprivileged(expected)
             wrong = differences(expected, seen(os.fsencode(mountpoint)))
             steps = "\n".join(tree.steps)
@@ -77,27 +77,27 @@ def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int, way: st
 
 
 def play_all(
-    seeds: range, edited: Path, mountpoint: Path, cache: CacheOptions, way: str
+    seeds: range, edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> dict[str, Any]:
     """Plays games beside a reader; gives what it has seen."""
-    needs(way)
-    options = MountOptions(way=way)
+    needs(backend)
+    options = MountOptions(backend=backend)
     with (
         remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler,
         reader(mountpoint) as told,
     ):
         for seed in seeds:
-            play(handler, edited, mountpoint, seed, way)
+            play(handler, edited, mountpoint, seed, backend)
         handler.refresh()
         assert handler.refresh() is False
     return told
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_each_tree_is_seen_as_it_is_and_no_file_torn(
-    edited: Path, mountpoint: Path, cache: CacheOptions, way: str
+    edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
-    told = play_all(range(GAMES), edited, mountpoint, cache, way)
+    told = play_all(range(GAMES), edited, mountpoint, cache, backend)
     assert told["reads"] > 0
     assert told["torn"] == []
     assert told["errors"].keys() <= EXPECTED
@@ -129,14 +129,14 @@ def test_no_read_is_of_two_versions_while_one_takes_the_place_of_the_other(
     assert told["reads"] > 1000
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_who_has_a_file_open_reads_on_in_what_it_was(
-    edited: Path, mountpoint: Path, cache: CacheOptions, way: str
+    edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
     before, after = os.urandom(50_000), os.urandom(60_000)
     (edited / "file").write_bytes(before)
-    needs(way)
-    options = MountOptions(way=way)
+    needs(backend)
+    options = MountOptions(backend=backend)
     with remotemount(this_host(), edited, mountpoint, cache=cache, mount=options) as handler:
         handler.wait(LIMIT_S)
         with (
@@ -201,11 +201,11 @@ def test_a_read_at_any_place_is_of_the_version_that_was_opened(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("first", range(100, 1000, 300))
 def test_many_trees_are_seen_as_they_are_and_no_file_torn(
-    edited: Path, mountpoint: Path, cache: CacheOptions, way: str, first: int
+    edited: Path, mountpoint: Path, cache: CacheOptions, backend: str, first: int
 ) -> None:
-    told = play_all(range(first, first + 300), edited, mountpoint, cache, way)
+    told = play_all(range(first, first + 300), edited, mountpoint, cache, backend)
     assert told["torn"] == []
     assert told["errors"].keys() <= EXPECTED

@@ -3,8 +3,8 @@
 import mesh_fs
 import mesh_fs.spi
 import mesh_fs.testing
-from mesh_core.testing import DoorChecks
+from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(DoorChecks):
+class TestDoors(PublicSurfaceChecks):
     doors = (mesh_fs, mesh_fs.spi, mesh_fs.testing)

@@ -88,14 +88,16 @@ def test_a_full_disk_is_said_and_no_other_mount_is_harmed(
         assert (other / LARGE).read_bytes() == (source / LARGE).read_bytes()
 
 
-@pytest.mark.parametrize("way", ["fuse", "unpack"])
+@pytest.mark.parametrize("backend", ["fuse", "unpack"])
 def test_a_disk_that_is_full_from_the_beginning_lets_nothing_be_mounted(
-    source: Path, mountpoint: Path, small_disk: Path, way: str
+    source: Path, mountpoint: Path, small_disk: Path, backend: str
 ) -> None:
     full = CacheOptions(folder=str(small_disk / "chunks"))
     free = os.statvfs(small_disk)
     (small_disk / "filler").write_bytes(bytes(free.f_bavail * free.f_bsize))
-    handler = remotemount(this_host(), source, mountpoint, cache=full, mount=MountOptions(way=way))
+    handler = remotemount(
+        this_host(), source, mountpoint, cache=full, mount=MountOptions(backend=backend)
+    )
     with pytest.raises((StoreError, SnapshotError), match="no room"):
         handler.open()
     assert not os.path.ismount(mountpoint)

@@ -28,7 +28,7 @@ from mesh_fs import (
 )
 
 LIMIT_S = 60.0
-IMAGE = MountOptions(way="image")
+IMAGE = MountOptions(backend="image")
 LARGE = "package/inner/large.bin"
 
 
@@ -54,7 +54,7 @@ def test_it_is_mounted_when_all_is_there_and_nothing_is_left_of_it(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=IMAGE) as handler:
-        assert only(handler).way == "image"
+        assert only(handler).backend == "image"
         assert only(handler).is_complete
         assert only(handler).is_open
         assert "image, as it was asked for" in handler.explain()
@@ -204,8 +204,8 @@ _WITHOUT_RIGHTS = """
 import sys
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, MountForbidden, remotemount
-source, mountpoint, folder, way, writable = sys.argv[1:]
-options = MountOptions(way=way, writable=writable == "True")
+source, mountpoint, folder, backend, writable = sys.argv[1:]
+options = MountOptions(backend=backend, writable=writable == "True")
 handler = remotemount(
     this_host(), source, mountpoint, cache=CacheOptions(folder=folder), mount=options
 )
@@ -250,5 +250,5 @@ def test_it_says_why_neither_way_to_mount_is_taken(
 
 def test_a_way_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="fuse, image, unpack"):
-        MountOptions(way="magic")
+        MountOptions(backend="magic")
     assert issubclass(MountForbidden, MountError)

@@ -63,7 +63,7 @@ def test_a_mount_comes_with_the_state_of_the_job_and_goes_with_it(
     files = RemoteMount(source, tmp_path / "mnt/$SUBDIR", meshes=["ones"], cache=cache)
     with pytest.raises(MountError, match="call job"):
         _ = files.handler
-    job.equip(files).state(timeout=LIMIT_S)
+    job.add_extensions(files).state(timeout=LIMIT_S)
     modules = [tmp_path / f"mnt/hosts_{rank}" / MODULE for rank in range(2)]
     assert [module.read_text() for module in modules] == ["ANSWER = 42\n"] * 2
     (source / MODULE).write_text("ANSWER = 43\n")
@@ -84,7 +84,7 @@ def test_workspaces_are_written_with_the_state_of_the_job(
     workspace = WorkspaceSync(source, tmp_path / "copies/$SUBDIR", meshes=["ones"], cache=cache)
     with pytest.raises(WorkspaceError, match="call job"):
         _ = workspace.workspaces
-    job.equip(workspace).state(timeout=LIMIT_S)
+    job.add_extensions(workspace).state(timeout=LIMIT_S)
     copy = tmp_path / "copies/hosts_1" / MODULE
     assert copy.read_text() == "ANSWER = 42\n"
     (source / MODULE).write_text("ANSWER = 43\n")
@@ -101,7 +101,7 @@ def test_workspaces_are_written_with_the_state_of_the_job(
 def test_directories_of_several_meshes_have_a_folder_each(
     job: Any, source: Path, tmp_path: Path
 ) -> None:
-    job.equip(GatheredMount(str(source), tmp_path / "gathered")).state(timeout=LIMIT_S)
+    job.add_extensions(GatheredMount(str(source), tmp_path / "gathered")).state(timeout=LIMIT_S)
     found = sorted(one.name for one in (tmp_path / "gathered").iterdir())
     assert found == ["ones", "twos"]
     assert (tmp_path / "gathered/ones/hosts_1" / MODULE).read_text() == "ANSWER = 42\n"
@@ -124,7 +124,7 @@ def test_processes_run_from_an_environment_that_was_made_on_the_client(
     lines = [f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(ours)]
     (site / "ours.pth").write_text("".join(lines))
     files = RemoteMount(project, there, meshes=["twos"], python_exe=".venv/bin/python", cache=cache)
-    state = job.equip(files).state(timeout=LIMIT_S)
+    state = job.add_extensions(files).state(timeout=LIMIT_S)
     twos = state.twos.spawn_procs({"gpus": 2}).spawn("twos", Interpreter)
     assert twos.prefix.call().get(LIMIT_S).values() == [str(there / ".venv")] * 2
     assert twos.answer.call().get(LIMIT_S).values() == [42, 42]

@@ -27,7 +27,8 @@ def show(kind, place, point):
     source = place / "source"
     if kind == "gather":
         return gather_mount(this_host(), str(source), point)
-    options = MountOptions(way="image" if kind == "image" else "fuse", writable=kind == "writable")
+    backend = "image" if kind == "image" else "fuse"
+    options = MountOptions(backend=backend, writable=kind == "writable")
     cache = CacheOptions(folder=str(place / "chunks"))
     return remotemount(this_host(), source, point, cache=cache, mount=options)
 

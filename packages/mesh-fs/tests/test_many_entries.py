@@ -88,7 +88,7 @@ def test_many_entries_are_mounted_and_walked_in_little_memory(
     files = entries - entries // FOLDER_LEN
     began = time.monotonic()
     with remotemount(
-        this_host(), root, mountpoint, cache=cache, mount=MountOptions(way="fuse")
+        this_host(), root, mountpoint, cache=cache, mount=MountOptions(backend="fuse")
     ) as handler:
         opened = time.monotonic()
         assert walk(mountpoint) == (entries, files)

@@ -62,11 +62,11 @@ def git(place: Path, *words: str) -> str:
     return run("git", "-C", place, *words, **variables)
 
 
-@pytest.mark.parametrize("way", ["fuse", "unpack"])
+@pytest.mark.parametrize("backend", ["fuse", "unpack"])
 def test_git_finds_a_checkout_unchanged_and_whole(
-    repository: Path, mountpoint: Path, cache: CacheOptions, way: str
+    repository: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
-    options = MountOptions(way=way)
+    options = MountOptions(backend=backend)
     with remotemount(this_host(), repository, mountpoint, cache=cache, mount=options) as handler:
         # It reads all files, as those of a mount have other numbers than its index has.
         assert git(mountpoint, "status", "--porcelain") == ""

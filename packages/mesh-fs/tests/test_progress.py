@@ -14,7 +14,7 @@ from mesh_fs import CacheOptions, MountOptions, remotemount
 from mesh_fs._mount.progress import Arrived, shown_progress
 
 LIMIT_S = 60.0
-UNPACK = MountOptions(way="unpack")
+UNPACK = MountOptions(backend="unpack")
 HALF = Arrived(hosts=4, whole_hosts=1, files=7, total_bytes=4_000_000, here_bytes=2_000_000)
 
 

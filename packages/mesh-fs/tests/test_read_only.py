@@ -31,20 +31,20 @@ KINDS = ["file", "empty", "directory", "directory/empty", "link", "directory/inn
 
 
 @pytest.fixture(scope="module", params=["fuse", "image"])
-def way(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest) -> str:
     """How it is shown."""
     needs(request.param)
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory, way: str) -> Iterator[Path]:
+def shown(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Path]:
     """A mount; all is there at the end as it was."""
     folder = tmp_path_factory.mktemp("shown")
     source, mountpoint = folder / "source", folder / "mount"
     every_kind.make(source)
     cache = CacheOptions(folder=str(folder / "chunks"))
-    options = MountOptions(way=way)
+    options = MountOptions(backend=backend)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options):
         before = _names(mountpoint)
         yield mountpoint
@@ -146,10 +146,10 @@ def test_an_open_file_cannot_be_changed(shown: Path) -> None:
         os.close(file)
 
 
-def test_what_writes_nothing_is_allowed(shown: Path, way: str) -> None:
+def test_what_writes_nothing_is_allowed(shown: Path, backend: str) -> None:
     file = os.open(shown / "file", os.O_RDONLY | os.O_CREAT)
     try:
-        if way == "fuse":
+        if backend == "fuse":
             os.fsync(file)
             os.fdatasync(file)
         else:

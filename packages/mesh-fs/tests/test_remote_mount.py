@@ -29,7 +29,7 @@ from mesh_fs import (
 )
 
 LIMIT_S = 60.0
-WAYS = ["fuse", "image", "unpack"]
+BACKENDS = ["fuse", "image", "unpack"]
 
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 
@@ -59,15 +59,15 @@ def listing(root: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_tree_is_there_as_it_is_on_the_client(
-    source: Path, mountpoint: Path, cache: CacheOptions, way: str
+    source: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
-    needs(way)
-    options = MountOptions(way=way)
+    needs(backend)
+    options = MountOptions(backend=backend)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options) as handler:
         assert listing(mountpoint) == listing(source)
-        assert only(handler).way == way
+        assert only(handler).backend == backend
         assert only(handler).is_complete
 
 
@@ -119,12 +119,12 @@ def test_it_is_read_only(source: Path, mountpoint: Path, cache: CacheOptions) ->
                 attempt()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_changes_are_seen_after_a_refresh(
-    source: Path, mountpoint: Path, cache: CacheOptions, way: str
+    source: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> None:
-    needs(way)
-    options = MountOptions(way=way)
+    needs(backend)
+    options = MountOptions(backend=backend)
     with remotemount(this_host(), source, mountpoint, cache=cache, mount=options) as handler:
         assert listing(mountpoint) == listing(source)
         assert handler.refresh() is False

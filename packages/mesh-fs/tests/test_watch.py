@@ -29,7 +29,7 @@ LIMIT_S = 30.0
 
 @pytest.fixture
 def watched(source: Path, mountpoint: Path, cache: CacheOptions) -> Iterator[MountHandler]:
-    """A mount that shows changes by itself, in whichever way this machine allows."""
+    """A mount that shows changes by itself, with whichever backend this machine allows."""
     with remotemount(this_host(), source, mountpoint, cache=cache, watch=True) as handler:
         yield handler
 
@@ -103,7 +103,7 @@ def test_who_never_stops_writing_is_seen_all_the_same(
 def test_watching_begins_when_it_is_asked_for_and_ends_with_the_mount(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
-    unpacked = MountOptions(way="unpack")
+    unpacked = MountOptions(backend="unpack")
     handler = remotemount(this_host(), source, mountpoint, cache=cache, mount=unpacked)
     with pytest.raises(MountError, match="open"):
         handler.watch()

@@ -23,9 +23,9 @@ LARGE = "package/inner/large.bin"
 
 @pytest.fixture(params=["fuse", "image"])
 def writable(request: pytest.FixtureRequest) -> MountOptions:
-    """Each way over which a host can write."""
+    """Each backend whose mounts a host can write to."""
     needs(request.param, writable=True)
-    return MountOptions(way=request.param, writable=True)
+    return MountOptions(backend=request.param, writable=True)
 
 
 def left(cache: CacheOptions) -> list[Path]:
@@ -164,7 +164,7 @@ def test_where_the_host_writes_a_file_is_still_brought(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
     needs("fuse", writable=True)
-    lazy = MountOptions(way="fuse", writable=True, is_prefetched=False)
+    lazy = MountOptions(backend="fuse", writable=True, is_prefetched=False)
     with opened(source, mountpoint, cache, lazy):
         # It is copied before it is changed.
         with (mountpoint / LARGE).open("r+b") as file:
@@ -178,7 +178,7 @@ def test_where_the_host_writes_a_file_is_still_brought(
 def test_a_directory_that_is_written_out_can_be_written_anyway(
     source: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
-    options = MountOptions(way="unpack", writable=True)
+    options = MountOptions(backend="unpack", writable=True)
     with opened(source, mountpoint, cache, options) as handler:
         (mountpoint / "own").write_text("own")
         (mountpoint / "script.sh").write_text("the host's")

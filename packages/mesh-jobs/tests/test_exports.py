@@ -3,8 +3,8 @@
 import mesh_jobs
 import mesh_jobs.spi
 import mesh_jobs.testing
-from mesh_core.testing import DoorChecks
+from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(DoorChecks):
+class TestDoors(PublicSurfaceChecks):
     doors = (mesh_jobs, mesh_jobs.spi, mesh_jobs.testing)

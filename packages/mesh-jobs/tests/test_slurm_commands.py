@@ -1,4 +1,4 @@
-"""Handling of the output of SLURM's commands, with fakes of several versions and of failures."""
+"""ActiveCall of the output of SLURM's commands, with fakes of several versions and of failures."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 import mesh_rdma
 import mesh_rdma.spi
 import mesh_rdma.testing
-from mesh_core.testing import DoorChecks
+from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(DoorChecks):
+class TestDoors(PublicSurfaceChecks):
     doors = (mesh_rdma, mesh_rdma.spi, mesh_rdma.testing)

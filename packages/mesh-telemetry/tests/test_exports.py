@@ -3,8 +3,8 @@
 import mesh_telemetry
 import mesh_telemetry.spi
 import mesh_telemetry.testing
-from mesh_core.testing import DoorChecks
+from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(DoorChecks):
+class TestDoors(PublicSurfaceChecks):
     doors = (mesh_telemetry, mesh_telemetry.spi, mesh_telemetry.testing)

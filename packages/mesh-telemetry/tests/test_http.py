@@ -20,7 +20,7 @@ from recorded_program import config
 
 from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, Shipped
+from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure, TransferStats
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._query.stream import Stream
@@ -32,7 +32,7 @@ from mesh_telemetry._serve.scopes import Scope, Tokens
 
 TOKEN = "a read token"
 TOKENS = Tokens(TOKEN, "an act token")
-COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (Shipped("t", 1, 9),))
+COVERAGE = Coverage(("a", "b"), ("a",), (HostFailure("b", "died"),), (TransferStats("t", 1, 9),))
 TABLE = pa.table(
     {
         "x": [float("nan"), 1.5],

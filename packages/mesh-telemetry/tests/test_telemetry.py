@@ -150,7 +150,7 @@ def test_a_job_has_it_in_one_line(
     jobs = pytest.importorskip("mesh_jobs")
     monkeypatch.chdir(tmp_path)
     telemetry = Telemetry(TelemetryConfig(directory=str(place)))
-    job = jobs.ProcessJob({"trainers": 2}).equip(telemetry)
+    job = jobs.ProcessJob({"trainers": 2}).add_extensions(telemetry)
     try:
         procs = job.state(timeout=60).trainers.spawn_procs({"n": 1}, name="team")
         procs.spawn("pupils", Pupil).learn.call(1).get()

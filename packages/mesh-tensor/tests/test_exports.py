@@ -3,8 +3,8 @@
 import mesh_tensor
 import mesh_tensor.spi
 import mesh_tensor.testing
-from mesh_core.testing import DoorChecks
+from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(DoorChecks):
+class TestDoors(PublicSurfaceChecks):
     doors = (mesh_tensor, mesh_tensor.spi, mesh_tensor.testing)

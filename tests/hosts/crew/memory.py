@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 
 from mesh_rdma import RDMABuffer, RDMAError, configure
-from mesh_rdma.testing import Refusals, refusals, visitors
+from mesh_rdma.testing import RejectedConnections, connected_peers, rejected_connections
 
 # These programs are no job, so only the handles say that other hosts are to connect.
 configure(rdma_listen="all")
@@ -109,9 +109,9 @@ def drop(name: str) -> None:
     place.offered.pop(name)[1].drop().get()
 
 
-def refused() -> Refusals:
+def refused() -> RejectedConnections:
     """Says how many connections were refused, by reason."""
-    return refusals()
+    return rejected_connections()
 
 
 def left_behind() -> dict[str, int]:
@@ -119,7 +119,7 @@ def left_behind() -> dict[str, int]:
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "visitors": visitors(),
+        "visitors": connected_peers(),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import mesh_core
 from mesh_core import Actor, MeshFailure, endpoint
-from mesh_jobs import HostLeaving, ImageSpec, KubernetesJob
+from mesh_jobs import HostDraining, ImageSpec, KubernetesJob
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 
 IMAGE = ImageSpec("mesh-test", python=sys.executable)
@@ -82,10 +82,10 @@ def test_a_program_that_is_told_stops_its_actors_before_the_pod_ends(
     savers = procs.spawn("savers", Saver, str(tmp_path))
     savers.work.call().get(timeout=PATIENCE_S)
     (pod,) = cluster.pods(namespace)
-    told: list[HostLeaving] = []
+    told: list[HostDraining] = []
     is_saved = threading.Event()
 
-    def save(host: HostLeaving) -> None:
+    def save(host: HostDraining) -> None:
         told.append(host)
         assert savers.work.call_one().get(timeout=PATIENCE_S) == 1
         procs.stop().get(timeout=PATIENCE_S)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from mesh_core import HostDied
-from mesh_jobs import HostLeaving, JobStatus, Phase, SchedulerUnreachable
+from mesh_jobs import HostDraining, JobStatus, Phase, SchedulerUnreachable
 from tests.jobs.slurm.jobs import (
     LIMIT_S,
     Jobs,
@@ -84,7 +84,7 @@ def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
 def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> None:
     """A limit of a job's own, and one that an administrator has changed; SLURM counts minutes."""
     short, changed = jobs({"a": 1}, time_limit=1, warning_s=30), jobs({"a": 1}, "changed")
-    heard: dict[str, list[HostLeaving]] = {"short": [], "changed": []}
+    heard: dict[str, list[HostDraining]] = {"short": [], "changed": []}
     with ExitStack() as watches:
         for name, job in (("short", short), ("changed", changed)):
             job.state(timeout=30)

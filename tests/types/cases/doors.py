@@ -5,6 +5,6 @@ from typing import assert_type
 import mesh_fs
 import mesh_jobs
 
-assert_type(mesh_fs.MountOptions().way, str)
+assert_type(mesh_fs.MountOptions().backend, str)
 
 mesh_jobs.submit_everything()  # expect-error: there is no such name

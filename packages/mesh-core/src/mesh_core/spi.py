@@ -2,41 +2,41 @@
 
 - Events and telemetry: events of a process (`subscribe`), the message log (`log_messages`), metrics
   (`Meter`), rows for tables (`record_row`) and captured output (`LogLine`).
-- State of a process: its location in the job (`station`), whether the job has credentials
-  (`has_credentials`), a snapshot of the existing objects (`standing`), the messages that it serves
-  (`activity`) and the replies that it waits for (`waiting`).
+- State of a process: its location in the job (`process_location`), whether the job has credentials
+  (`has_credentials`), a snapshot of the existing objects (`snapshot`), the messages that it serves
+  (`activity`) and the replies that it waits for (`pending_calls`).
 - Extension points: spawn callbacks (`register_proc_mesh_spawn_callback`), futures of work other
   than calls (`future_of`), the algebra of named dimensions (`MeshTrait`), tensor support
-  (`TensorLayer`), wrappers around endpoints (`guard_endpoints`), and stop requests by another
+  (`TensorEngine`), wrappers around endpoints (`intercept_endpoints`), and stop requests by another
   component than the owner (`stop_owned`).
 - Services: signal handling (`on_signals`) and connection limits for listeners
   (`ConnectionLimiter`).
 """
 
+from mesh_core._actors.active_calls import ActiveCall as ActiveCall
 from mesh_core._actors.active_calls import Activity as Activity
-from mesh_core._actors.active_calls import Handling as Handling
 from mesh_core._actors.active_calls import activity as activity
-from mesh_core._actors.guards import Guard as Guard
-from mesh_core._actors.guards import guard_endpoints as guard_endpoints
-from mesh_core._actors.guards import is_actor_ending as is_actor_ending
+from mesh_core._actors.interceptors import EndpointInterceptor as EndpointInterceptor
+from mesh_core._actors.interceptors import intercept_endpoints as intercept_endpoints
+from mesh_core._actors.interceptors import is_actor_ending as is_actor_ending
 from mesh_core._actors.local_actor import is_actor_coming as is_actor_coming
 from mesh_core._actors.local_actor import local_actor as local_actor
-from mesh_core._actors.pending_calls import Waiting as Waiting
-from mesh_core._actors.pending_calls import waiting as waiting
+from mesh_core._actors.pending_calls import PendingCall as PendingCall
+from mesh_core._actors.pending_calls import pending_calls as pending_calls
 from mesh_core._calls.completion import Completion as Completion
 from mesh_core._calls.completion import done_future as done_future
 from mesh_core._calls.completion import failed_future as failed_future
 from mesh_core._calls.completion import future_of as future_of
-from mesh_core._hosts.process_locations import Station as Station
+from mesh_core._hosts.process_locations import ProcessLocation as ProcessLocation
+from mesh_core._hosts.process_locations import draining_hosts as draining_hosts
 from mesh_core._hosts.process_locations import host_agents as host_agents
 from mesh_core._hosts.process_locations import host_numbers as host_numbers
 from mesh_core._hosts.process_locations import is_stopped as is_stopped
-from mesh_core._hosts.process_locations import leaving_hosts as leaving_hosts
-from mesh_core._hosts.process_locations import station as station
+from mesh_core._hosts.process_locations import process_location as process_location
 from mesh_core._logging.line import LogLine as LogLine
-from mesh_core._meshes.activation import LayerCall as LayerCall
-from mesh_core._meshes.activation import NeedsLayer as NeedsLayer
-from mesh_core._meshes.activation import TensorLayer as TensorLayer
+from mesh_core._meshes.activation import RequiresTensorEngine as RequiresTensorEngine
+from mesh_core._meshes.activation import TensorEngine as TensorEngine
+from mesh_core._meshes.activation import TensorEngineCall as TensorEngineCall
 from mesh_core._meshes.shape import MeshTrait as MeshTrait
 from mesh_core._meshes.spawn_callbacks import (
     register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
@@ -51,7 +51,7 @@ from mesh_core._observability.message_log import LOG_HEADER as LOG_HEADER
 from mesh_core._observability.message_log import LogState as LogState
 from mesh_core._observability.message_log import MessageLog as MessageLog
 from mesh_core._observability.message_log import log_messages as log_messages
-from mesh_core._observability.snapshot import standing as standing
+from mesh_core._observability.snapshot import snapshot as snapshot
 from mesh_core._observability.trace_context import SpanIdentity as SpanIdentity
 from mesh_core._observability.tracing import Counter as Counter
 from mesh_core._observability.tracing import Gauge as Gauge

@@ -20,7 +20,7 @@ from mesh_core._testing.faults import kill_proc as kill_proc
 from mesh_core._testing.faults import proc_pid as proc_pid
 from mesh_core._testing.faults import wait_until as wait_until
 from mesh_core._testing.local_procs import LocalProcs as LocalProcs
-from mesh_core._testing.public_surface import DoorChecks as DoorChecks
+from mesh_core._testing.public_surface import PublicSurfaceChecks as PublicSurfaceChecks
 from mesh_core._testing.shared_bytes import shared_bytes_in_use as shared_bytes_in_use
 
 if _typing.TYPE_CHECKING:

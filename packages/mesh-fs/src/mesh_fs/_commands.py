@@ -41,7 +41,7 @@ Meshes = Annotated[
 
 
 class _Door(Protocol):
-    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def attached(
         self, context: str | None, mesh: str | None, timeout: float | None
@@ -71,7 +71,7 @@ def mount(
     is_watched: Annotated[
         bool, typer.Option("--watch", help="Show changes as they are made.")
     ] = False,
-    way: Annotated[str, typer.Option(help="How it is shown; see the guide on files.")] = "auto",
+    backend: Annotated[str, typer.Option(help="How it is shown; see the guide on files.")] = "auto",
     ignore: Ignore = None,
     is_for_others: Annotated[
         bool, typer.Option("--allow-other", help="Let other users of the hosts read it.")
@@ -93,7 +93,7 @@ def mount(
         "source": path,
         "mntpoint": there,
         "meshes": meshes or None,
-        "way": way,
+        "backend": backend,
         "watch": is_watched,
         "ignore": ignore or [],
         "allow_other": is_for_others,
@@ -241,12 +241,12 @@ def _row(status: Mapping[str, Any]) -> tuple[str, ...]:
     hosts = [one for one in told if "error" not in one]
     open_ = [one for one in hosts if one["is_open"]]
     arrived = _arrived(hosts)
-    ways = ", ".join(sorted({one["way"] for one in open_})) or "-"
+    backends = ", ".join(sorted({one["backend"] for one in open_})) or "-"
     here = 100 if not arrived.total_bytes else 100 * arrived.here_bytes // arrived.total_bytes
     return (
         str(status.get("source", "-")),
         str(status["name"]),
-        ways,
+        backends,
         f"{len(open_)} of {len(told)}",
         str(arrived.files),
         f"{here} %",

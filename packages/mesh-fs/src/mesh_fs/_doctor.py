@@ -43,7 +43,7 @@ class HostAbilities:
     free_bytes: int
 
     @property
-    def way(self) -> str:
+    def backend(self) -> str:
         """The method by which the host shows a directory."""
         can_mount = self.has_device and (self.is_root or self.has_fusermount)
         return "fuse" if can_mount else "unpack"
@@ -57,7 +57,7 @@ class HostAbilities:
                 "no /dev/fuse that may be opened: load the module fuse, or have the "
                 "container given the device; until then files are written out"
             )
-        elif self.way == "unpack":
+        elif self.backend == "unpack":
             found.append(
                 "no fusermount3: install the package fuse3; until then files are written out"
             )
@@ -86,12 +86,12 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Return the diagnosis as plain values."""
-        hosts = [{**asdict(host), "way": host.way} for host in self.hosts]
+        hosts = [{**asdict(host), "backend": host.backend} for host in self.hosts]
         return {"hosts": hosts, "findings": self.findings}
 
     def __str__(self) -> str:
         lines = [
-            f"{one.host}: {one.way}, erofs {'yes' if one.has_images else 'no'}, "
+            f"{one.host}: {one.backend}, erofs {'yes' if one.has_images else 'no'}, "
             f"{one.free_bytes / 1e9:.1f} GB free at {one.store}"
             for one in self.hosts
         ]

@@ -1,4 +1,4 @@
-"""Files on the hosts of a job: equipment for `Job.equip` of mesh-jobs."""
+"""Files on the hosts of a job: extensions for `Job.add_extensions` of mesh-jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["GatheredMount", "RemoteMount", "WorkspaceSync", "held_mount"]
 
 
 class RemoteMount:
-    """A directory of the client on the hosts of a job: `job.equip(RemoteMount("project"))`.
+    """A directory of the client on the hosts of a job, for `Job.add_extensions`.
 
     It is mounted when `job.state()` attaches to the hosts, refreshed when `state` is called again,
     and unmounted by `job.detach()`, `job.kill()` and the end of the program.
@@ -51,7 +51,7 @@ class RemoteMount:
 
     Example:
         >>> project = RemoteMount("project", "/mnt/project", python_exe=".venv/bin/python")
-        >>> trainers = job.equip(project).state().trainers.spawn_procs({"gpus": 8})
+        >>> trainers = job.add_extensions(project).state().trainers.spawn_procs({"gpus": 8})
         >>> project.handler.refresh()
         True
     """
@@ -173,7 +173,7 @@ class GatheredMount:
         options: Cache sizes, cache lifetimes, and timeouts.
 
     Example:
-        >>> job.equip(GatheredMount("/var/log/train", "logs")).state()
+        >>> job.add_extensions(GatheredMount("/var/log/train", "logs")).state()
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class WorkspaceSync:
 
     Example:
         >>> project = WorkspaceSync("project", "/srv/project")
-        >>> job.equip(project).state()
+        >>> job.add_extensions(project).state()
         >>> project.workspaces["trainers"].sync().written
         1
     """
@@ -336,7 +336,7 @@ def held_mount(
     source: str,
     mntpoint: str,
     meshes: list[str] | None,
-    way: str,
+    backend: str,
     watch: bool,
     ignore: list[str],
     allow_other: bool,
@@ -347,7 +347,7 @@ def held_mount(
         mntpoint,
         meshes=meshes,
         snapshot=SnapshotOptions(ignore=tuple(ignore)),
-        mount=MountOptions(way=way, allow_other=allow_other),
+        mount=MountOptions(backend=backend, allow_other=allow_other),
         watch=watch,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["CacheOptions", "GatherOptions", "MountOptions", "SnapshotOptions"]
 
 _FOLDER_VARIABLE = "MESH_FS_CACHE"
-_WAYS = ("auto", "fuse", "image", "unpack")
+_BACKENDS = ("auto", "fuse", "image", "unpack")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class MountOptions:
     """Options for showing a tree on a host.
 
     Attributes:
-        way: The method. `"auto"` takes the first of the others that the host permits; `"fuse"`
+        backend: The method. `"auto"` takes the first of the others that the host permits; `"fuse"`
             mounts immediately; `"image"` mounts when all files have arrived, and requires root;
             `"unpack"` writes the files into the directory.
         writable: Let programs on the host write. Their changes are visible only on that host and
@@ -79,7 +79,7 @@ class MountOptions:
         threads: The number of threads that serve the kernel's requests.
     """
 
-    way: str = "auto"
+    backend: str = "auto"
     writable: bool = False
     allow_other: bool = False
     read_limit_s: float = 60.0
@@ -88,8 +88,8 @@ class MountOptions:
     threads: int = 4
 
     def __post_init__(self) -> None:
-        if self.way not in _WAYS:
-            raise ValueError(f"way={self.way!r}: take one of {', '.join(_WAYS)}")
+        if self.backend not in _BACKENDS:
+            raise ValueError(f"backend={self.backend!r}: take one of {', '.join(_BACKENDS)}")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ TABLES = {
         "Mounts of mesh-fs, on each host that shows them.",
         (
             "mountpoint s | where the files are",
-            "way s | how they are shown: `fuse`, `image` or `unpack`",
+            "backend s | how they are shown: `fuse`, `image` or `unpack`",
             "why s | why in this way",
             "is_complete b | whether all files are on the host",
             "is_open b | whether they are shown",

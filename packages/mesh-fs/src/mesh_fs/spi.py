@@ -1,6 +1,6 @@
 """Extension interfaces of mesh-fs; there are none yet.
 
-The equipment that mesh-fs offers to mesh-jobs has the form of `mesh_jobs.spi.Equipment`.
+The job extensions of mesh-fs implement `mesh_jobs.spi.JobExtension`.
 """
 
 __all__: list[str] = []

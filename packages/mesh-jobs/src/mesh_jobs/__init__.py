@@ -13,7 +13,7 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from mesh_jobs._api import ClientSpec as ClientSpec
-    from mesh_jobs._api import HostLeaving as HostLeaving
+    from mesh_jobs._api import HostDraining as HostDraining
     from mesh_jobs._api import ImageSpec as ImageSpec
     from mesh_jobs._api import Job as Job
     from mesh_jobs._api import JobBusy as JobBusy

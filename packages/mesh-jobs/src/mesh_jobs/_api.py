@@ -1,6 +1,6 @@
 """The public names of `mesh_jobs`; imported when the first of them is used."""
 
-from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase
+from mesh_jobs._backend.report import HostDraining, JobEvent, Phase
 from mesh_jobs._errors import (
     JobBusy,
     JobEnded,
@@ -29,7 +29,7 @@ from mesh_jobs._ssh.backend import SSHJob
 
 __all__ = [
     "ClientSpec",
-    "HostLeaving",
+    "HostDraining",
     "ImageSpec",
     "Job",
     "JobBusy",

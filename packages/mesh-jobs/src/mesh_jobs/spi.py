@@ -3,9 +3,9 @@
 A backend is a class that derives from `Backend` and is registered under a name in the entry-point
 group `mesh_jobs.backends`. It must pass the tests in `mesh_jobs.testing`.
 
-Additional resources of hosts, such as files, implement `Equipment` and are passed to `Job.equip`.
-Commands can keep equipment open that is registered under a name in the group `mesh_jobs.equipment`;
-they open it through a `CommandDoor`.
+Additional resources of hosts, such as files, implement `JobExtension` and are passed to
+`Job.add_extensions`. Commands can keep extensions open that are registered under a name in the
+group `mesh_jobs.extensions`; they open them through a `CommandContext`.
 """
 
 from mesh_jobs._atomic_files import read_json as read_json
@@ -20,6 +20,6 @@ from mesh_jobs._backend.registry import backend_names as backend_names
 from mesh_jobs._backend.report import THIS_HOST as THIS_HOST
 from mesh_jobs._backend.report import HostReport as HostReport
 from mesh_jobs._backend.report import Report as Report
-from mesh_jobs._extensions.command_context import CommandDoor as CommandDoor
-from mesh_jobs._extensions.extension import Equipment as Equipment
-from mesh_jobs._extensions.extension import OpenEquipment as OpenEquipment
+from mesh_jobs._extensions.command_context import CommandContext as CommandContext
+from mesh_jobs._extensions.extension import JobExtension as JobExtension
+from mesh_jobs._extensions.extension import OpenJobExtension as OpenJobExtension

@@ -11,8 +11,8 @@ It is selected for a buffer if no built-in transport is better: see `Transport.l
 """
 
 from mesh_rdma._plugins.transport import Channel as Channel
-from mesh_rdma._plugins.transport import Claim as Claim
-from mesh_rdma._plugins.transport import Finished as Finished
+from mesh_rdma._plugins.transport import Completion as Completion
+from mesh_rdma._plugins.transport import CopyLease as CopyLease
 from mesh_rdma._plugins.transport import Kind as Kind
 from mesh_rdma._plugins.transport import Region as Region
 from mesh_rdma._plugins.transport import Registration as Registration

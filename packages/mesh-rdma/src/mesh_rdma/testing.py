@@ -8,9 +8,9 @@ class TestMine(TransportConformance):
 
 import typing as _typing
 
-from mesh_rdma._diagnosis.connection_counts import Refusals as Refusals
-from mesh_rdma._diagnosis.connection_counts import refusals as refusals
-from mesh_rdma._diagnosis.connection_counts import visitors as visitors
+from mesh_rdma._diagnosis.connection_counts import RejectedConnections as RejectedConnections
+from mesh_rdma._diagnosis.connection_counts import connected_peers as connected_peers
+from mesh_rdma._diagnosis.connection_counts import rejected_connections as rejected_connections
 
 if _typing.TYPE_CHECKING:
     from mesh_rdma._kit.conformance import TransportConformance as TransportConformance

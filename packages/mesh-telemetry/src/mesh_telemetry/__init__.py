@@ -5,7 +5,7 @@ SQL queries over the rows of all hosts.
 """
 
 from mesh_telemetry._debug.debugging import DebugConsole as DebugConsole
-from mesh_telemetry._disk.past import Past as Past
+from mesh_telemetry._disk.archive import Archive as Archive
 from mesh_telemetry._disk.stored_runs import Run as Run
 from mesh_telemetry._errors import CoverageError as CoverageError
 from mesh_telemetry._errors import DebugError as DebugError
@@ -18,7 +18,7 @@ from mesh_telemetry._otlp.options import OtlpConfig as OtlpConfig
 from mesh_telemetry._query.coverage import Answer as Answer
 from mesh_telemetry._query.coverage import Coverage as Coverage
 from mesh_telemetry._query.coverage import HostFailure as HostFailure
-from mesh_telemetry._query.coverage import Shipped as Shipped
+from mesh_telemetry._query.coverage import TransferStats as TransferStats
 from mesh_telemetry._query.stream import Stream as Stream
 from mesh_telemetry._stacks.dump import ProcFailure as ProcFailure
 from mesh_telemetry._stacks.dump import StackDump as StackDump

@@ -21,7 +21,7 @@ __all__ = ["query"]
 
 
 class _Door(Protocol):
-    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
 
@@ -73,10 +73,10 @@ def query(
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
     # Imported here because other commands do not need Arrow.
-    from mesh_telemetry._disk.past import Past
+    from mesh_telemetry._disk.archive import Archive
     from mesh_telemetry._query.plain_json import plain_answer
 
-    with Past(folders, run) as kept:
+    with Archive(folders, run) as kept:
         return plain_answer(kept.query(sql, timeout=timeout))
 
 

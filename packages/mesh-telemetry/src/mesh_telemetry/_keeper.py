@@ -17,7 +17,7 @@ from mesh_core import (
     this_host,
     this_proc,
 )
-from mesh_core.spi import host_agents, host_numbers, station
+from mesh_core.spi import host_agents, host_numbers, process_location
 from mesh_telemetry._debug.failure_rules import FailureRule
 from mesh_telemetry._events.collector import COLLECTOR_NAME, Collector, is_ours
 from mesh_telemetry._events.folders import sweep
@@ -124,7 +124,7 @@ class Keeper(Actor):
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         collector.initialized.get()
         self._collector = collector
-        if station().slot:
+        if process_location().slot:
             # The program is not the agent of its host, so another process reports for the host.
             host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
         self._see(this_host())

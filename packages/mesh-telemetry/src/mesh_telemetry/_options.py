@@ -38,7 +38,7 @@ class TelemetryConfig:
         directory: The directory on each host in which events are recorded. If omitted, `/dev/shm`
             if it exists, else the temporary directory.
         spill: A directory on each host to which rows are written as Parquet when they are evicted
-            and when the program ends. Queries read them while the program runs, and `Past` reads
+            and when the program ends. Queries read them while the program runs, and `Archive` reads
             them afterwards. If omitted, evicted rows are discarded.
         spill_bytes: Limit in bytes for the spill directory of a host; the oldest files are deleted
             first. No limit if None.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, this_proc
-from mesh_telemetry._equipment import RecordedJob
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._job_extension import RecordedJob
 from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig, with_otlp
 from mesh_telemetry._query.moments import microseconds
@@ -307,7 +307,7 @@ class Telemetry:
     def save(
         self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
     ) -> Coverage:
-        """Write all current rows of all hosts to a directory on this machine, for `Past`.
+        """Write all current rows of all hosts to a directory on this machine, for `Archive`.
 
         Live tables have their values from the time of the export. Rows are fetched in parts, so
         memory is bounded.
@@ -327,7 +327,7 @@ class Telemetry:
 
         Example:
             >>> telemetry.save("/shared/before-the-change")
-            >>> with Past("/shared/before-the-change") as past:
+            >>> with Archive("/shared/before-the-change") as past:
             ...     past.query("select name, count(*) from spans group by name").table
         """
         from mesh_telemetry._disk.saving import save
@@ -567,7 +567,7 @@ class Telemetry:
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
         """Start telemetry unless it is started.
 
-        `Job.state` of mesh-jobs calls this for `job.equip(telemetry)`.
+        `Job.state` of mesh-jobs calls this for `job.add_extensions(telemetry)`.
 
         Args:
             meshes: All meshes of the job.

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from mesh_core._program.runtime import is_running, runtime
 from mesh_core._serialization.wire import read_call_meta
 
-__all__ = ["Activity", "Handling", "activity"]
+__all__ = ["ActiveCall", "Activity", "activity"]
 
 
-class Handling(NamedTuple):
+class ActiveCall(NamedTuple):
     """A message that an actor is serving."""
 
     endpoint: str
@@ -37,7 +37,7 @@ class Activity(NamedTuple):
     """The number of messages that the actor has served."""
     queued: int
     """The number of queued messages."""
-    running: tuple[Handling, ...]
+    running: tuple[ActiveCall, ...]
 
 
 def activity() -> list[Activity]:
@@ -61,7 +61,7 @@ def activity() -> list[Activity]:
                 cell.served_count,
                 len(left) + current.engine.mailbox_len(port),
                 tuple(
-                    Handling(read_call_meta(one.meta)[0], one.rank, one.from_proc, one.from_port)
+                    ActiveCall(read_call_meta(one.meta)[0], one.rank, one.from_proc, one.from_port)
                     for one in running
                 ),
             )

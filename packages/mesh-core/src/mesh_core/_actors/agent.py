@@ -491,7 +491,7 @@ class Agent:
 
     def do_host_leaving(self, message: Message, grace_s: float) -> None:
         """Record that a worker was told to shut down, and the deadline of its host."""
-        self._runtime.leaving_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
+        self._runtime.draining_hosts[message.from_proc >> 32] = time.monotonic() + grace_s
 
     def do_host_left(self, message: Message, host_name: str, why: str) -> Any:
         """Handle a worker that leaves the job unexpectedly: its host is lost immediately."""
@@ -511,7 +511,7 @@ class Agent:
     ) -> None:
         from mesh_core._hosts.attach import obituary
 
-        self._runtime.leaving_hosts.pop(host, None)
+        self._runtime.draining_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
@@ -544,7 +544,7 @@ class Agent:
         self, message: Message, host: int, worker: str | None, may_return: bool, is_urgent: bool
     ) -> Any:
         """Replace a dead host with another machine; reply when the machine has joined."""
-        self._runtime.leaving_hosts.pop(host, None)
+        self._runtime.draining_hosts.pop(host, None)
 
         def replace() -> None:
             try:

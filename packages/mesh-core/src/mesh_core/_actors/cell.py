@@ -15,7 +15,7 @@ from mesh_core._calls.endpoint import EndpointProperty
 from mesh_core._calls.port_transit import drop_ports, note_ports
 from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError
-from mesh_core._meshes.activation import tensor_layer
+from mesh_core._meshes.activation import tensor_engine
 from mesh_core._meshes.shape import Extent, Point
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections import deque
     from typing import Any
 
-    from mesh_core._actors.guards import Guard
+    from mesh_core._actors.interceptors import EndpointInterceptor
     from mesh_core._calls.channel import Port
     from mesh_core._core import Engine, Message
     from mesh_core._meshes.mesh import ProcMesh
@@ -155,12 +155,12 @@ class Plan:
             if not self.is_internal and (member is None or not flags & UNDECORATED):
                 self.error = MeshError(f"actor has no endpoint {name!r}: check both sides' code")
         if flags & BY_LAYER and self.error is None:
-            self.function = tensor_layer().serve(self.function, self.is_async)
+            self.function = tensor_engine().serve(self.function, self.is_async)
 
-    def put_around(self, guard: Guard) -> None:
-        """Wrap the endpoint with a guard."""
+    def intercept(self, interceptor: EndpointInterceptor) -> None:
+        """Wrap the endpoint with an interceptor."""
         if self.error is None and not self.is_internal:
-            self.function = guard(self.function, self.is_async)
+            self.function = interceptor(self.function, self.is_async)
 
 
 class ActorCell:
@@ -219,8 +219,8 @@ class ActorCell:
             if member is None and flags & UNDECORATED:
                 member = _unbound(type(self.instance), name)
             plan = Plan(name, flags, extent, member)
-            for guard in self.runtime.guards:
-                plan.put_around(guard)
+            for interceptor in self.runtime.interceptors:
+                plan.intercept(interceptor)
             self.plans[meta] = plan
         return plan
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from mesh_core._calls.deadlock import waits
 from mesh_core._program.runtime import is_running, runtime
 
-__all__ = ["Waiting", "waiting"]
+__all__ = ["PendingCall", "pending_calls"]
 
 
-class Waiting(NamedTuple):
+class PendingCall(NamedTuple):
     """A reply that this process waits for."""
 
     call: int
@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
     """How long the actor has waited, in seconds; None if it is not known."""
 
 
-def waiting() -> list[Waiting]:
+def pending_calls() -> list[PendingCall]:
     """Return the outstanding replies of this process.
 
     The waiting actor and the duration are known only for actors that wait without a timeout.
@@ -45,9 +45,9 @@ def waiting() -> list[Waiting]:
     for call, proc, port in current.engine.waits():
         wait = known.get(call)
         if wait is None:
-            found.append(Waiting(call, proc, port, 0, "", "", "", None))
+            found.append(PendingCall(call, proc, port, 0, "", "", "", None))
             continue
         cell = wait.cell
         names = (cell.name, wait.running_name, wait.name)
-        found.append(Waiting(call, proc, port, cell.port, *names, now - wait.began))
+        found.append(PendingCall(call, proc, port, cell.port, *names, now - wait.began))
     return found

@@ -17,7 +17,7 @@ from mesh_core._calls.stream import stream_answers
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
-from mesh_core._meshes.activation import LayerCall, NeedsLayer, tensor_layer
+from mesh_core._meshes.activation import RequiresTensorEngine, TensorEngineCall, tensor_engine
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import origin
 from mesh_core._serialization.pickler import encode
@@ -292,7 +292,7 @@ class Endpoint(Generic[P, R]):
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
-        except NeedsLayer:
+        except RequiresTensorEngine:
             return call_by_layer(self, "call", args, kwargs)  # type: ignore[no-any-return]
         return GatherFuture(reply, self, self._options.return_exceptions)
 
@@ -312,7 +312,7 @@ class Endpoint(Generic[P, R]):
             )
         try:
             reply = self._call(targets, args, kwargs)
-        except NeedsLayer:
+        except RequiresTensorEngine:
             return call_by_layer(self, "call_one", args, kwargs)  # type: ignore[no-any-return]
         return CallFuture(reply, self)
 
@@ -326,7 +326,7 @@ class Endpoint(Generic[P, R]):
         index = _random_index(len(self._mesh._targets))
         try:
             reply = self._call(self._mesh._target(index), args, kwargs)
-        except NeedsLayer:
+        except RequiresTensorEngine:
             return call_by_layer(self, "choose", args, kwargs, index)  # type: ignore[no-any-return]
         return CallFuture(reply, self)
 
@@ -351,7 +351,7 @@ class Endpoint(Generic[P, R]):
         """
         try:
             reply = self._call(self._mesh._targets, args, kwargs)
-        except NeedsLayer:
+        except RequiresTensorEngine:
             return call_by_layer(self, "stream", args, kwargs)  # type: ignore[no-any-return]
         return stream_answers(reply, self)
 
@@ -365,7 +365,7 @@ class Endpoint(Generic[P, R]):
         """
         try:
             self._send(self._mesh._targets, args, kwargs, 0)
-        except NeedsLayer:
+        except RequiresTensorEngine:
             call_by_layer(self, "broadcast", args, kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -516,7 +516,7 @@ def call_by_layer(
     sender._arity = _Arity(0, sys.maxsize, 0)
     send = getattr(sender, {"rref": "call", "choose": "call_one"}.get(verb, verb))
     timeout = endpoint._options.timeout
-    call = LayerCall(
+    call = TensorEngineCall(
         endpoint._name,
         verb,
         mesh._procs(),
@@ -526,7 +526,7 @@ def call_by_layer(
         (effective().call_timeout_s if timeout is None else timeout) is not None,
         send,
     )
-    return tensor_layer().call(call, args, kwargs)
+    return tensor_engine().call(call, args, kwargs)
 
 
 def _random_index(count: int) -> int:

@@ -57,7 +57,7 @@ def attach_to_workers(
     ca: str | None = None,
     spares: int = 0,
     hold_s: float = 0.0,
-    beside: bool = False,
+    observer: bool = False,
     worker_ids: Sequence[str] = (),
 ) -> HostMesh:
     """Add workers to the job as its hosts, and return before they have replied.
@@ -82,9 +82,9 @@ def attach_to_workers(
         hold_s: The orphan grace period in seconds: how long the workers keep the processes of this
             program, after it is lost, for a successor that calls `take_over`. Requires credentials.
             With 0 the processes end immediately.
-        beside: Whether to open an additional session on each worker, separate from the program that
-            it serves now or later, and leave it available to others; for example to inspect the
-            hosts of a running job. Each worker then listens on one more port.
+        observer: Whether to open an additional session on each worker, separate from the program
+            that it serves now or later, and leave the worker available to others; for example to
+            inspect the hosts of a running job. Each worker then listens on one more port.
         worker_ids: The ids of the only acceptable worker processes, from an earlier
             `HostMesh.worker_ids`. Each worker then gets a single request: a worker that is not
             running or serves another program is lost immediately.
@@ -94,9 +94,9 @@ def attach_to_workers(
 
     Raises:
         ValueError: `workers` is empty, `spares` leaves no host, an address is malformed or occurs
-            twice, credentials are missing for another machine or for `hold_s`, `beside` is combined
-            with `spares` or `hold_s`, or `worker_ids` is combined with `spares` or has another
-            length than `workers`.
+            twice, credentials are missing for another machine or for `hold_s`, `observer` is
+            combined with `spares` or `hold_s`, or `worker_ids` is combined with `spares` or has
+            another length than `workers`.
         CredentialsError: The credentials have expired, or those of the user are not available.
     """
     # Imported here and below because most programs never attach, and importing Mesh must be cheap.
@@ -133,7 +133,7 @@ def attach_to_workers(
             f"{len(worker_ids)} worker_ids for {len(addresses) - spares} hosts and {spares} "
             "spares: give one for each host, and no spares"
         )
-    if beside and (spares or hold_s):
+    if observer and (spares or hold_s):
         raise ValueError(
             "a program that is served beside others keeps no workers: leave out spares and hold_s"
         )
@@ -152,7 +152,7 @@ def attach_to_workers(
             raise CredentialsError(str(error)) from None
     config = effective()
     count = len(addresses) - spares
-    places = current.places.add(addresses[:count], way, keys, config, hold_s, is_beside=beside)
+    places = current.places.add(addresses[:count], way, keys, config, hold_s, is_observer=observer)
     for place, worker_id in zip(places, worker_ids, strict=False):
         place.worker_id = worker_id
     hosts = tuple(place.host for place in places)
@@ -242,7 +242,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
         )
         return route, answer
 
-    if not place.is_beside:
+    if not place.is_observer:
         return ask(place.address, SERVE)
     route, answer = ask(place.address, BESIDE)
     is_taken, port, _ = answer

@@ -51,7 +51,7 @@ class AttachOrder:
         config: The configuration of the client.
         epoch: The number of machines that were tried as this host before.
         verb: The operation: `serve` the job, `hold` (reserve) the worker for it, `release` it, or
-            return the port of an additional session (`beside`).
+            return the port of an additional session (`observer`).
         path: The module search path of the client. The worker also uses the entries that exist on
             its machine.
         worker_id: The id of the only worker that may accept; empty for any worker.

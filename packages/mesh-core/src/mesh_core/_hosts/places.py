@@ -49,7 +49,7 @@ class Place:
         has_left: Whether it was dismissed normally.
         host_name: The host name of the machine that joined last.
         hold_s: The orphan grace period of the host in seconds.
-        is_beside: Whether the job has an additional session on the worker.
+        is_observer: Whether the job has an additional session on the worker.
         worker_id: The id of the current worker. Before it has joined, the id of the only worker
             that may join; empty for any.
         unwanted: If the host was dismissed before it had joined: whether it is then shut down
@@ -65,7 +65,7 @@ class Place:
         "hold_s",
         "host",
         "host_name",
-        "is_beside",
+        "is_observer",
         "joined_epoch",
         "keys",
         "obituary",
@@ -85,10 +85,10 @@ class Place:
         hold_s: float = 0.0,
         epoch: int = 0,
         *,
-        is_beside: bool = False,
+        is_observer: bool = False,
     ) -> None:
         self.host: int = host
-        self.is_beside: bool = is_beside
+        self.is_observer: bool = is_observer
         self.unwanted: bool | None = None
         self.worker_id: str = ""
         self.hold_s: float = hold_s
@@ -128,13 +128,13 @@ class Places:
         config: Config,
         hold_s: float = 0.0,
         *,
-        is_beside: bool = False,
+        is_observer: bool = False,
     ) -> tuple[Place, ...]:
         """Add hosts, with numbers that no host of the job has had."""
         with self._changed:
             first = max(self._places, default=0) + 1
             places = [
-                Place(host, address, gateway, keys, config, hold_s, is_beside=is_beside)
+                Place(host, address, gateway, keys, config, hold_s, is_observer=is_observer)
                 for host, address in enumerate(addresses, first)
             ]
             self._places.update((place.host, place) for place in places)

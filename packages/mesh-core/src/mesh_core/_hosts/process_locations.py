@@ -13,10 +13,17 @@ if TYPE_CHECKING:
 
     from mesh_core._meshes.mesh import HostMesh, ProcMesh
 
-__all__ = ["Station", "host_agents", "host_numbers", "is_stopped", "leaving_hosts", "station"]
+__all__ = [
+    "ProcessLocation",
+    "draining_hosts",
+    "host_agents",
+    "host_numbers",
+    "is_stopped",
+    "process_location",
+]
 
 
-class Station(NamedTuple):
+class ProcessLocation(NamedTuple):
     """The location of a process in its job."""
 
     host: int
@@ -35,11 +42,11 @@ class Station(NamedTuple):
     """The rank in that mesh."""
 
 
-def station() -> Station:
+def process_location() -> ProcessLocation:
     """Return the location of this process; starts Mesh in a program that has not used it yet."""
     identity = runtime().identity
     table = identity.table
-    return Station(
+    return ProcessLocation(
         identity.host,
         identity.host_name,
         identity.slot,
@@ -76,11 +83,11 @@ def is_stopped(procs: ProcMesh) -> bool:
     return procs._uid in current.stopped_meshes or current.is_over
 
 
-def leaving_hosts() -> dict[int, float]:
+def draining_hosts() -> dict[int, float]:
     """Return the hosts whose workers are shutting down, by number, with the seconds left.
 
     Everything that still runs on such a host is stopped after that time. The result is empty in any
     process other than the program.
     """
     now = time.monotonic()
-    return {host: max(0.0, until - now) for host, until in runtime().leaving_hosts.items()}
+    return {host: max(0.0, until - now) for host, until in runtime().draining_hosts.items()}

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from mesh_core._core import Region
     from mesh_core._meshes.mesh import ProcMesh
 
-__all__ = ["GROUP", "LayerCall", "NeedsLayer", "TensorLayer", "tensor_layer"]
+__all__ = ["GROUP", "RequiresTensorEngine", "TensorEngine", "TensorEngineCall", "tensor_engine"]
 
 GROUP = "mesh_core.tensors"
 
 
-class TensorLayer(Protocol):
+class TensorEngine(Protocol):
     """The object that an entry point of the group provides."""
 
     def activate(self, procs: ProcMesh, region: Region) -> AbstractContextManager[Any]:
@@ -33,7 +33,7 @@ class TensorLayer(Protocol):
             region: The selected processes and their dimension names.
         """
 
-    def call(self, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, call: TensorEngineCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call actors with arguments that only the layer can send, or keep their results remotely.
 
         Raises:
@@ -52,11 +52,11 @@ class TensorLayer(Protocol):
         """
 
 
-class NeedsLayer(TypeError):
+class RequiresTensorEngine(TypeError):
     """Pickling found an object that has no meaning elsewhere but that the layer can send."""
 
 
-class LayerCall:
+class TensorEngineCall:
     """A call that a layer executes.
 
     Attributes:
@@ -96,7 +96,7 @@ class LayerCall:
 
 
 @cache
-def tensor_layer() -> TensorLayer:
+def tensor_engine() -> TensorEngine:
     """Return the layer that implements tensors.
 
     Raises:
@@ -111,5 +111,5 @@ def tensor_layer() -> TensorLayer:
     if len(found) > 1:
         names = ", ".join(sorted(one.dist.name if one.dist else one.value for one in found))
         raise RuntimeError(f"several packages say that tensors are theirs: keep one of {names}")
-    layer: TensorLayer = found[0].load()
+    layer: TensorEngine = found[0].load()
     return layer

@@ -16,7 +16,7 @@ from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._hosts.requests import ask_hosts, replace_host, revive_all, start_again
-from mesh_core._meshes.activation import tensor_layer
+from mesh_core._meshes.activation import tensor_engine
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
 from mesh_core._meshes.handle_job import runtime_of_job
 from mesh_core._meshes.mesh_place import (
@@ -571,7 +571,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         Raises:
             RuntimeError: No package that implements tensors is installed.
         """
-        return tensor_layer().activate(self._with_region(self._whole), self._region)
+        return tensor_engine().activate(self._with_region(self._whole), self._region)
 
     async def logging_option(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actors.cell import ActorCell
-    from mesh_core._actors.guards import Guard
+    from mesh_core._actors.interceptors import EndpointInterceptor
     from mesh_core._calls.task_future import EndFuture
     from mesh_core._core import Message, Targets
     from mesh_core._failover.journal import Journal
@@ -113,7 +113,7 @@ class Runtime:
         self.kept: dict[int, bytes] = {}
         self.actors: dict[int, ActorCell] = {}
         # Wrappers of endpoints; at most one.
-        self.guards: list[Guard] = []
+        self.interceptors: list[EndpointInterceptor] = []
         # Actors that are unique in the job, by name; only the root has them.
         self.controllers: dict[str, ActorMesh[Any]] = {}
         self.host_agent: HostAgent | None = None
@@ -133,7 +133,7 @@ class Runtime:
         # The hosts whose machine was replaced, with their epochs.
         self.host_epochs: dict[int, int] = {}
         # The time at which hosts leave whose workers are shutting down; used in the program only.
-        self.leaving_hosts: dict[int, float] = {}
+        self.draining_hosts: dict[int, float] = {}
         self.engine: Engine = Engine(
             identity.host,
             identity.slot,

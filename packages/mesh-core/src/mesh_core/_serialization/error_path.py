@@ -7,7 +7,7 @@ slots and the variables that a function captures.
 from __future__ import annotations
 
 from mesh_core._errors import Unpicklable, safe_str
-from mesh_core._meshes.activation import NeedsLayer
+from mesh_core._meshes.activation import RequiresTensorEngine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def unpicklable(
         )
     parts = [("value", value)] if names is None else list(_arguments(value, names))
     path, culprit, error = _search(parts, error, probe)
-    if isinstance(error, NeedsLayer):
+    if isinstance(error, RequiresTensorEngine):
         return Unpicklable(f"{path}: {error}", path=path)
     reason = safe_str(error)[:_TEXT_LEN_MAX]
     if _refuses(culprit, error):
@@ -78,7 +78,7 @@ def _search(
             break
         step, culprit, error = failing
         path = step
-        is_whole = isinstance(error, NeedsLayer) and _has_own_reduce(culprit)
+        is_whole = isinstance(error, RequiresTensorEngine) and _has_own_reduce(culprit)
         if is_whole or _refuses(culprit, error):
             # The object refuses as a whole and explains the remedy; its attributes would not help.
             break

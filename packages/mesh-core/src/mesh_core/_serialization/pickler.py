@@ -35,7 +35,7 @@ from types import (
 
 from mesh_core._core import SharedBuffer, copy_fresh
 from mesh_core._errors import Unpicklable
-from mesh_core._meshes.activation import NeedsLayer
+from mesh_core._meshes.activation import RequiresTensorEngine
 from mesh_core._serialization.arrays import array_reducers
 from mesh_core._serialization.classes import find_parcel, keep_parcel, open_parcel
 from mesh_core._serialization.error_path import unpicklable
@@ -87,7 +87,7 @@ def encode(
     Raises:
         Unpicklable: An argument contains an object that cannot be pickled; the message contains its
             path.
-        NeedsLayer: An argument contains an object that only the tensor layer can send.
+        RequiresTensorEngine: An argument contains an object that only the tensor layer can send.
     """
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
@@ -98,7 +98,7 @@ def encode(
     known = len(_reducers)
     try:
         return _encode((args, kwargs), threshold)
-    except (MemoryError, NeedsLayer):
+    except (MemoryError, RequiresTensorEngine):
         raise
     except Exception as error:
         if _adopt_cloudpickle() > known:
@@ -146,7 +146,7 @@ def encode_order(order: SpawnOrder, threshold: int) -> tuple[bytes, list[memoryv
         return encode_value(order, threshold)
     except Unpicklable as error:
         refusal = error.__cause__
-        if not isinstance(refusal, NeedsLayer):
+        if not isinstance(refusal, RequiresTensorEngine):
             raise
         init = getattr(order.cls, "__init__", None)
         code = getattr(init, "__code__", None)

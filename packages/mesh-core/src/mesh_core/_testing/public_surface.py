@@ -13,15 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["DoorChecks"]
+__all__ = ["PublicSurfaceChecks"]
 
 
-class DoorChecks:
+class PublicSurfaceChecks:
     """Tests of the public modules of a package: names exist, are documented and are unique.
 
     Derive a class that pytest collects, and list the public modules:
 
-        class TestDoors(DoorChecks):
+        class TestDoors(PublicSurfaceChecks):
             doors = (mesh_x, mesh_x.spi, mesh_x.testing)
 
     Attributes:

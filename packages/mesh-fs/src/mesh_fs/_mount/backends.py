@@ -25,7 +25,7 @@ __all__ = ["FuseBackend", "ImageBackend", "MountBackend", "UnpackBackend", "open
 class FuseBackend:
     """Shows a tree as a FUSE mount, optionally with an overlay for writes of the host."""
 
-    way = "fuse"
+    name = "fuse"
     #: Whether `show` requires that all chunks are in the store.
     needs_all = False
 
@@ -70,7 +70,7 @@ class FuseBackend:
 class ImageBackend:
     """Shows a tree as a mounted image, optionally with an overlay for writes of the host."""
 
-    way = "image"
+    name = "image"
     needs_all = True
 
     def __init__(self, image: _core.Image, store: _core.Store, mountpoint: str, why: str) -> None:
@@ -96,7 +96,7 @@ class ImageBackend:
 class UnpackBackend:
     """Shows a tree by writing it into a directory."""
 
-    way = "unpack"
+    name = "unpack"
     needs_all = True
 
     def __init__(self, store: _core.Store, mountpoint: str, why: str) -> None:
@@ -132,11 +132,11 @@ def open_backend(
         MountError: The tree cannot be shown there, or not by the requested method.
     """
     remove_left(cache.place())
-    if options.way == "unpack":
+    if options.backend == "unpack":
         return UnpackBackend(store, mountpoint, "it was asked for")
-    if options.way == "image":
+    if options.backend == "image":
         return _image(store, mountpoint, options, cache, "it was asked for")
-    if options.way == "fuse":
+    if options.backend == "fuse":
         return _mount(tree, store, mountpoint, options, cache, "it was asked for")
     try:
         return _mount(tree, store, mountpoint, options, cache, "this host lets us mount")

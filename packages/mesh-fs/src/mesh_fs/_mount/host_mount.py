@@ -36,7 +36,7 @@ class HostStatus:
     Attributes:
         host: The name of the machine.
         mountpoint: The path of the files.
-        way: The method: `"fuse"`, `"image"` or `"unpack"`.
+        backend: The method: `"fuse"`, `"image"` or `"unpack"`.
         why: The reason for this method.
         is_complete: Whether all files are on the host.
         is_open: Whether the files are shown; False if somebody has unmounted them.
@@ -51,7 +51,7 @@ class HostStatus:
 
     host: str
     mountpoint: str
-    way: str
+    backend: str
     why: str
     is_complete: bool
     is_open: bool
@@ -201,7 +201,7 @@ class HostFiles(Relay):
         return HostStatus(
             host=socket.gethostname(),
             mountpoint="" if backend is None else backend.mountpoint,
-            way="" if backend is None else backend.way,
+            backend="" if backend is None else backend.name,
             why="" if backend is None else backend.why,
             is_complete=self._is_complete,
             is_open=backend is not None and backend.is_open,

@@ -196,7 +196,7 @@ class MountHandler:
         lines = []
         for point, host in self.status():
             place = ", ".join(f"{label}={at}" for label, at in point.items()) or "host"
-            words = f"{host}" if isinstance(host, Exception) else f"{host.way}, as {host.why}"
+            words = f"{host}" if isinstance(host, Exception) else f"{host.backend}, as {host.why}"
             lines.append(f"{place}: {words}")
         return "\n".join(lines)
 

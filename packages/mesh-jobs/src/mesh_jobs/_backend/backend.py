@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from mesh_jobs._backend.attachment import Attachment
 from mesh_jobs._backend.follower import Follower, Polling
 from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import HostLeaving, JobEvent, Report, Ticket
+from mesh_jobs._backend.report import HostDraining, JobEvent, Report, Ticket
 from mesh_jobs._errors import NotSupported
 from mesh_jobs._spec import JobSpec
 
@@ -141,7 +141,7 @@ class Backend(ABC):
         """Return the events that the scheduler reports for an allocation, oldest first."""
         return ()
 
-    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+    def leaving(self, ticket: Ticket) -> Sequence[HostDraining]:
         """Return the hosts that are about to be reclaimed, if the scheduler announces this.
 
         Raises:

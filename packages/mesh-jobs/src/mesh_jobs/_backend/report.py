@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["THIS_HOST", "HostLeaving", "HostReport", "JobEvent", "Phase", "Report", "Ticket"]
+__all__ = ["THIS_HOST", "HostDraining", "HostReport", "JobEvent", "Phase", "Report", "Ticket"]
 
 #: The plain values, stored as JSON, from which a backend can find its allocation in any process.
 Ticket = Mapping[str, Any]
@@ -86,7 +86,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class HostLeaving:
+class HostDraining:
     """A host that is about to be reclaimed.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The implementation of `CommandDoor`, which commands of other packages receive from typer."""
+"""The implementation of `CommandContext`, which commands of other packages receive from typer."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class JobCommands:
     def hold(
         self, context: str | None, kind: str, name: str, fields: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Open equipment on the hosts of a job, which remains open after the command has exited."""
+        """Open an extension on the hosts of a job; it remains open after the command has exited."""
         return _held(context).open(kind, name, fields)
 
     def held(self, context: str | None, kind: str) -> Sequence[Mapping[str, Any]]:
-        """Return the status of all open equipment of a kind."""
+        """Return the status of all open extensions of a kind."""
         return _held(context).statuses(kind)
 
     def release(self, context: str | None, kind: str, name: str) -> None:
-        """Close open equipment and remove it from the hosts."""
+        """Close an open extension and remove it from the hosts."""
         _held(context).close(kind, name)
 
     def print_json(self, value: Any) -> None:

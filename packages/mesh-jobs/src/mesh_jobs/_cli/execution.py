@@ -96,7 +96,7 @@ def spmd(
 
     Options of mesh precede the script, options of the script follow it.
     """
-    chosen = chosen_hosts(context, mesh, None, timeout, is_quiet=is_json, is_beside=False)
+    chosen = chosen_hosts(context, mesh, None, timeout, is_quiet=is_json, is_observer=False)
     with chosen as (name, hosts):
         run = SpmdRun(
             hosts,

@@ -24,7 +24,7 @@ _END_S = 15.0
 
 @contextmanager
 def attached(
-    job: Job, timeout: float | None, *, is_quiet: bool = False, is_beside: bool = True
+    job: Job, timeout: float | None, *, is_quiet: bool = False, is_observer: bool = True
 ) -> Iterator[JobState]:
     """Attach to the hosts of a job inside the context, and detach from them afterwards.
 
@@ -32,12 +32,12 @@ def attached(
         job: The job.
         timeout: The timeout in seconds for waiting for hosts; None waits without a limit.
         is_quiet: Whether to show no progress.
-        is_beside: Whether to attach in an additional session, next to the program that uses the
+        is_observer: Whether to attach in an additional session, next to the program that uses the
             hosts.
     """
     limit = nullcontext() if timeout is None else configured(attach_timeout_s=timeout)
     with shown_progress(is_quiet) as progress, limit:
-        state = job.state(timeout, progress, beside=is_beside)
+        state = job.state(timeout, progress, observer=is_observer)
     try:
         for mesh in state:
             _take(mesh, state[mesh])
@@ -65,7 +65,7 @@ def chosen_hosts(
     timeout: float | None,
     *,
     is_quiet: bool = False,
-    is_beside: bool = True,
+    is_observer: bool = True,
 ) -> Iterator[tuple[str, HostMesh]]:
     """Attach to a mesh of an applied job, or to one of its hosts; yield it with its name.
 
@@ -77,7 +77,7 @@ def chosen_hosts(
     size = job.spec.mesh(name).hosts
     if host is not None and not 0 <= host < size:
         raise JobError(f"mesh {name!r} has no host {host}: give 0 to {size - 1}")
-    with attached(job, timeout, is_quiet=is_quiet, is_beside=is_beside) as state:
+    with attached(job, timeout, is_quiet=is_quiet, is_observer=is_observer) as state:
         found = state[name]
         if host is not None and len(found.extent):
             found = found.flatten("hosts").slice(hosts=host)

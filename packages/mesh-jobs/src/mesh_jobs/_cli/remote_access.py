@@ -100,7 +100,7 @@ def attach(
     """Open Python with the hosts of a job as `job`, `state`, `hosts` and by the names of meshes."""
     job = job_load(context)
     names = [one.name for one in job.spec.meshes]
-    with attached(job, timeout, is_beside=False) as state:
+    with attached(job, timeout, is_observer=False) as state:
         scope = {"job": job, "state": state, **{name: state[name] for name in state}}
         if mesh is not None or len(names) == 1:
             scope["hosts"] = state[chosen_mesh(job, mesh)]

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from mesh_core import HostMesh
 
-__all__ = ["CommandDoor"]
+__all__ = ["CommandContext"]
 
 
-class CommandDoor(Protocol):
+class CommandContext(Protocol):
     """The object of the `typer.Context` that a command receives.
 
     A context is the name of a job; None means `default`.
@@ -36,35 +36,35 @@ class CommandDoor(Protocol):
     def hold(
         self, context: str | None, kind: str, name: str, fields: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Open equipment on the hosts of a job, which remains open after the command has exited.
+        """Open an extension on the hosts of a job; it remains open after the command has exited.
 
-        Equipment that is already open is refreshed.
+        An extension that is already open is refreshed.
 
         Args:
             context: The context of the job.
-            kind: The name of the entry point in `mesh_jobs.equipment`.
-            name: A name that is unique among the equipment of this kind.
+            kind: The name of the entry point in `mesh_jobs.extensions`.
+            name: A name that is unique among the extensions of this kind.
             fields: The keyword arguments of the entry point, as JSON values.
 
         Returns:
-            The status of the equipment.
+            The status of the extension.
 
         Raises:
-            JobError: The equipment cannot be opened, or different equipment of that name exists.
+            JobError: The extension cannot be opened, or a different one of that name exists.
         """
 
     def held(self, context: str | None, kind: str) -> Sequence[Mapping[str, Any]]:
-        """Return the status of all open equipment of a kind, each with its `name`.
+        """Return the status of all open extensions of a kind, each with its `name`.
 
         Raises:
             JobError: The job does not exist.
         """
 
     def release(self, context: str | None, kind: str, name: str) -> None:
-        """Close open equipment and remove it from the hosts.
+        """Close an open extension and remove it from the hosts.
 
         Raises:
-            JobError: No equipment has that name.
+            JobError: No extension has that name.
         """
 
     def print_json(self, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The interface of equipment: resources of other packages, such as files, on the hosts of a job."""
+"""The interface of job extensions: resources of other packages on the hosts, such as files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Protocol
 from mesh_core import HostMesh
 from mesh_jobs._errors import JobError
 
-__all__ = ["GROUP", "Equipment", "OpenEquipment", "load_extension"]
+__all__ = ["GROUP", "JobExtension", "OpenJobExtension", "load_extension"]
 
-GROUP = "mesh_jobs.equipment"
-"""The entry-point group; each entry point creates an `Equipment` from plain keyword arguments."""
+GROUP = "mesh_jobs.extensions"
+"""The entry-point group; each entry point creates a `JobExtension` from plain keyword arguments."""
 
 
-class OpenEquipment(Protocol):
-    """Equipment that is open on the hosts of a job."""
+class OpenJobExtension(Protocol):
+    """An extension that is open on the hosts of a job."""
 
     def refresh(self) -> None:
-        """Refresh the equipment; called each time the program requests the job's state again.
+        """Refresh the extension; called each time the program requests the job's state again.
 
         Raises:
-            MeshError: The equipment cannot be refreshed.
+            MeshError: The extension cannot be refreshed.
         """
 
     def used(self, name: str, hosts: HostMesh) -> HostMesh:
@@ -34,28 +34,28 @@ class OpenEquipment(Protocol):
         """
 
     def status(self) -> Mapping[str, Any]:
-        """Return the status of the equipment, as JSON values."""
+        """Return the status of the extension, as JSON values."""
 
     def close(self) -> None:
-        """Remove the equipment from the hosts, some of which may be lost."""
+        """Remove the extension from the hosts, some of which may be lost."""
 
 
-class Equipment(Protocol):
-    """Equipment for the hosts of a job, passed to `Job.equip`."""
+class JobExtension(Protocol):
+    """Resources for the hosts of a job, passed to `Job.add_extensions`."""
 
-    def open(self, meshes: Mapping[str, HostMesh]) -> OpenEquipment:
-        """Open the equipment on the hosts of a job; called when the program has attached to them.
+    def open(self, meshes: Mapping[str, HostMesh]) -> OpenJobExtension:
+        """Open the extension on the hosts of a job; called when the program has attached to them.
 
         Args:
             meshes: All meshes of the job, by name.
 
         Raises:
-            MeshError: The equipment cannot be opened; nothing of it remains.
+            MeshError: The extension cannot be opened; nothing of it remains.
         """
 
 
-def load_extension(kind: str, fields: Mapping[str, Any]) -> Equipment:
-    """Create equipment of a kind.
+def load_extension(kind: str, fields: Mapping[str, Any]) -> JobExtension:
+    """Create an extension of a kind.
 
     Args:
         kind: The name of the entry point.
@@ -71,7 +71,7 @@ def load_extension(kind: str, fields: Mapping[str, Any]) -> Equipment:
             f"entry-point group {GROUP!r}"
         )
     try:
-        make: Callable[..., Equipment] = found[0].load()
+        make: Callable[..., JobExtension] = found[0].load()
     except ImportError as error:
         raise JobError(f"{kind!r} of {found[0].value} cannot be loaded: {error}") from error
     return make(**fields)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh_core import HostMesh
-    from mesh_jobs._extensions.extension import Equipment, OpenEquipment
+    from mesh_jobs._extensions.extension import JobExtension, OpenJobExtension
 
 __all__ = ["OpenExtensions"]
 
@@ -20,14 +20,14 @@ class OpenExtensions:
     """Opens, refreshes and closes extensions with the job state of a program."""
 
     def __init__(self) -> None:
-        self._wanted: list[Equipment] = []
+        self._wanted: list[JobExtension] = []
         # The order is that of `_wanted`; extensions that were added later are not open yet.
-        self._open: list[OpenEquipment] = []
+        self._open: list[OpenJobExtension] = []
         self._order_id = ""
 
-    def want(self, equipment: Equipment) -> None:
+    def want(self, extension: JobExtension) -> None:
         """Add an extension, which is opened with the next job state."""
-        self._wanted.append(equipment)
+        self._wanted.append(extension)
 
     def used(self, order_id: str, meshes: Mapping[str, HostMesh]) -> dict[str, HostMesh]:
         """Open new extensions and refresh open ones; return the meshes for the program.

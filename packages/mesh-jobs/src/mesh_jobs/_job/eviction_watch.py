@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 from mesh_jobs._backend.follower import Follower
-from mesh_jobs._backend.report import HostLeaving
+from mesh_jobs._backend.report import HostDraining
 from mesh_jobs._errors import JobError
 
 __all__ = ["LeavingWatch"]
@@ -27,11 +27,11 @@ class LeavingWatch:
 
     def __init__(
         self,
-        look: Callable[[], Sequence[HostLeaving]],
-        tell: Callable[[HostLeaving], object],
+        look: Callable[[], Sequence[HostDraining]],
+        tell: Callable[[HostDraining], object],
         poll_s: float,
         follow: Callable[[], AbstractContextManager[Follower]],
-        look_here: Callable[[], Sequence[HostLeaving]],
+        look_here: Callable[[], Sequence[HostDraining]],
     ) -> None:
         self._look = look
         self._tell = tell
@@ -80,13 +80,13 @@ class LeavingWatch:
             if any(self._is_new(one) for one in self._look_here()):
                 return
 
-    def _tell_new(self, leaving: Iterable[HostLeaving]) -> None:
+    def _tell_new(self, leaving: Iterable[HostDraining]) -> None:
         for one in leaving:
             if self._is_new(one):
                 self._told.add((one.mesh, one.rank, one.reason, one.epoch))
                 self._tell(one)
 
-    def _is_new(self, one: HostLeaving) -> bool:
+    def _is_new(self, one: HostDraining) -> bool:
         """Whether neither this reason nor the end of the worker has been reported for the host."""
         told = {(one.mesh, one.rank, reason, one.epoch) for reason in (one.reason, "end")}
         return not told & self._told

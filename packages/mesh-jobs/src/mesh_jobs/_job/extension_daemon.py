@@ -27,7 +27,7 @@ from mesh_jobs._state.folder import StateFolder
 
 if TYPE_CHECKING:
     from mesh_core import HostMesh
-    from mesh_jobs._extensions.extension import OpenEquipment
+    from mesh_jobs._extensions.extension import OpenJobExtension
 
 __all__: list[str] = []
 
@@ -45,7 +45,7 @@ _ORDER_LEN_MAX = 1 << 20
 @dataclass(frozen=True)
 class _HeldExtension:
     fields: dict[str, Any]
-    extension: OpenEquipment
+    extension: OpenJobExtension
 
 
 class _ExtensionDaemon:
@@ -172,7 +172,7 @@ class _ExtensionDaemon:
                 held.extension.close()
 
     def _attach(self, timeout_s: float) -> None:
-        state = self._job.state(timeout_s, beside=True)
+        state = self._job.state(timeout_s, observer=True)
         self._meshes = {name: state[name] for name in state}
 
 

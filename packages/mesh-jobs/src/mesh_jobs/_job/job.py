@@ -14,10 +14,10 @@ from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.follower import Follower
 from mesh_jobs._backend.order import Order
 from mesh_jobs._backend.registry import load_backend
-from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase, Report, Ticket
+from mesh_jobs._backend.report import HostDraining, JobEvent, Phase, Report, Ticket
 from mesh_jobs._errors import JobError, JobMismatch, NotSupported, SchedulerUnreachable
 from mesh_jobs._extensions.daemon_client import ExtensionDaemonClient
-from mesh_jobs._extensions.extension import Equipment
+from mesh_jobs._extensions.extension import JobExtension
 from mesh_jobs._extensions.open_extensions import OpenExtensions
 from mesh_jobs._job.allocation import (
     recover_allocation,
@@ -165,22 +165,22 @@ class Job:
         self._spec = dataclasses.replace(self._spec, meshes=(*self._spec.meshes, mesh))
         return self
 
-    def equip(self, *equipment: Equipment) -> Self:
-        """Add equipment of other packages to the hosts, such as files; call this before `state`.
+    def add_extensions(self, *extensions: JobExtension) -> Self:
+        """Add extensions of other packages, such as files on the hosts; call this before `state`.
 
-        `state` opens the equipment once it has attached to the hosts, and refreshes it on later
-        calls. `detach` and `kill` close it; at the latest, it is closed when the program exits. A
-        later program that needs the same equipment must add it to its job as well.
+        `state` opens the extensions once it has attached to the hosts, and refreshes them on later
+        calls. `detach` and `kill` close them, and the exit of the program does so at the latest. A
+        later program that needs the same extensions must add them to its job as well.
 
             from mesh_fs import RemoteMount
 
-            job.equip(RemoteMount("project", "/mnt/project"))
+            job.add_extensions(RemoteMount("project", "/mnt/project"))
             state = job.state()
 
         Args:
-            equipment: The equipment, which is opened in this order.
+            extensions: The extensions, which are opened in this order.
         """
-        for one in equipment:
+        for one in extensions:
             self._open_extensions.want(one)
         return self
 
@@ -255,7 +255,7 @@ class Job:
         timeout: float | None = None,
         progress: Progress | None = None,
         *,
-        beside: bool = False,
+        observer: bool = False,
     ) -> JobState:
         """Wait until all hosts are up, and attach to them.
 
@@ -267,7 +267,7 @@ class Job:
         Args:
             timeout: The timeout in seconds. Defaults to no limit.
             progress: A function that is called with the status whenever it changes.
-            beside: Whether to attach in an additional session. It neither reserves the hosts nor
+            observer: Whether to attach in an additional session. It neither reserves the hosts nor
                 affects the program that uses them, and is meant for inspection.
 
         Raises:
@@ -279,7 +279,7 @@ class Job:
             JobMismatch: A different job is applied under this context.
             JobError: No job is applied.
         """
-        if (found := self._attach_from_cache(progress, beside)) is not None:
+        if (found := self._attach_from_cache(progress, observer)) is not None:
             return found
         status = self.wait_up(timeout, progress)
         record, ticket = self._record()
@@ -287,7 +287,7 @@ class Job:
         gateway = self._backend(record.spec).gateway(ticket)
         hosts = {mesh.name: status.of(mesh.name) for mesh in record.spec.meshes}
         meshes = {
-            name: attach_mesh(record.order_id, mine, credentials, gateway, is_beside=beside)
+            name: attach_mesh(record.order_id, mine, credentials, gateway, is_observer=observer)
             for name, mine in hosts.items()
         }
         if not self._folder.is_inside:
@@ -295,11 +295,11 @@ class Job:
         return self._used(record, meshes)
 
     def _used(self, record: Record, meshes: Mapping[str, HostMesh]) -> JobState:
-        """Provide the hosts to the program, with their equipment."""
+        """Provide the hosts to the program, with their extensions."""
         note_used(record.order_id, self._folder)
         return JobState(self._open_extensions.used(record.order_id, meshes))
 
-    def _attach_from_cache(self, progress: Progress | None, is_beside: bool) -> JobState | None:
+    def _attach_from_cache(self, progress: Progress | None, is_observer: bool) -> JobState | None:
         """Attach to the workers that served the previous program, if they still run.
 
         The scheduler is not queried: a host that has just joined is up.
@@ -314,7 +314,7 @@ class Job:
         names = [mesh.name for mesh in record.spec.meshes]
         credentials = self._folder.credentials()
         meshes = attach_cached_hosts(
-            record.order_id, names, cached, credentials, is_beside=is_beside
+            record.order_id, names, cached, credentials, is_observer=is_observer
         )
         if meshes is None:
             return None
@@ -439,7 +439,7 @@ class Job:
         """
         return self.status().remaining_s
 
-    def leaving(self) -> list[HostLeaving]:
+    def leaving(self) -> list[HostDraining]:
         """Return the hosts that are about to be reclaimed, if the scheduler announces this.
 
         Raises:
@@ -453,7 +453,7 @@ class Job:
         return [*found, *(one for one in here if (one.place, one.epoch) not in known)]
 
     def on_leaving(
-        self, tell: Callable[[HostLeaving], object], *, poll_s: float = 5.0
+        self, tell: Callable[[HostDraining], object], *, poll_s: float = 5.0
     ) -> LeavingWatch:
         """Call a function once for each host that is about to be reclaimed, in a separate thread.
 
@@ -467,7 +467,7 @@ class Job:
         """
         return LeavingWatch(self.leaving, tell, poll_s, self._follow, self._leaving_here)
 
-    def _leaving_here(self) -> list[HostLeaving]:
+    def _leaving_here(self) -> list[HostDraining]:
         """Return the hosts whose workers report that they are shutting down."""
         record, _ = self._record()
         return leaving_here(record.order_id)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_workers, this_host
-from mesh_core.spi import host_numbers, leaving_hosts
-from mesh_jobs._backend.report import THIS_HOST, HostLeaving, HostReport
+from mesh_core.spi import draining_hosts, host_numbers
+from mesh_jobs._backend.report import THIS_HOST, HostDraining, HostReport
 from mesh_jobs._errors import JobError
 from mesh_jobs._job.host_cache import CachedHosts
 from mesh_jobs._state.shared_credentials import share_credentials
@@ -87,7 +87,7 @@ def attach_mesh(
     credentials: Credentials,
     gateway: str | None,
     *,
-    is_beside: bool = False,
+    is_observer: bool = False,
 ) -> HostMesh:
     """Attach to the hosts of one mesh, or return the mesh if this program is attached already.
 
@@ -107,7 +107,7 @@ def attach_mesh(
         others = sum(pid == os.getpid() and other != order_id for pid, other, _ in _attached)
         share_credentials(credentials, is_attaching=True, others=others)
         mesh = attach_to_workers(
-            addresses, credentials=credentials, gateway=gateway, beside=is_beside
+            addresses, credentials=credentials, gateway=gateway, observer=is_observer
         )
         _attached[key] = _Attached(mesh, workers)
         return mesh
@@ -124,13 +124,13 @@ def attach_mesh(
     return known.mesh
 
 
-def leaving_here(order_id: str) -> list[HostLeaving]:
+def leaving_here(order_id: str) -> list[HostDraining]:
     """Return the hosts of an order that this program uses and whose workers are shutting down."""
     if not any(pid == os.getpid() and order == order_id for pid, order, _ in _attached):
         return []
-    leaving = leaving_hosts()
+    leaving = draining_hosts()
     return [
-        HostLeaving(name, rank, "end", leaving[number], epoch)
+        HostDraining(name, rank, "end", leaving[number], epoch)
         for (pid, order, name), one in list(_attached.items())
         if pid == os.getpid() and order == order_id
         for rank, (number, (_, epoch)) in enumerate(
@@ -146,7 +146,7 @@ def attach_cached_hosts(
     cached: CachedHosts,
     credentials: Credentials,
     *,
-    is_beside: bool = False,
+    is_observer: bool = False,
 ) -> dict[str, HostMesh] | None:
     """Attach to the workers in the host cache, and wait until they have joined.
 
@@ -155,7 +155,7 @@ def attach_cached_hosts(
         names: The names of the meshes.
         cached: The hosts of all meshes.
         credentials: The credentials of the job.
-        is_beside: Whether to attach in an additional session, next to the program that uses the
+        is_observer: Whether to attach in an additional session, next to the program that uses the
             hosts.
 
     Returns:
@@ -178,7 +178,7 @@ def attach_cached_hosts(
             addresses,
             credentials=credentials,
             gateway=cached.gateway,
-            beside=is_beside,
+            observer=is_observer,
             worker_ids=worker_ids,
         )
         found[name] = _Attached(mesh, [(host.address or "", host.epoch) for host in hosts])

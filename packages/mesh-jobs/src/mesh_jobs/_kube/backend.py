@@ -12,7 +12,7 @@ from mesh_jobs._backend.attachment import Attachment
 from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.follower import Follower
 from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import HostLeaving, JobEvent, Report, Ticket
+from mesh_jobs._backend.report import HostDraining, JobEvent, Report, Ticket
 from mesh_jobs._errors import JobError, NotSupported, SchedulerUnreachable
 from mesh_jobs._kube.attached_pods import (
     attached_follow,
@@ -242,7 +242,7 @@ class KubernetesBackend(Backend):
             names = {mesh["object"]: mesh["name"] for mesh in ticket["meshes"]}
         return events_of(names, places, api.list("events"), pods)
 
-    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+    def leaving(self, ticket: Ticket) -> Sequence[HostDraining]:
         """Return the hosts whose pods are being deleted, evicted or preempted."""
         pods = self._pods(ticket)
         return [

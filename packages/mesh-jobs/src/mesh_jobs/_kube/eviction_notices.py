@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mesh_jobs._backend.report import HostLeaving
+from mesh_jobs._backend.report import HostDraining
 from mesh_jobs._kube.pod_status import condition, epoch_of, is_going, worker_of
 
 __all__ = ["leaving"]
 
-#: The mapping from reasons of the condition DisruptionTarget to reasons of `HostLeaving`.
+#: The mapping from reasons of the condition DisruptionTarget to reasons of `HostDraining`.
 _REASONS = {
     "PreemptionByScheduler": "preempt",
     "EvictionByEvictionAPI": "drain",
@@ -21,7 +21,7 @@ _REASONS = {
 Object = Mapping[str, Any]
 
 
-def leaving(mesh: str, rank: int, pods: Sequence[Object]) -> list[HostLeaving]:
+def leaving(mesh: str, rank: int, pods: Sequence[Object]) -> list[HostDraining]:
     """Return the eviction notice of one host, or an empty list.
 
     A notice applies from the time that the pod has a deletion timestamp or the condition
@@ -34,7 +34,7 @@ def leaving(mesh: str, rank: int, pods: Sequence[Object]) -> list[HostLeaving]:
     """
     now = datetime.now(UTC)
     return [
-        HostLeaving(mesh, rank, _reason(pod), _seconds_left(pod, now), epoch_of(pod))
+        HostDraining(mesh, rank, _reason(pod), _seconds_left(pod, now), epoch_of(pod))
         for pod in pods
         if "running" in (worker_of(pod).get("state") or {})
         and (is_going(pod) or condition(pod, "DisruptionTarget") is not None)

@@ -254,19 +254,19 @@ class KubernetesJob(Job):
         timeout: float | None = None,
         progress: Progress | None = None,
         *,
-        beside: bool = False,
+        observer: bool = False,
     ) -> JobState:
         """Wait until all hosts are up, and attach to them; see `Job.state`.
 
         Args:
             timeout: The timeout in seconds. Defaults to the job's timeout.
             progress: A function that is called with the status whenever it changes.
-            beside: Whether to attach in an additional session, next to the program that uses the
+            observer: Whether to attach in an additional session, next to the program that uses the
                 hosts.
         """
         limit = self._timeout if timeout is None else timeout
         if self._spec.options["mesh_job"] is None:
-            return super().state(limit, progress, beside=beside)
+            return super().state(limit, progress, observer=observer)
         until = None if limit is None else time.monotonic() + limit
         while True:
             try:
@@ -277,4 +277,4 @@ class KubernetesJob(Job):
                     raise
                 time.sleep(_LOOK_S)
         left = None if until is None else max(until - time.monotonic(), 0)
-        return super().state(left, progress, beside=beside)
+        return super().state(left, progress, observer=observer)

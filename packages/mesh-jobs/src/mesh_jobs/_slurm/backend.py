@@ -14,7 +14,7 @@ from pathlib import Path
 from mesh_jobs._backend.backend import Backend
 from mesh_jobs._backend.log_tail import tail
 from mesh_jobs._backend.order import Order
-from mesh_jobs._backend.report import HostLeaving, JobEvent, Phase, Report, Ticket
+from mesh_jobs._backend.report import HostDraining, JobEvent, Phase, Report, Ticket
 from mesh_jobs._client.process import client_output
 from mesh_jobs._errors import JobError, SchedulerUnreachable
 from mesh_jobs._slurm.batch_script import BATCH_LOG, render, ticket_of, worker
@@ -126,7 +126,7 @@ class SlurmBackend(Backend):
         """Return the events that the batch scripts recorded: starts and eviction notices."""
         return recorded_events(SlurmTicket.from_json(ticket))
 
-    def leaving(self, ticket: Ticket) -> Sequence[HostLeaving]:
+    def leaving(self, ticket: Ticket) -> Sequence[HostDraining]:
         """Return the hosts of batch jobs that are being stopped, and those on draining nodes."""
         return leaving(SlurmTicket.from_json(ticket))
 

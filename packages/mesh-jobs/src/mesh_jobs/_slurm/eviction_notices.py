@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from mesh_jobs._backend.report import HostLeaving, JobEvent
+from mesh_jobs._backend.report import HostDraining, JobEvent
 from mesh_jobs._slurm.batch_script import EVENTS
 from mesh_jobs._slurm.commands import Slurm, duration_s
 from mesh_jobs._slurm.report import Place, components, nodes_at_start
@@ -41,13 +41,13 @@ def recorded_events(ticket: SlurmTicket) -> list[JobEvent]:
     return [JobEvent(note.at, note.kind, _text(note)) for note in _notes(ticket)]
 
 
-def leaving(ticket: SlurmTicket) -> list[HostLeaving]:
+def leaving(ticket: SlurmTicket) -> list[HostDraining]:
     """Return the hosts that are about to be evicted, each with its most urgent notice.
 
     Raises:
         SchedulerUnreachable: The state of the nodes cannot be queried.
     """
-    found: dict[Place, HostLeaving] = {}
+    found: dict[Place, HostDraining] = {}
     for job in dict.fromkeys(map(ticket.job_of, ticket.places())):
         mine = [place for place in job.places() if _has(ticket, place, job)]
         found |= {one.place: one for one in _drained(ticket, job)}
@@ -59,7 +59,7 @@ def leaving(ticket: SlurmTicket) -> list[HostLeaving]:
             elif note.kind in ("leaving", "stopping"):
                 reason, seconds = _why(note)
                 left = None if seconds is None else max(note.at + seconds - time.time(), 0.0)
-                found |= {place: HostLeaving(*place, reason, left, note.epoch) for place in mine}
+                found |= {place: HostDraining(*place, reason, left, note.epoch) for place in mine}
     return list(found.values())
 
 
@@ -109,7 +109,7 @@ def _has(ticket: SlurmTicket, place: Place, job: BatchJob) -> bool:
     return place in ticket.places() and ticket.job_of(place) == job
 
 
-def _drained(ticket: SlurmTicket, job: BatchJob) -> Iterator[HostLeaving]:
+def _drained(ticket: SlurmTicket, job: BatchJob) -> Iterator[HostDraining]:
     """Yield the hosts on nodes that an administrator drains."""
     parts = components(job)
     if not parts or parts[0].is_over or parts[0].is_waiting:
@@ -120,4 +120,4 @@ def _drained(ticket: SlurmTicket, job: BatchJob) -> Iterator[HostLeaving]:
     drained = {node.name for node in slurm.nodes(names) if "DRAIN" in node.state}
     for place, name in zip(job.places(), names, strict=False):
         if name in drained and _has(ticket, place, job):
-            yield HostLeaving(*place, "drain", None, epoch)
+            yield HostDraining(*place, "drain", None, epoch)

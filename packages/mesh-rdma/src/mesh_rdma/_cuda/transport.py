@@ -21,7 +21,7 @@ from mesh_rdma._errors import (
 )
 from mesh_rdma._plugins.transport import (
     Channel,
-    Finished,
+    Completion,
     Kind,
     Region,
     Registration,
@@ -32,7 +32,7 @@ from mesh_rdma._plugins.transport import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh_rdma._plugins.transport import Claim
+    from mesh_rdma._plugins.transport import CopyLease
 
 __all__ = ["CudaTransport"]
 
@@ -124,7 +124,7 @@ class CudaChannel(Channel):
         self.imports = Imports(driver, token, exchange)
         self._lock = threading.Lock()
         self._copies: dict[Request, _DeviceCopy] = {}
-        self._over: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+        self._over: queue.SimpleQueue[Completion] = queue.SimpleQueue()
         self._copier = Copier(driver, lambda: self.imports.close_idle(IDLE_S))
 
     def refusal_of(self, descriptor: bytes) -> str | None:
@@ -162,7 +162,7 @@ class CudaChannel(Channel):
             self.forget(copy)
             raise
 
-    def poll(self, timeout: float) -> Sequence[Finished]:
+    def poll(self, timeout: float) -> Sequence[Completion]:
         """Return the copies that have ended."""
         over = []
         try:
@@ -192,7 +192,7 @@ class CudaChannel(Channel):
     def tell(self, copy: _DeviceCopy, error: Exception | None) -> None:
         """Report the end of a copy to `poll`, unless the copy was aborted."""
         if self.forget(copy):
-            self._over.put(Finished(copy.request, error))
+            self._over.put(Completion(copy.request, error))
 
     def export(self, remote: Descriptor) -> Export:
         """Return an allocation of this process.
@@ -246,13 +246,13 @@ class _DeviceCopy(Copy):
         self.request = request
         self._channel = channel
         self._remote = remote
-        self._claim: Claim | None = None
+        self._copy_lease: CopyLease | None = None
         self._import: Import | None = None
 
     def prepare(self) -> CopyAddresses:
         request, remote, channel = self.request, self._remote, self._channel
-        if request.claim is not None:
-            self._claim = request.claim()
+        if request.copy_lease is not None:
+            self._copy_lease = request.copy_lease()
         local = request.local
         if remote.owner == channel.token:
             export = channel.export(remote)
@@ -266,14 +266,14 @@ class _DeviceCopy(Copy):
         return CopyAddresses(device, there, local.address)
 
     def check(self) -> None:
-        if self._claim is not None:
-            self._claim.check()
+        if self._copy_lease is not None:
+            self._copy_lease.check()
 
     def finish(self, error: Exception | None) -> None:
         if self._import is not None:
             self._channel.imports.give_back(self._import)
-        if self._claim is not None:
-            self._claim.end()
+        if self._copy_lease is not None:
+            self._copy_lease.end()
         if isinstance(error, CudaError):
             error = RDMATransportError(f"cuda: {error}")
         self._channel.tell(self, error)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from mesh_rdma import _core
 
-__all__ = ["Refusals", "refusals", "visitors"]
+__all__ = ["RejectedConnections", "connected_peers", "rejected_connections"]
 
 
-class Refusals(NamedTuple):
+class RejectedConnections(NamedTuple):
     """The number of refused connections to this process, by reason.
 
     Attributes:
@@ -27,11 +27,11 @@ class Refusals(NamedTuple):
     evicted: int
 
 
-def refusals() -> Refusals:
+def rejected_connections() -> RejectedConnections:
     """Return the number of connections that this process has refused."""
-    return Refusals(*_core.refusals())
+    return RejectedConnections(*_core.refusals())
 
 
-def visitors() -> int:
+def connected_peers() -> int:
     """Return the number of connections of other processes to this one."""
     return _core.counts()[2]

@@ -245,8 +245,8 @@ class PluginTarget:
         if local.device is not None and not self.reaches_devices:
             raise RDMATransportError(f"{self.transport} does not reach memory of devices")
         region = Region(local.address, local.nbytes, local.is_writable, local.device)
-        claim = self._handle.claim if self._handle.is_nearby else None
-        request = Request(kind, region, self._descriptor, offset, claim=claim)
+        copy_lease = self._handle.claim if self._handle.is_nearby else None
+        request = Request(kind, region, self._descriptor, offset, copy_lease=copy_lease)
         # The fallback holds the handle, because the buffer is in use during a transfer.
         return self._driver.post(request, (local, self._fallback), timeout)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Channel",
-    "Claim",
-    "Finished",
+    "Completion",
+    "CopyLease",
     "Kind",
     "Region",
     "Registration",
@@ -75,9 +75,9 @@ class Request:
         offset: The offset in the registration, in bytes.
         operand: The number to add or to store.
         compare: The expected value for `COMPARE_AND_SWAP`.
-        claim: Announces a copy to the owner of the buffer, for transports that cannot stop copies
-            when a registration is released: a release waits until the claim has ended. It is only
-            available if both processes are on one machine.
+        copy_lease: Announces a copy to the owner of the buffer, for transports that cannot stop
+            copies when a registration is released: a release waits until the lease has ended. It
+            is only available if both processes are on one machine.
     """
 
     kind: Kind
@@ -86,10 +86,10 @@ class Request:
     offset: int
     operand: int = 0
     compare: int = 0
-    claim: Callable[[], Claim] | None = None
+    copy_lease: Callable[[], CopyLease] | None = None
 
 
-class Claim(Protocol):
+class CopyLease(Protocol):
     """The announcement that a copy of a buffer may be in progress."""
 
     def check(self) -> None:
@@ -101,10 +101,10 @@ class Claim(Protocol):
         """
 
     def end(self) -> None:
-        """End the claim; no byte may be copied afterwards."""
+        """End the lease; no byte may be copied afterwards."""
 
 
-class Finished(NamedTuple):
+class Completion(NamedTuple):
     """A request that has ended.
 
     Attributes:
@@ -140,7 +140,7 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def poll(self, timeout: float) -> Sequence[Finished]:
+    def poll(self, timeout: float) -> Sequence[Completion]:
         """Return requests that have ended, each once; wait up to `timeout` seconds for the first.
 
         Raises:

@@ -20,7 +20,7 @@ from mesh_rdma._errors import (
 )
 from mesh_rdma._plugins.transport import (
     Channel,
-    Finished,
+    Completion,
     Kind,
     Region,
     Registration,
@@ -214,13 +214,13 @@ class VerbsChannel(Channel):
                 del self._transfers[request]
             raise
 
-    def poll(self, timeout: float) -> Sequence[Finished]:
+    def poll(self, timeout: float) -> Sequence[Completion]:
         """Return the transfers that have ended."""
         over = self._lanes.finished(timeout)
         with self._lock:
             for transfer in over:
                 self._transfers.pop(transfer.request, None)
-        return [Finished(transfer.request, transfer.error) for transfer in over]
+        return [Completion(transfer.request, transfer.error) for transfer in over]
 
     def abort(self, request: Request) -> None:
         """Abort a transfer; the others of the channel continue."""

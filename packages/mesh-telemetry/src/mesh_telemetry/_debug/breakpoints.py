@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 from mesh_core import CallCancelled, context
-from mesh_core.spi import guard_endpoints, station
+from mesh_core.spi import intercept_endpoints, process_location
 from mesh_telemetry._debug.failure_rules import read_rules
 
 TYPE_CHECKING = False
@@ -66,9 +66,9 @@ class Breakpoints:
             self._rules = read_rules(self._host_folder)
             unguard = self._unguard
             if self._rules and unguard is None:
-                # If another guard is installed, that one handles failures.
+                # If another interceptor is installed, that one handles failures.
                 with suppress(RuntimeError):
-                    self._unguard = guard_endpoints(self._guarded)
+                    self._unguard = intercept_endpoints(self._guarded)
             elif unguard is not None and not self._rules:
                 self._unguard = None
                 unguard()
@@ -133,7 +133,7 @@ class Breakpoints:
             "kind": kind,
             "port": port,
             "actor": me.name if port else None,
-            "rank": me.rank.rank if port else station().rank,
+            "rank": me.rank.rank if port else process_location().rank,
             "function": frame.f_code.co_qualname,
             "file": frame.f_code.co_filename,
             "line": line,
@@ -180,7 +180,7 @@ class Breakpoints:
         traceback = None if error.__traceback__ is None else error.__traceback__.tb_next
         if traceback is None or isinstance(error, CallCancelled):
             return
-        names = (None, context().actor_instance.name, station().mesh_name)
+        names = (None, context().actor_instance.name, process_location().mesh_name)
         limits_s = [rule.limit_s for rule in self._rules if rule.mesh in names]
         if limits_s:
             # The failure must reach the caller even if no session can be opened.
@@ -200,7 +200,7 @@ def _stand_here(*args: Any, **kwargs: Any) -> None:
     frame = sys._getframe(1)
     port = context().actor_instance.actor_id.port
     present = list(_present)
-    if present and (port or station().mesh_name != _ROOT):
+    if present and (port or process_location().mesh_name != _ROOT):
         present[-1].stand(frame)
     elif _python_hook is sys.__breakpointhook__:
         import pdb

@@ -38,7 +38,7 @@ _Ids = Annotated[list[str] | None, typer.Argument(help="Sessions; all when left 
 
 
 class _Door(Protocol):
-    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from mesh_core.spi import is_actor_ending, station
+from mesh_core.spi import is_actor_ending, process_location
 from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._events.door import nearby
 
@@ -245,7 +245,7 @@ class DebugSession:
 
         if not has_debugpy():
             return (
-                f"debugpy is not installed on {station().host_name}: "
+                f"debugpy is not installed on {process_location().host_name}: "
                 "pip install 'mesh-telemetry[debug]' there"
             )
         return None

@@ -16,8 +16,8 @@ from mesh_core.spi import (
     host_agents,
     host_numbers,
     is_stopped,
+    process_location,
     register_proc_mesh_spawn_callback,
-    station,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Collector(Actor):
         self._turn = threading.Lock()
         self._watched: list[_Watched] = []
         self._numbers = itertools.count()
-        self._told = {station().host}
+        self._told = {process_location().host}
         self._restarted_at = -_BACK_S
         # Actors spawned in this context belong to this actor, in whichever thread the spawn
         # happens.
@@ -241,7 +241,7 @@ class Collector(Actor):
         added = self._add(member, again, watched.whole)
         again.initialized.add_done_callback(partial(self._look_at, added, began_at))
         # The replacement may be on another host than the process that was registered.
-        self._told -= set(host_numbers(member)) - {station().host}
+        self._told -= set(host_numbers(member)) - {process_location().host}
         self._tell_hosts(member.host_mesh)
 
     def _look_at(self, added: _Watched, began_at: float, begun: Future[Any]) -> None:

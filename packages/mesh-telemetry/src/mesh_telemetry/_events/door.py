@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from mesh_core.spi import activity, waiting
+from mesh_core.spi import activity, pending_calls
 from mesh_telemetry._events.task_stacks import running_loops, task_stacks
 
 TYPE_CHECKING = False
@@ -135,8 +135,8 @@ def activities() -> list[tuple[Any, ...]]:
 
 
 def waits() -> list[tuple[Any, ...]]:
-    """Return what this process waits for, as reported by `mesh_core.spi.waiting`."""
-    return [tuple(one) for one in waiting()]
+    """Return what this process waits for, as reported by `mesh_core.spi.pending_calls`."""
+    return [tuple(one) for one in pending_calls()]
 
 
 def stacks() -> list[Stack]:

@@ -15,7 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from mesh_core.spi import EVENT_KINDS, MESSAGE_KINDS, log_messages, standing, station, subscribe
+from mesh_core.spi import (
+    EVENT_KINDS,
+    MESSAGE_KINDS,
+    log_messages,
+    process_location,
+    snapshot,
+    subscribe,
+)
 from mesh_telemetry._debug.breakpoints import Breakpoints
 from mesh_telemetry._events.door import (
     ACTIVITY,
@@ -57,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mesh_core.spi import Event, Station
+    from mesh_core.spi import Event, ProcessLocation
     from mesh_telemetry._options import TelemetryConfig
 
 __all__ = ["OWN_NAMES", "Recorder"]
@@ -110,7 +117,7 @@ class Recorder:
         self._stated_at = -math.inf
         self._turn = threading.Lock()
         sweep(config.directory)
-        place = station()
+        place = process_location()
         spill = spill_folder(config.spill, run, place.host)
         self._host_folder, self._host_lock = open_host_folder(
             config.directory, run, place.host, spill
@@ -137,7 +144,7 @@ class Recorder:
         self._looked_at = time.monotonic()
         for port in own_ports:
             self._note_own(port, is_proc=False)
-        self._standing = standing()
+        self._standing = snapshot()
         self._thread = threading.Thread(target=self._run, name="mesh-telemetry", daemon=True)
         _recorders.add(self)
         self._thread.start()
@@ -199,7 +206,7 @@ class Recorder:
     def _room(self, family: str) -> int:
         return self._config.proc_bytes * FAMILIES[family] // sum(FAMILIES.values())
 
-    def _write_place(self, place: Station) -> None:
+    def _write_place(self, place: ProcessLocation) -> None:
         said = {
             **place._asdict(),
             "pid": os.getpid(),
@@ -299,7 +306,7 @@ class Recorder:
         now = time.monotonic()
         if self._is_short and now - self._stated_at >= _STATE_S:
             self._is_short, self._stated_at = False, now
-            there = standing()
+            there = snapshot()
             # If the state is too large, repeating it would evict everything else.
             if len(there) * _STATED_BYTES < self._config.proc_bytes // 20:
                 self._standing = there

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Answer", "Coverage", "HostFailure", "Shipped"]
+__all__ = ["Answer", "Coverage", "HostFailure", "TransferStats"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class HostFailure:
 
 
 @dataclass(frozen=True)
-class Shipped:
+class TransferStats:
     """Data that all hosts together sent for one table.
 
     Attributes:
@@ -53,7 +53,7 @@ class Coverage:
     asked: tuple[str, ...]
     answered: tuple[str, ...]
     failed: tuple[HostFailure, ...]
-    shipped: tuple[Shipped, ...]
+    shipped: tuple[TransferStats, ...]
 
     @property
     def is_full(self) -> bool:

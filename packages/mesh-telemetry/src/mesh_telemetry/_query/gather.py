@@ -10,7 +10,7 @@ from threading import Lock, Thread
 import pyarrow as pa
 
 from mesh_telemetry._errors import CoverageError, QueryError
-from mesh_telemetry._query.coverage import Coverage, HostFailure, Shipped
+from mesh_telemetry._query.coverage import Coverage, HostFailure, TransferStats
 from mesh_telemetry._query.deadline import remaining_s
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
 from mesh_telemetry._query.plain_types import cast_batch
@@ -136,7 +136,7 @@ class Gathering:
             tuple(sorted(self._hosts - self._failures.keys())),
             tuple(HostFailure(host, cause) for host, cause in failed),
             tuple(
-                Shipped(table, rows, count)
+                TransferStats(table, rows, count)
                 for table, (rows, count) in sorted(self._shipped.items())
             ),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._query.coverage import Coverage, HostFailure, Shipped
+from mesh_telemetry._query.coverage import Coverage, HostFailure, TransferStats
 
 __all__ = [
     "Form",
@@ -121,5 +121,5 @@ def coverage_from(plain: Mapping[str, Any]) -> Coverage:
         tuple(plain["asked"]),
         tuple(plain["answered"]),
         tuple(HostFailure(**one) for one in plain["failed"]),
-        tuple(Shipped(**one) for one in plain["shipped"]),
+        tuple(TransferStats(**one) for one in plain["shipped"]),
     )

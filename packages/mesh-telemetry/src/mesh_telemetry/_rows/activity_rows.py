@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh_core.spi import Activity, Handling
+from mesh_core.spi import ActiveCall, Activity
 from mesh_telemetry._rows.columns import mixed, proc_names
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def handler_rows(answer: Any, folder: ProcFolder, now_us: int) -> list[dict[str,
             "proc": place.proc,
         }
         for one in _activities(answer, folder)
-        for handling in map(Handling._make, one.running)
+        for handling in map(ActiveCall._make, one.running)
     ]
 
 

@@ -31,7 +31,7 @@ Pid = Annotated[int | None, typer.Option(help="Which program, where several can 
 
 
 class _Door(Protocol):
-    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
 

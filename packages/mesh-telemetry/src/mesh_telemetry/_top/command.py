@@ -23,7 +23,7 @@ _REFRESH_S_MIN = 0.1
 
 
 class _Door(Protocol):
-    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandDoor`."""
+    """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
 

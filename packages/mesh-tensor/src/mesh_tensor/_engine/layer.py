@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mesh_core import ProcMesh, Region
-    from mesh_core.spi import LayerCall
+    from mesh_core.spi import TensorEngineCall
     from mesh_tensor._mesh.device_mesh import DeviceMesh
 
 __all__ = ["layer"]
 
 
 class _Layer:
-    """The implementation of tensors on processes for `mesh_core`; a `mesh_core.spi.TensorLayer`."""
+    """The implementation of tensors for `mesh_core`: a `mesh_core.spi.TensorEngine`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class _Layer:
                 engine = self._engines[procs] = _engine_of(procs)
             return engine
 
-    def call(self, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, call: TensorEngineCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call actors with tensors of their processes; see `mesh_tensor._remote.actor_calls`."""
         return call_actors(self.engine(call.procs), call, args, kwargs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import Region
-from mesh_core.spi import MeshTrait, NeedsLayer
+from mesh_core.spi import MeshTrait, RequiresTensorEngine
 from mesh_tensor._errors import WrongMesh, WrongStream
 from mesh_tensor._mesh.activation import active_stream
 
@@ -92,7 +92,7 @@ class DeviceMesh(MeshTrait):
         return f"<DeviceMesh {sizes or 'of one process'}>"
 
     def __reduce__(self) -> Any:
-        raise NeedsLayer(
+        raise RequiresTensorEngine(
             "a device mesh stays in the program that controls it: pass it as an argument of its "
             "own to a remote function, or to an endpoint of an actor on its processes"
         )

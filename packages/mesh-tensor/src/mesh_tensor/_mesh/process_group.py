@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mesh_core.spi import NeedsLayer
+from mesh_core.spi import RequiresTensorEngine
 
 if TYPE_CHECKING:
     from mesh_tensor._mesh.device_mesh import DeviceMesh
@@ -28,7 +28,9 @@ class RemoteProcessGroup:
     dims: tuple[str, ...]
 
     def __reduce__(self) -> Any:
-        raise NeedsLayer("a group is made in its processes: pass it as an argument of its own")
+        raise RequiresTensorEngine(
+            "a group is made in its processes: pass it as an argument of its own"
+        )
 
     def size(self) -> int:
         """Return the number of processes in one group."""

@@ -18,7 +18,7 @@ from mesh_tensor._remote.result_inference import infer_results
 from mesh_tensor._tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from mesh_core.spi import LayerCall
+    from mesh_core.spi import TensorEngineCall
     from mesh_tensor._engine.engine import Engine
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._remote.call_protocol import ResultSpec
@@ -29,7 +29,7 @@ _KNOWN_MAX = 4096
 
 
 def call_actors(
-    engine: Engine, call: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    engine: Engine, call: TensorEngineCall, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call every actor with the tensors of its process.
 
@@ -71,11 +71,11 @@ def call_actors(
     return future_of(CheckedCompletion(engine, refs, answer, give_up))
 
 
-def _mesh(engine: Engine, call: LayerCall) -> DeviceMesh:
+def _mesh(engine: Engine, call: TensorEngineCall) -> DeviceMesh:
     return engine.mesh(call.region)._on(active_stream.get())
 
 
-def _result_spec(engine: Engine, call: LayerCall, arguments: Arguments) -> ResultSpec:
+def _result_spec(engine: Engine, call: TensorEngineCall, arguments: Arguments) -> ResultSpec:
     if torch.is_grad_enabled():
         for one in arguments.operands:
             if type(one) is Tensor and one.requires_grad:

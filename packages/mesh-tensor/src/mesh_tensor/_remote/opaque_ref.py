@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from mesh_core.spi import NeedsLayer
+from mesh_core.spi import RequiresTensorEngine
 
 if TYPE_CHECKING:
     from mesh_tensor._mesh.device_mesh import DeviceMesh
@@ -63,7 +63,9 @@ class OpaqueRef:
         return f"<OpaqueRef on {self._mesh}>" if self.is_remote else f"OpaqueRef({self._value!r})"
 
     def __reduce__(self) -> Any:
-        raise NeedsLayer("an opaque object stays in its process: use it in a remote function")
+        raise RequiresTensorEngine(
+            "an opaque object stays in its process: use it in a remote function"
+        )
 
 
 def opaque_handle(mesh: DeviceMesh, ref: Ref) -> OpaqueRef:

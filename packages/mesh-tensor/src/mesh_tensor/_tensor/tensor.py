@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from mesh_core.spi import NeedsLayer
+from mesh_core.spi import RequiresTensorEngine
 from mesh_tensor._errors import LocalTensorError
 from mesh_tensor._tensor.meta import set_lazy
 
@@ -132,7 +132,7 @@ class Tensor(torch.Tensor):
         return format(self.item() if how and not self.dim() else repr(self), how)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise NeedsLayer(
+        raise RequiresTensorEngine(
             "a distributed tensor stays in its processes: get its value with mesh_tensor.inspect, "
             "or spawn the actor first and pass the tensor to an endpoint as an argument of its own"
         )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from mesh_core._actors.cell import ActorCell
 
-__all__ = ["Guard", "guard_endpoints", "is_actor_ending"]
+__all__ = ["EndpointInterceptor", "intercept_endpoints", "is_actor_ending"]
 
 
-class Guard(Protocol):
+class EndpointInterceptor(Protocol):
     """Wrapper factory: returns a callable that replaces an endpoint."""
 
     def __call__(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
@@ -29,24 +29,24 @@ class Guard(Protocol):
         """
 
 
-def guard_endpoints(guard: Guard) -> Callable[[], None]:
+def intercept_endpoints(interceptor: EndpointInterceptor) -> Callable[[], None]:
     """Wrap every endpoint of the actors of this process, starting with the next call.
 
     Returns:
         A function that removes the wrapper.
 
     Raises:
-        RuntimeError: Another guard is already installed.
+        RuntimeError: Another interceptor is already installed.
     """
-    guards = runtime().guards
-    if guards:
-        raise RuntimeError("endpoints are guarded already: take that guard away first")
-    guards.append(guard)
+    interceptors = runtime().interceptors
+    if interceptors:
+        raise RuntimeError("another interceptor of endpoints is installed: remove it first")
+    interceptors.append(interceptor)
     _plan_again()
 
     def remove() -> None:
-        if guard in guards:
-            guards.remove(guard)
+        if interceptor in interceptors:
+            interceptors.remove(interceptor)
             _plan_again()
 
     return remove

@@ -1,4 +1,4 @@
-"""Telemetry as equipment of a job: started when the job is attached, closed with it."""
+"""Telemetry as an extension of a job: started when the job is attached, closed with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RecordedJob"]
 
 
 class RecordedJob:
-    """The handle that `Job.equip` of mesh-jobs keeps for telemetry.
+    """The handle that `Job.add_extensions` of mesh-jobs keeps for telemetry.
 
     Args:
         close: Closes telemetry.

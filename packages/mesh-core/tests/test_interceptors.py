@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mesh_core import Actor, DeadlineExceeded, configured, endpoint, this_host, this_proc
-from mesh_core.spi import guard_endpoints, is_actor_ending
+from mesh_core.spi import intercept_endpoints, is_actor_ending
 from mesh_core.testing import wait_until
 
 LIMIT_S = 30.0
@@ -66,15 +66,15 @@ def test_endpoints_are_guarded_from_their_next_call_on_until_that_is_removed() -
     other = this_proc().spawn("other", AsyncWorker)
     assert worker.add.call_one(1).get(LIMIT_S) == 2
     seen.clear()
-    remove = guard_endpoints(noting)
+    remove = intercept_endpoints(noting)
     try:
         assert worker.add.call_one(1).get(LIMIT_S) == 2
         assert other.add.call_one(2).get(LIMIT_S) == 3
         with pytest.raises(ValueError, match="it is broken"):
             worker.fail.call_one().get(LIMIT_S)
         assert seen == ["add", "add", "fail"]
-        with pytest.raises(RuntimeError, match="take that guard away"):
-            guard_endpoints(noting)
+        with pytest.raises(RuntimeError, match="remove it first"):
+            intercept_endpoints(noting)
     finally:
         remove()
     assert worker.add.call_one(1).get(LIMIT_S) == 2

@@ -1,4 +1,4 @@
-"""Equipment of other packages on the hosts of a job, in a program and after its exit."""
+"""Extensions of other packages on the hosts of a job, in a program and after its exit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mesh_jobs.testing import worker_pids
 
 UP_S = 60.0
 
-#: Equipment of another package, which creates a file for each host while it is open.
+#: JobExtension of another package, which creates a file for each host while it is open.
 NOTES = """
 import os
 from pathlib import Path
@@ -59,7 +59,7 @@ class Notes:
 
 
 class Lamp:
-    """Equipment that records its calls."""
+    """An extension that records its calls."""
 
     def __init__(self, course: list[str], name: str = "lamp", *, is_broken: bool = False) -> None:
         self.course = course
@@ -96,11 +96,11 @@ class Member(Actor):
 def test_equipment_opens_with_the_state_and_closes_with_the_job(tmp_path: Path) -> None:
     course: list[str] = []
     job = LocalJob(["hosts"], folder=tmp_path)
-    job.equip(Lamp(course), Lamp(course, "fan")).apply()
+    job.add_extensions(Lamp(course), Lamp(course, "fan")).apply()
     assert course == []
     state = job.state(timeout=UP_S)
     assert course == ["lamp opened on hosts", "fan opened on hosts"]
-    job.equip(Lamp(course, "desk"))
+    job.add_extensions(Lamp(course, "desk"))
     job.state(timeout=UP_S)
     assert course[2:] == ["lamp refreshed", "fan refreshed", "desk opened on hosts"]
     command = state.hosts.spawn_procs().spawn("member", Member).command.call_one().get(UP_S)
@@ -116,7 +116,7 @@ def test_equipment_opens_with_the_state_and_closes_with_the_job(tmp_path: Path) 
 def test_equipment_that_cannot_be_opened_is_tried_by_the_next_state(tmp_path: Path) -> None:
     course: list[str] = []
     broken = Lamp(course, "broken", is_broken=True)
-    job = LocalJob(["hosts"], folder=tmp_path).equip(Lamp(course), broken)
+    job = LocalJob(["hosts"], folder=tmp_path).add_extensions(Lamp(course), broken)
     with pytest.raises(MeshError, match="does not shine"):
         job.state(timeout=UP_S)
     broken.is_broken = False
@@ -149,7 +149,7 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     metadata.mkdir(parents=True)
     (package / "notes.py").write_text(NOTES)
     (metadata / "METADATA").write_text("Name: notes\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[mesh_jobs.equipment]\nnotes = notes:Notes\n")
+    (metadata / "entry_points.txt").write_text("[mesh_jobs.extensions]\nnotes = notes:Notes\n")
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     place = tmp_path / "noted"
@@ -183,7 +183,7 @@ def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: 
         held.open("notes", "second", {"folder": str(noted), "text": "refused"})
     with pytest.raises(JobError, match="there is no notes 'third'"):
         held.close("notes", "third")
-    # Open equipment does not prevent programs from using the hosts.
+    # An open extension does not prevent programs from using the hosts.
     members = job.state(UP_S).ones.spawn_procs().spawn("members", Member)
     assert len(members.command.call().get(UP_S).values()) == 2
     job.detach()

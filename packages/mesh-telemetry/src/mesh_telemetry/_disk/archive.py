@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from mesh_telemetry._query.fragment import Fragment, ShardAnswer
     from mesh_telemetry._rows.host_tables import HostTables
 
-__all__ = ["Past"]
+__all__ = ["Archive"]
 
 _HOSTS_AT_ONCE = 4
 
 Folders = str | Path | Sequence[str | Path]
 
 
-class Past:
+class Archive:
     """The rows of one run, read from directories; a context manager. No program needs to run.
 
     The rows were written by `TelemetryConfig.spill` or `Telemetry.save`. Rows that a killed program
@@ -42,13 +42,13 @@ class Past:
 
     Args:
         folder: The directory with the rows; several if the hosts do not share one.
-        run: The name of a run, from `Past.runs`; the last run if omitted.
+        run: The name of a run, from `Archive.runs`; the last run if omitted.
 
     Raises:
         StorageError: The directory does not exist, or has no such run.
 
     Example:
-        >>> with Past("/shared/telemetry") as past:
+        >>> with Archive("/shared/telemetry") as past:
         ...     past.query("select kind, reason from failures order by timestamp_us").table
     """
 

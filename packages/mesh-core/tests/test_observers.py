@@ -85,7 +85,9 @@ def worker() -> Iterator[WorkerProcess]:
 
 def test_a_program_looks_in_beside_another(worker: WorkerProcess) -> None:
     with program_on(worker) as program:
-        lookers = attach_to_workers([worker.address], beside=True).spawn_procs().spawn("l", Looker)
+        lookers = (
+            attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
+        )
         assert lookers.pid.call_one().get(timeout=LIMIT_S) != os.getpid()
         assert program.works()
         shutdown_context().get(timeout=LIMIT_S)
@@ -93,7 +95,7 @@ def test_a_program_looks_in_beside_another(worker: WorkerProcess) -> None:
 
 
 def test_a_worker_that_somebody_looks_at_is_free(worker: WorkerProcess) -> None:
-    lookers = attach_to_workers([worker.address], beside=True).spawn_procs().spawn("l", Looker)
+    lookers = attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
     first = lookers.pid.call_one().get(timeout=LIMIT_S)
     with program_on(worker) as program:
         assert program.works()
@@ -102,7 +104,7 @@ def test_a_worker_that_somebody_looks_at_is_free(worker: WorkerProcess) -> None:
 
 def test_nothing_is_left_of_who_looked_in(worker: WorkerProcess) -> None:
     before = set(wait_until(worker.sessions, deadline=LIMIT_S))
-    lookers = attach_to_workers([worker.address], beside=True).spawn_procs().spawn("l", Looker)
+    lookers = attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
     pid = lookers.pid.call_one().get(timeout=LIMIT_S)
     extra = set(worker.sessions()) - before
     assert len(extra) == 1
@@ -115,7 +117,9 @@ def test_nothing_is_left_of_who_looked_in(worker: WorkerProcess) -> None:
 
 def test_who_looks_in_hears_that_the_worker_ends() -> None:
     with WorkerProcess() as worker:
-        lookers = attach_to_workers([worker.address], beside=True).spawn_procs().spawn("l", Looker)
+        lookers = (
+            attach_to_workers([worker.address], observer=True).spawn_procs().spawn("l", Looker)
+        )
         pid = lookers.pid.call_one().get(timeout=LIMIT_S)
         waiting = lookers.wait.call_one()
         worker.send(signal.SIGTERM)
@@ -131,10 +135,10 @@ def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
     worker: WorkerProcess,
 ) -> None:
     for _ in range(16):
-        hosts = attach_to_workers([worker.address], beside=True)
+        hosts = attach_to_workers([worker.address], observer=True)
         assert hosts.initialized.get(timeout=LIMIT_S)
     with configured(attach_timeout_s=0.1):
-        refused = attach_to_workers([worker.address], beside=True)
+        refused = attach_to_workers([worker.address], observer=True)
     with pytest.raises(HostDied, match="serves 16 programs beside each other already"):
         refused.initialized.get(timeout=LIMIT_S)
     shutdown_context().get(timeout=LIMIT_S)
@@ -144,4 +148,4 @@ def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
 @pytest.mark.parametrize("kept", [{"spares": 1}, {"hold_s": 5.0}])
 def test_nothing_is_kept_for_who_looks_in(kept: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="beside others keeps no workers"):
-        attach_to_workers(["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], beside=True, **kept)  # type: ignore[arg-type]
+        attach_to_workers(["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], observer=True, **kept)  # type: ignore[arg-type]

@@ -6,19 +6,27 @@ import threading
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, endpoint, this_host, this_proc
-from mesh_core.spi import Waiting, host_agents, host_numbers, is_stopped, standing, station, waiting
+from mesh_core.spi import (
+    PendingCall,
+    host_agents,
+    host_numbers,
+    is_stopped,
+    pending_calls,
+    process_location,
+    snapshot,
+)
 from mesh_core.testing import LocalProcs, local_procs, wait_until
 
 if TYPE_CHECKING:
-    from mesh_core.spi import Station
+    from mesh_core.spi import ProcessLocation
 
 __all__ = ["local_procs"]
 
 
 class Asked(Actor):
     @endpoint
-    def station(self) -> Station:
-        return station()
+    def location(self) -> ProcessLocation:
+        return process_location()
 
     @endpoint
     def slow(self) -> None:
@@ -33,40 +41,40 @@ class Asking(Actor):
 
 def test_a_process_knows_its_place(local_procs: LocalProcs) -> None:
     procs = local_procs({"gpus": 2}, name="placed")
-    found = procs.spawn("asked", Asked).station.call().get().values()
+    found = procs.spawn("asked", Asked).location.call().get().values()
     assert [(one.mesh_name, one.rank, one.host, one.incarnation) for one in found] == [
         ("placed", 0, 0, 0),
         ("placed", 1, 0, 0),
     ]
     assert found[0].mesh == found[1].mesh > 0
-    assert (station().mesh_name, station().slot) == ("root", 0)
+    assert (process_location().mesh_name, process_location().slot) == ("root", 0)
     assert host_numbers(procs) == host_numbers(this_host()) == (0,)
 
 
 def test_what_looks_after_a_host_can_be_asked() -> None:
     asked = host_agents(this_host()).spawn("asked", Asked)
-    assert asked.station.call_one().get() == station()
+    assert asked.location.call_one().get() == process_location()
     asked.stop().get()
 
 
 def test_what_is_there_is_told_as_it_would_have_been() -> None:
     asked = this_proc().spawn("there before", Asked)
-    asked.station.call_one().get()
-    found = [event for event in standing() if event.text == "there before"]
+    asked.location.call_one().get()
+    found = [event for event in snapshot() if event.text == "there before"]
     assert [event.kind for event in found] == ["spawned", "started"]
     assert found[0].actor == found[1].actor
     assert [(event.attributes or {})["class_name"] for event in found] == 2 * ["Asked"]
     asked.stop().get()
-    assert not [event for event in standing() if event.text == "there before"]
+    assert not [event for event in snapshot() if event.text == "there before"]
 
 
 def test_who_waits_is_named() -> None:
     asked, asking = this_proc().spawn("asked", Asked), this_proc().spawn("asking", Asking)
-    asked.station.call_one().get()
+    asked.location.call_one().get()
     call = asking.ask.call_one(asked)
 
-    def wait() -> list[Waiting]:
-        return [one for one in waiting() if one.actor_name == "asking"]
+    def wait() -> list[PendingCall]:
+        return [one for one in pending_calls() if one.actor_name == "asking"]
 
     (found,) = wait_until(wait)
     assert (found.running, found.endpoint, found.proc) == ("ask", "slow", 0)

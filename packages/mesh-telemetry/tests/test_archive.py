@@ -16,7 +16,7 @@ from recorded_actors import LIMIT_S, Worker
 from recorded_program import config, host_folders
 
 from mesh_core.testing import LocalProcs, wait_until
-from mesh_telemetry import Past, QueryError, StorageError, Telemetry, TelemetryConfig
+from mesh_telemetry import Archive, QueryError, StorageError, Telemetry, TelemetryConfig
 
 HERE = Path(__file__).parent
 
@@ -54,7 +54,7 @@ def run_program(place: Path, spill: Path, end: str) -> None:
         program.communicate(f"{end}\n", timeout=LIMIT_S)
 
 
-def count(past: Past, table: str = "spans") -> int:
+def count(past: Archive, table: str = "spans") -> int:
     answer = past.query(f"select count(*) as n from {table}")
     assert answer.coverage.is_full, answer.coverage
     found: int = answer.table.to_pylist()[0]["n"]
@@ -68,15 +68,15 @@ def test_a_program_that_has_ended_is_asked(place: Path, tmp_path: Path, end: str
 
     def is_there() -> bool:
         # Processes of a program that was killed end a moment after it.
-        with Past(spill) as past:
+        with Archive(spill) as past:
             return count(past) == 4 and not host_folders(place)
 
     wait_until(is_there, LIMIT_S)
-    (run,) = Past.runs(spill)
+    (run,) = Archive.runs(spill)
     assert "recorded_actors" in run.program
     assert abs(run.begin_us / 1e6 - time.time()) < 600
     assert (run.end_us is None) == (end == "kill")
-    with Past([spill]) as past:
+    with Archive([spill]) as past:
         names = past.query("select name, count(*) as n from spans group by name order by name")
         assert names.table.to_pylist() == [{"name": "inner", "n": 2}, {"name": "outer", "n": 2}]
         early = past.query("select * from spans", as_of=run.begin_us / 1e6 - 1)
@@ -103,19 +103,19 @@ def test_what_a_killed_program_has_left_is_made_parquet_by_the_next(
         return len(list(spill.glob("*/*/tables/spans/*.parquet"))) == 1
 
     wait_until(is_swept, LIMIT_S * 2)
-    first = Past.runs(spill)[0]
-    with Past(spill, first.name) as past:
+    first = Archive.runs(spill)[0]
+    with Archive(spill, first.name) as past:
         assert count(past) == 4
     # The last one is asked where none is named.
-    with Past(spill) as past:
-        assert past.run == Past.runs(spill)[-1].name != first.name
+    with Archive(spill) as past:
+        assert past.run == Archive.runs(spill)[-1].name != first.name
         assert count(past) == 0
 
 
 def test_the_past_is_asked_at_the_command_line(place: Path, tmp_path: Path) -> None:
     spill = tmp_path / "kept"
     run_program(place, spill, "close")
-    (run,) = Past.runs(spill)
+    (run,) = Archive.runs(spill)
     program = Path(sys.executable).with_name("mesh")
     words = [str(program), "query", "--json", "--past", str(spill)]
     sql = "select count(*) as n from spans"
@@ -132,9 +132,9 @@ def test_the_past_is_asked_at_the_command_line(place: Path, tmp_path: Path) -> N
 
 def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no rows"):
-        Past(tmp_path)
+        Archive(tmp_path)
     with pytest.raises(StorageError, match="cannot be read"):
-        Past.runs(tmp_path / "none")
+        Archive.runs(tmp_path / "none")
 
 
 def test_what_is_saved_is_asked_later(place: Path, tmp_path: Path, local_procs: LocalProcs) -> None:
@@ -145,13 +145,13 @@ def test_what_is_saved_is_asked_later(place: Path, tmp_path: Path, local_procs: 
         workers.work.call(2).get(LIMIT_S)
         telemetry.save(tmp_path / "second", timeout=LIMIT_S)
     for name, wanted in [("first", 4), ("second", 8)]:
-        with Past(tmp_path / name) as past:
+        with Archive(tmp_path / name) as past:
             assert count(past) == wanted
             assert count(past, "actors") == 2
             procs = past.query("select mesh, state from procs where mesh = 'team'").table
             assert len(procs) == 2
     # Of runs in several folders, the last one is asked.
-    with Past([tmp_path / "second", tmp_path / "first"]) as past:
+    with Archive([tmp_path / "second", tmp_path / "first"]) as past:
         assert count(past) == 8
 
 
@@ -173,7 +173,7 @@ def test_live_tables_have_a_past_where_it_is_recorded(
         wait_until(lambda: "team" in procs(time.time()), LIMIT_S)
         assert procs(before) == {"root"}
         assert procs(before - 1000) == set()
-    with Past(spill) as past:
+    with Archive(spill) as past:
         found = past.query("select mesh from procs").table.column("mesh").to_pylist()
         assert "team" in found
         assert past.query("select mesh from procs", as_of=before).table.num_rows == 1
