@@ -32,7 +32,7 @@ def check(body: bytes) -> None:
     assert len(order.token) == 32
     assert 0 <= order.host < 2**32
     assert 0 < order.lease_s < math.inf
-    assert 0 <= order.hold_s < math.inf
+    assert 0 <= order.orphan_grace_s < math.inf
     assert 0 <= order.epoch < 1 << 12
     assert 0 <= order.generation < 1 << 12
     assert len(order.owner.encode()) < 2000

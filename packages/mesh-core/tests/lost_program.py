@@ -35,7 +35,7 @@ hosts = attach_to_workers(workers)
 """
 ATTACH_AND_HOLD = """
 credentials = Credentials.load(folder + "/controller")
-hosts = attach_to_workers(workers, credentials=credentials, hold_s=60)
+hosts = attach_to_workers(workers, credentials=credentials, orphan_grace_s=60)
 """
 TAKE_OVER = """
 job = take_over(workers, credentials=Credentials.load(folder + "/controller"))

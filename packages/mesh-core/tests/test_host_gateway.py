@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("fresh_job")
 
 ATTACH_BEHIND = """
 credentials = Credentials.load(folder + "/controller")
-near = attach_to_workers(workers[:1], credentials=credentials, hold_s=60, name="near")
+near = attach_to_workers(workers[:1], credentials=credentials, orphan_grace_s=60, name="near")
 far = attach_to_workers(
-    workers[1:2], credentials=credentials, hold_s=60, name="far", gateway=workers[2]
+    workers[1:2], credentials=credentials, orphan_grace_s=60, name="far", gateway=workers[2]
 )
 near.spawn_procs().spawn("near", Counter, 1).add.call(0).get()
 far.spawn_procs().spawn("far", Counter, 2).add.call(0).get()
@@ -57,7 +57,7 @@ def test_a_replacement_is_reached_through_the_gateway(
     host, other, gateway = workers
     asked = [host.address, other.address] if is_spare else [host.address]
     hosts = attach_to_workers(
-        asked, spares=len(asked) - 1, credentials=credentials, gateway=gateway.address
+        asked, standby=len(asked) - 1, credentials=credentials, gateway=gateway.address
     )
     mesh = hosts.spawn_procs().spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
@@ -92,7 +92,7 @@ def test_a_successor_may_need_a_gateway_that_the_program_before_did_not(
     host, other, gateway = (worker.address for worker in workers)
     attach = """
     credentials = Credentials.load(folder + "/controller")
-    hosts = attach_to_workers(workers[:2], credentials=credentials, hold_s=60)
+    hosts = attach_to_workers(workers[:2], credentials=credentials, orphan_grace_s=60)
     hosts.spawn_procs().spawn("counter", Counter, 1).add.call(0).get()
     """
     with LostProgram(tmp_path, [host, other, gateway], attach) as program:

@@ -81,9 +81,9 @@ def workers() -> Iterator[list[WorkerProcess]]:
         yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
 
 
-def attached(workers: list[WorkerProcess], spares: int = 0) -> HostMesh:
+def attached(workers: list[WorkerProcess], standby: int = 0) -> HostMesh:
     """Takes the workers into a job."""
-    return attach_to_workers([worker.address for worker in workers], spares=spares)
+    return attach_to_workers([worker.address for worker in workers], standby=standby)
 
 
 def cut_power(worker: WorkerProcess, mesh: Any) -> None:

@@ -176,7 +176,7 @@ def test_what_actors_own_lives_on_with_them(
 
 SPARE_IS_HELD = """
 from mesh_core._program.runtime import runtime
-while not all(spare.is_held for spare in runtime().places.spares._spares):
+while not all(spare.is_held for spare in runtime().places.standby._spares):
     time.sleep(0.01)
 """
 
@@ -184,7 +184,7 @@ while not all(spare.is_held for spare in runtime().places.spares._spares):
 def test_spares_are_the_successors(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
-    attach = ATTACH_AND_HOLD.replace("hold_s=60", "hold_s=60, spares=1")
+    attach = ATTACH_AND_HOLD.replace("orphan_grace_s=60", "orphan_grace_s=60, standby=1")
     code = (attach, SPAWN, SPARE_IS_HELD)
     with LostProgram(tmp_path, addresses(workers), *code) as program:
         program.kill()
@@ -465,7 +465,7 @@ def test_there_is_nothing_to_take_over_where_nothing_was_held(
 def test_a_job_is_held_only_for_its_time(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
-    attach = ATTACH_AND_HOLD.replace("hold_s=60", "hold_s=0.5")
+    attach = ATTACH_AND_HOLD.replace("orphan_grace_s=60", "orphan_grace_s=0.5")
     code = "print(*counters.pid.call().get().values())\n"
     with LostProgram(tmp_path, addresses(workers), attach, SPAWN, code) as program:
         program.kill()
@@ -478,9 +478,9 @@ def test_holding_needs_credentials_and_taking_over_a_free_program(
     workers: list[WorkerProcess], credentials: Credentials
 ) -> None:
     with pytest.raises(ValueError, match="prove to be a successor"):
-        attach_to_workers(["tcp://127.0.0.1:1"], hold_s=10)
+        attach_to_workers(["tcp://127.0.0.1:1"], orphan_grace_s=10)
     with pytest.raises(ValueError, match="less than 0"):
-        attach_to_workers(["tcp://127.0.0.1:1"], credentials=credentials, hold_s=-1)
+        attach_to_workers(["tcp://127.0.0.1:1"], credentials=credentials, orphan_grace_s=-1)
     with pytest.raises(ValueError, match="one string"):
         take_over("tcp://127.0.0.1:1", credentials=credentials)
     with pytest.raises(ValueError, match="no workers"):

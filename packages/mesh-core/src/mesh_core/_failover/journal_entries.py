@@ -63,17 +63,17 @@ class PlaceEntry:
         gateway: The address of the worker that forwards the program's connections to it; None for
             none.
         epoch: The number of machines that served as this host before.
-        hold_s: Its orphan grace period in seconds.
+        orphan_grace_s: Its orphan grace period in seconds.
     """
 
-    __slots__ = ("address", "epoch", "gateway", "hold_s", "host")
+    __slots__ = ("address", "epoch", "gateway", "host", "orphan_grace_s")
 
     def __init__(self, place: Place) -> None:
         self.host: int = place.host
         self.address: str = str(place.address)
         self.gateway: str | None = None if place.gateway is None else str(place.gateway)
         self.epoch: int = place.epoch
-        self.hold_s: float = place.hold_s
+        self.orphan_grace_s: float = place.orphan_grace_s
 
 
 class SpareEntry:
@@ -84,16 +84,16 @@ class SpareEntry:
         address: Its address.
         gateway: The address of the worker that forwards the program's connections to it; None for
             none.
-        hold_s: Its orphan grace period in seconds.
+        orphan_grace_s: Its orphan grace period in seconds.
     """
 
-    __slots__ = ("address", "gateway", "hold_s", "number")
+    __slots__ = ("address", "gateway", "number", "orphan_grace_s")
 
     def __init__(self, spare: Spare) -> None:
         self.number: int = spare.number
         self.address: str = str(spare.address)
         self.gateway: str | None = None if spare.gateway is None else str(spare.gateway)
-        self.hold_s: float = spare.hold_s
+        self.orphan_grace_s: float = spare.orphan_grace_s
 
 
 class MeshEntry:

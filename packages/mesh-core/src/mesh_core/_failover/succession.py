@@ -132,13 +132,13 @@ class Succession:
         for host in {self._first.grant.host, *(one.grant.host for one in taken)}:
             known = noted.pop(host, None)
             if known is not None:
-                self._runtime.places.of(host).hold_s = known.hold_s
+                self._runtime.places.of(host).orphan_grace_s = known.orphan_grace_s
         for host, entry in noted.items():
             why = next((why for why in whys if entry.address in why), "it is not to be had")
             address = Address.parse(entry.address)
             gateway = self._claim.gateway_to(address, _gateway(entry))
             place = Place(
-                host, address, gateway, self._keys, self._config, entry.hold_s, entry.epoch
+                host, address, gateway, self._keys, self._config, entry.orphan_grace_s, entry.epoch
             )
             self._runtime.places.restore(place)
             self._runtime.engine.host_gone(host, obituary(self._runtime, entry.address, why))
@@ -146,8 +146,8 @@ class Succession:
     def _hold_spare(self, entry: SpareEntry) -> None:
         address = Address.parse(entry.address)
         gateway = self._claim.gateway_to(address, _gateway(entry))
-        self._runtime.places.spares.hold(
-            address, gateway, self._keys, self._config, entry.hold_s, entry.number
+        self._runtime.places.standby.hold(
+            address, gateway, self._keys, self._config, entry.orphan_grace_s, entry.number
         )
 
     def _take_stock(

@@ -55,8 +55,8 @@ def attach_to_workers(
     name: str | None = None,
     gateway: str | None = None,
     ca: str | None = None,
-    spares: int = 0,
-    hold_s: float = 0.0,
+    standby: int = 0,
+    orphan_grace_s: float = 0.0,
     observer: bool = False,
     worker_ids: Sequence[str] = (),
 ) -> HostMesh:
@@ -77,11 +77,11 @@ def attach_to_workers(
             one of `workers` or not.
         ca: Accepted for programs written for Monarch, in which case it must be
             `trust_all_connections`.
-        spares: The number of workers, counted from the end, that are reserved as standby workers to
-            replace hosts that die.
-        hold_s: The orphan grace period in seconds: how long the workers keep the processes of this
-            program, after it is lost, for a successor that calls `take_over`. Requires credentials.
-            With 0 the processes end immediately.
+        standby: The number of workers, counted from the end, that are reserved as standby workers
+            to replace hosts that die.
+        orphan_grace_s: The orphan grace period in seconds: how long the workers keep the processes
+            of this program, after it is lost, for a successor that calls `take_over`. Requires
+            credentials. With 0 the processes end immediately.
         observer: Whether to open an additional session on each worker, separate from the program
             that it serves now or later, and leave the worker available to others; for example to
             inspect the hosts of a running job. Each worker then listens on one more port.
@@ -90,13 +90,13 @@ def attach_to_workers(
             running or serves another program is lost immediately.
 
     Returns:
-        A mesh of shape `{hosts: len(workers) - spares}`, in the order of `workers`.
+        A mesh of shape `{hosts: len(workers) - standby}`, in the order of `workers`.
 
     Raises:
-        ValueError: `workers` is empty, `spares` leaves no host, an address is malformed or occurs
-            twice, credentials are missing for another machine or for `hold_s`, `observer` is
-            combined with `spares` or `hold_s`, or `worker_ids` is combined with `spares` or has
-            another length than `workers`.
+        ValueError: `workers` is empty, `standby` leaves no host, an address is malformed or occurs
+            twice, credentials are missing for another machine or for `orphan_grace_s`, `observer`
+            is combined with `standby` or `orphan_grace_s`, or `worker_ids` is combined with
+            `standby` or has another length than `workers`.
         CredentialsError: The credentials have expired, or those of the user are not available.
     """
     # Imported here and below because most programs never attach, and importing Mesh must be cheap.
@@ -115,9 +115,9 @@ def attach_to_workers(
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
         raise ValueError("a worker is given twice: each can be one host only")
-    if not 0 <= spares < len(addresses):
+    if not 0 <= standby < len(addresses):
         raise ValueError(
-            f"{spares} spares of {len(addresses)} workers: at least one has to be a host"
+            f"standby={standby} of {len(addresses)} workers: at least one worker must be a host"
         )
     current = runtime()
     way = current.gateway if gateway is None else Address.parse_reachable(gateway)
@@ -128,18 +128,18 @@ def attach_to_workers(
             f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
             "made by Credentials.create"
         )
-    if worker_ids and (spares or len(worker_ids) != len(addresses)):
+    if worker_ids and (standby or len(worker_ids) != len(addresses)):
         raise ValueError(
-            f"{len(worker_ids)} worker_ids for {len(addresses) - spares} hosts and {spares} "
-            "spares: give one for each host, and no spares"
+            f"{len(worker_ids)} worker_ids for {len(addresses) - standby} hosts and {standby} "
+            "standby workers: pass one for each host, and no standby workers"
         )
-    if observer and (spares or hold_s):
+    if observer and (standby or orphan_grace_s):
+        raise ValueError("observer=True reserves no workers: omit standby and orphan_grace_s")
+    if orphan_grace_s < 0:
         raise ValueError(
-            "a program that is served beside others keeps no workers: leave out spares and hold_s"
+            f"orphan_grace_s {orphan_grace_s} is less than 0: leave it out, or give seconds"
         )
-    if hold_s < 0:
-        raise ValueError(f"hold_s {hold_s} is less than 0: leave it out, or give seconds")
-    if hold_s and credentials is None:
+    if orphan_grace_s and credentials is None:
         raise ValueError(
             "hosts are held only for who can prove to be a successor: give the job's credentials, "
             "made by Credentials.create"
@@ -151,20 +151,22 @@ def attach_to_workers(
         except ValueError as error:
             raise CredentialsError(str(error)) from None
     config = effective()
-    count = len(addresses) - spares
-    places = current.places.add(addresses[:count], way, keys, config, hold_s, is_observer=observer)
+    count = len(addresses) - standby
+    places = current.places.add(
+        addresses[:count], way, keys, config, orphan_grace_s, is_observer=observer
+    )
     for place, worker_id in zip(places, worker_ids, strict=False):
         place.worker_id = worker_id
     hosts = tuple(place.host for place in places)
     region = Region.row_major([name or "hosts"], [len(hosts)])
-    if hold_s:
+    if orphan_grace_s:
         current.start_journal().note_hosts(HostsEntry(hosts, region))
     for place in places:
         threading.Thread(
             target=_attach, args=(current, place), name=f"mesh-attach-{place.host}", daemon=True
         ).start()
     for address in addresses[count:]:
-        current.places.spares.hold(address, way, keys, config, hold_s)
+        current.places.standby.hold(address, way, keys, config, orphan_grace_s)
     return HostMesh(hosts, region, None)
 
 
@@ -233,7 +235,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
             epoch=place.epoch,
             verb=verb,
             generation=current.generation,
-            hold_s=place.hold_s,
+            orphan_grace_s=place.orphan_grace_s,
             worker_id=place.worker_id,
         )
         route = Route.to_worker(address, place.gateway)
@@ -264,7 +266,7 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
     if patches := patches_here():
         current.tell_agent(proc_id(place.host, 0), "patch", patches)
     current.places.joined(place, route)
-    if current.journal is not None and place.hold_s:
+    if current.journal is not None and place.orphan_grace_s:
         current.journal.joined(place)
 
 

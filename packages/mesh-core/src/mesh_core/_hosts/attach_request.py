@@ -46,8 +46,8 @@ class AttachOrder:
         lease_s: The lease: seconds without a sign of life of the client after which the worker
             leaves the job.
         generation: The minimum number of programs that have run the job before this one.
-        hold_s: The orphan grace period: seconds for which the worker keeps the job for a successor
-            of the client; 0 disables it.
+        orphan_grace_s: The orphan grace period: seconds for which the worker keeps the job for a
+            successor of the client; 0 disables it.
         config: The configuration of the client.
         epoch: The number of machines that were tried as this host before.
         verb: The operation: `serve` the job, `hold` (reserve) the worker for it, `release` it, or
@@ -61,10 +61,10 @@ class AttachOrder:
         "config",
         "epoch",
         "generation",
-        "hold_s",
         "host",
         "job",
         "lease_s",
+        "orphan_grace_s",
         "owner",
         "path",
         "token",
@@ -84,7 +84,7 @@ class AttachOrder:
         epoch: int = 0,
         verb: str = SERVE,
         generation: int = 0,
-        hold_s: float = 0.0,
+        orphan_grace_s: float = 0.0,
         worker_id: str = "",
     ) -> None:
         self.job: bytes = job
@@ -95,7 +95,7 @@ class AttachOrder:
         self.config: Mapping[str, Any] = config
         self.path: Sequence[str] = path
         self.generation: int = generation
-        self.hold_s: float = hold_s
+        self.orphan_grace_s: float = orphan_grace_s
         self.epoch: int = epoch
         self.verb: str = verb
         self.worker_id: str = worker_id
@@ -110,7 +110,7 @@ class AttachOrder:
         epoch: int = 0,
         verb: str = SERVE,
         generation: int = 0,
-        hold_s: float = 0.0,
+        orphan_grace_s: float = 0.0,
         worker_id: str = "",
     ) -> AttachOrder:
         """Create the request of this program."""
@@ -125,7 +125,7 @@ class AttachOrder:
             epoch,
             verb,
             generation,
-            hold_s,
+            orphan_grace_s,
             worker_id,
         )
 
@@ -142,7 +142,7 @@ class AttachOrder:
             "lease_s": self.lease_s,
             "path": list(self.path),
             "generation": self.generation,
-            "hold_s": self.hold_s,
+            "orphan_grace_s": self.orphan_grace_s,
             "worker_id": self.worker_id,
             "config": {k: v for k, v in self.config.items() if is_plain(v)},
         }
@@ -178,7 +178,7 @@ class AttachOrder:
                 fields.whole("epoch", 0, EPOCH_MAX),
                 verb,
                 fields.whole("generation", 0, EPOCH_MAX),
-                fields.seconds("hold_s", may_be_0=True),
+                fields.seconds("orphan_grace_s", may_be_0=True),
                 fields.name("worker_id"),
             )
         except ValueError as error:

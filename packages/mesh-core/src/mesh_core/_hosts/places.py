@@ -13,7 +13,7 @@ import time
 from mesh_core._errors import HostDied
 from mesh_core._hosts.epoch import EPOCH_MAX
 from mesh_core._hosts.route import ways
-from mesh_core._hosts.standby import Spares
+from mesh_core._hosts.standby import StandbyWorkers
 from mesh_core._serialization.wire import proc_id
 
 TYPE_CHECKING = False
@@ -48,7 +48,7 @@ class Place:
         obituary: The encoded failure if it is dead; None otherwise.
         has_left: Whether it was dismissed normally.
         host_name: The host name of the machine that joined last.
-        hold_s: The orphan grace period of the host in seconds.
+        orphan_grace_s: The orphan grace period of the host in seconds.
         is_observer: Whether the job has an additional session on the worker.
         worker_id: The id of the current worker. Before it has joined, the id of the only worker
             that may join; empty for any.
@@ -62,13 +62,13 @@ class Place:
         "epoch",
         "gateway",
         "has_left",
-        "hold_s",
         "host",
         "host_name",
         "is_observer",
         "joined_epoch",
         "keys",
         "obituary",
+        "orphan_grace_s",
         "replacing",
         "route",
         "unwanted",
@@ -82,7 +82,7 @@ class Place:
         gateway: Address | None,
         keys: Keys,
         config: Config,
-        hold_s: float = 0.0,
+        orphan_grace_s: float = 0.0,
         epoch: int = 0,
         *,
         is_observer: bool = False,
@@ -91,7 +91,7 @@ class Place:
         self.is_observer: bool = is_observer
         self.unwanted: bool | None = None
         self.worker_id: str = ""
-        self.hold_s: float = hold_s
+        self.orphan_grace_s: float = orphan_grace_s
         self.address: Address = address
         self.gateway: Address | None = None if gateway == address else gateway
         self.keys: Keys = keys
@@ -118,7 +118,7 @@ class Places:
         self._runtime = runtime
         self._places: dict[int, Place] = {}
         self._changed = threading.Condition()
-        self.spares: Spares = Spares(runtime)
+        self.standby: StandbyWorkers = StandbyWorkers(runtime)
 
     def add(
         self,
@@ -126,7 +126,7 @@ class Places:
         gateway: Address | None,
         keys: Keys,
         config: Config,
-        hold_s: float = 0.0,
+        orphan_grace_s: float = 0.0,
         *,
         is_observer: bool = False,
     ) -> tuple[Place, ...]:
@@ -134,7 +134,7 @@ class Places:
         with self._changed:
             first = max(self._places, default=0) + 1
             places = [
-                Place(host, address, gateway, keys, config, hold_s, is_observer=is_observer)
+                Place(host, address, gateway, keys, config, orphan_grace_s, is_observer=is_observer)
                 for host, address in enumerate(addresses, first)
             ]
             self._places.update((place.host, place) for place in places)
@@ -319,7 +319,7 @@ class Places:
         """Return the next worker to try, its gateway, and whether it is a standby worker."""
         if given is not None:
             return given, None if given == place.gateway else place.gateway, False
-        spare = self.spares.take()
+        spare = self.standby.take()
         if spare is not None:
             return spare.address, spare.gateway, True
         return (place.address, place.gateway, False) if may_return else None

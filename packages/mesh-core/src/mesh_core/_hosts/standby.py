@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh_core._hosts.address import Address
     from mesh_core._program.runtime import Runtime
 
-__all__ = ["Spare", "Spares"]
+__all__ = ["Spare", "StandbyWorkers"]
 
 # The number of renewals of a reservation per lease.
 _PER_LEASE = 3
@@ -37,7 +37,7 @@ class Spare:
         config: The configuration at the time of the attachment.
         is_held: Whether it has confirmed the reservation; None before the first request.
         is_over: Set when it is no longer a standby worker.
-        hold_s: The orphan grace period in seconds, which extends the reservation.
+        orphan_grace_s: The orphan grace period in seconds, which extends the reservation.
         number: Its number among the standby workers of the job.
     """
 
@@ -45,11 +45,11 @@ class Spare:
         "address",
         "config",
         "gateway",
-        "hold_s",
         "is_held",
         "is_over",
         "keys",
         "number",
+        "orphan_grace_s",
     )
 
     def __init__(
@@ -58,10 +58,10 @@ class Spare:
         gateway: Address | None,
         keys: Keys,
         config: Config,
-        hold_s: float,
+        orphan_grace_s: float,
         number: int,
     ) -> None:
-        self.hold_s: float = hold_s
+        self.orphan_grace_s: float = orphan_grace_s
         self.number: int = number
         self.address: Address = address
         self.gateway: Address | None = None if gateway == address else gateway
@@ -71,7 +71,7 @@ class Spare:
         self.is_over: threading.Event = threading.Event()
 
 
-class Spares:
+class StandbyWorkers:
     """All standby workers of a job."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -89,16 +89,16 @@ class Spares:
         gateway: Address | None,
         keys: Keys,
         config: Config,
-        hold_s: float = 0.0,
+        orphan_grace_s: float = 0.0,
         number: int | None = None,
     ) -> None:
         """Reserve a worker from now on; `number` is the one that a previous program used for it."""
         with self._changed:
             known = self._count if number is None else number
-            spare = Spare(address, gateway, keys, config, hold_s, known)
+            spare = Spare(address, gateway, keys, config, orphan_grace_s, known)
             self._count = max(self._count, known + 1)
             self._spares.append(spare)
-        if hold_s and number is None and self._runtime.journal is not None:
+        if orphan_grace_s and number is None and self._runtime.journal is not None:
             self._runtime.journal.note_spare(spare)
         threading.Thread(
             target=self._keep, args=(spare,), name=f"mesh-spare-{address}", daemon=True
@@ -155,7 +155,12 @@ class Spares:
 
         identity = self._runtime.identity
         order = AttachOrder.of_program(
-            identity.job, identity.token, 0, spare.config, verb=verb, hold_s=spare.hold_s
+            identity.job,
+            identity.token,
+            0,
+            spare.config,
+            verb=verb,
+            orphan_grace_s=spare.orphan_grace_s,
         )
         try:
             route = Route.to_worker(spare.address, spare.gateway)

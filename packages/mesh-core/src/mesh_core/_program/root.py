@@ -150,7 +150,7 @@ def _end_all(runtime: Runtime, is_failed: bool) -> None:
     runtime.ownership.end_owner(0, is_failed)
     # The processes on the workers have ended, so the workers are available for the next job.
     runtime.dismiss_all()
-    runtime.places.spares.release()
+    runtime.places.standby.release()
     for cell in reversed(list(runtime.actors.values())):
         # Actors that others have spawned in this process.
         cell.halt()

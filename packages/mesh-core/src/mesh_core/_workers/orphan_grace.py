@@ -57,7 +57,7 @@ class Hold:
         self._runtime = runtime
         self._gate = gate
         self._door = door
-        self._hold_s = order.hold_s
+        self._hold_s = order.orphan_grace_s
         self._leave = leave
         self._lock = threading.Lock()
         self._owner = order.owner

@@ -230,7 +230,7 @@ class _Kept:
             if not is_same:
                 return f"it is kept as a spare of a job of {holder.owner}"
         self._order = order if order.verb == HOLD else None
-        self._until = time.monotonic() + order.lease_s + order.hold_s
+        self._until = time.monotonic() + order.lease_s + order.orphan_grace_s
         return None
 
 
@@ -284,7 +284,7 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
     # Appended to this machine's path: if both machines see the same files, the program's modules
     # are found.
     sys.path += [p for p in order.path if p not in sys.path and os.path.exists(p)]
-    is_held = order.hold_s > 0
+    is_held = order.orphan_grace_s > 0
     identity = Identity(
         host=order.host,
         host_name=socket.gethostname(),

@@ -37,7 +37,7 @@ def workers() -> Iterator[list[WorkerProcess]]:
 
 def attached(workers: list[WorkerProcess]) -> HostMesh:
     """Takes one worker as a host and keeps the others aside."""
-    return attach_to_workers([worker.address for worker in workers], spares=len(workers) - 1)
+    return attach_to_workers([worker.address for worker in workers], standby=len(workers) - 1)
 
 
 def until_answered(mesh: Any) -> list[int]:
@@ -120,7 +120,7 @@ def test_a_spare_serves_nobody_else_and_is_free_after_the_job(
     assert run(tmp_path, ask).status == 0
 
 
-@pytest.mark.parametrize("spares", [-1, 3, 4])
-def test_at_least_one_worker_is_a_host(workers: list[WorkerProcess], spares: int) -> None:
-    with pytest.raises(ValueError, match="at least one has to be a host"):
-        attach_to_workers([worker.address for worker in workers], spares=spares)
+@pytest.mark.parametrize("standby", [-1, 3, 4])
+def test_at_least_one_worker_is_a_host(workers: list[WorkerProcess], standby: int) -> None:
+    with pytest.raises(ValueError, match="at least one worker must be a host"):
+        attach_to_workers([worker.address for worker in workers], standby=standby)
