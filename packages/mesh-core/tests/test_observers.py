@@ -147,5 +147,5 @@ def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
 
 @pytest.mark.parametrize("kept", [{"standby": 1}, {"orphan_grace_s": 5.0}])
 def test_nothing_is_kept_for_who_looks_in(kept: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="beside others keeps no workers"):
+    with pytest.raises(ValueError, match="reserves no workers"):
         attach_to_workers(["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], observer=True, **kept)  # type: ignore[arg-type]
