@@ -91,7 +91,7 @@ impl World {
             let watch = HostWatch {
                 heartbeat: Duration::from_secs(1),
                 patience: Duration::from_secs(10),
-                obituary: Bytes::from_static(b"gone"),
+                exit_report: Bytes::from_static(b"gone"),
                 unresponsive: Bytes::from_static(b"unresponsive"),
             };
             node.expect_host(HostId(1 - host), watch);

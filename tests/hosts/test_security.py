@@ -34,7 +34,7 @@ from tests.hosts.crew.intruder import (
     PATIENCE_S,
     PING,
     WELCOME,
-    Knock,
+    Connection,
     Proc,
     bomb,
     frame,
@@ -161,9 +161,9 @@ def test_worker_on_loopback_is_not_on_the_network(besieged: Siege) -> None:
 def test_loopback_without_credentials_is_refused(siege: Siege) -> None:
     for host in siege.crew.hosts:
         for address in ("127.0.0.1", "::1"):
-            with Knock(host, address, PORT) as knock:
-                knock.send(siege.order())
-                assert knock.is_ended()
+            with Connection(host, address, PORT) as connection:
+                connection.send(siege.order())
+                assert connection.is_ended()
 
 
 def test_a_worker_without_credentials_serves_programs_of_its_user(besieged: Siege) -> None:
@@ -196,10 +196,10 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
     ]
     for address in siege.targets:
         for data in garbage:
-            with Knock(siege.stranger, address, PORT) as knock:
-                knock.send(data)
-                knock.stop_sending()
-                assert knock.is_ended()
+            with Connection(siege.stranger, address, PORT) as connection:
+                connection.send(data)
+                connection.stop_sending()
+                assert connection.is_ended()
 
 
 @pytest.mark.parametrize("who", ["nobody", "another job", "old TLS"])
@@ -218,9 +218,9 @@ def test_certificates_that_do_not_count(siege: Siege, tmp_path: Path, who: str) 
 def is_refused(siege: Siege, address: str, context: Any) -> bool:
     """Says whether a request under TLS is not even answered."""
     try:
-        with Knock(siege.stranger, address, PORT, context) as knock:
-            knock.send(siege.order())
-            return knock.frame()[0] == 0
+        with Connection(siege.stranger, address, PORT, context) as connection:
+            connection.send(siege.order())
+            return connection.frame()[0] == 0
     except OSError:
         return True
 
@@ -261,26 +261,26 @@ def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> 
     assert all(len(one) > 500 for one in said)
     for address in siege.targets:
         for one in said:
-            with Knock(siege.stranger, address, PORT) as knock:
-                knock.send(one)
-                assert knock.is_ended()
+            with Connection(siege.stranger, address, PORT) as connection:
+                connection.send(one)
+                assert connection.is_ended()
 
 
 def test_slow_handshakes_are_dropped(siege: Siege) -> None:
     """A byte every now and then keeps nobody in."""
     began = time.monotonic()
     with ExitStack() as stack:
-        knocks = [
-            stack.enter_context(Knock(siege.stranger, address, PORT))
+        connections = [
+            stack.enter_context(Connection(siege.stranger, address, PORT))
             for address in siege.targets
             for _ in range(20)
         ]
         start = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(400)
-        left = list(knocks)
+        left = list(connections)
         for at in range(len(start)):
-            for knock in left:
-                knock.send(start[at : at + 1])
-            left = [knock for knock in left if not has_ended(knock)]
+            for connection in left:
+                connection.send(start[at : at + 1])
+            left = [connection for connection in left if not has_ended(connection)]
             if not left:
                 break
             assert time.monotonic() - began < KNOCK_MAX_S + SLACK_S
@@ -291,9 +291,9 @@ def test_slow_handshakes_are_dropped(siege: Siege) -> None:
     assert time.monotonic() - began > KNOCK_MAX_S / 2, "they were given some time"
 
 
-def has_ended(knock: Knock) -> bool:
+def has_ended(connection: Connection) -> bool:
     try:
-        return knock.receive(0.001) == b""
+        return connection.receive(0.001) == b""
     except TimeoutError:
         return False
 
@@ -313,15 +313,15 @@ def test_ten_thousand_half_open_connections(siege: Siege) -> None:
 
 def test_worker_cannot_pose_as_the_controller(siege: Siege) -> None:
     for address in siege.targets:
-        with Knock(siege.stranger, address, PORT, tls(siege.member())) as knock:
-            knock.send(siege.order())
-            kind, why = knock.frame()
+        with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
+            connection.send(siege.order())
+            kind, why = connection.frame()
             assert kind == ATTACHED
             assert b"refused" in why or b"only the job's controller" in why or b"serves" in why
         # As host 0, which it is not.
-        with Knock(siege.stranger, address, PORT, tls(siege.member())) as knock:
-            knock.send(hello(Proc(0), Proc(1), bytes(16), bytes(32)))
-            assert knock.is_ended()
+        with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
+            connection.send(hello(Proc(0), Proc(1), bytes(16), bytes(32)))
+            assert connection.is_ended()
 
 
 def test_oversize_and_truncated_frames(siege: Siege) -> None:
@@ -342,11 +342,11 @@ def test_oversize_and_truncated_frames(siege: Siege) -> None:
     }
     for address in siege.targets:
         for data in frames.values():
-            with Knock(siege.stranger, address, PORT, tls(siege.member())) as knock:
-                knock.send(data)
+            with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
+                connection.send(data)
                 if data in (whole[:40], whole[:-1]):
                     continue  # and closes
-                assert knock.is_ended()
+                assert connection.is_ended()
 
 
 def test_frames_of_another_job(siege: Siege) -> None:
@@ -363,16 +363,18 @@ def test_frames_of_another_job(siege: Siege) -> None:
             hello(me, Proc(9), job, token),
         ]
         for data in wrong:
-            with Knock(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as knock:
-                knock.send(data)
-                assert knock.is_ended()
+            with Connection(
+                siege.stranger, siege.targets[0], PORT, tls(siege.member())
+            ) as connection:
+                connection.send(data)
+                assert connection.is_ended()
         # What was wrong was not something else.
-        with Knock(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as knock:
-            knock.send(hello(me, to, job, token))
-            assert knock.frame()[0] == WELCOME
+        with Connection(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as connection:
+            connection.send(hello(me, to, job, token))
+            assert connection.frame()[0] == WELCOME
             # And a link that then breaks the rules has been one.
-            knock.send(head(CALL, 0xFFFF_FFFF, to=to.number, sender=me.number, seq=1))
-            assert knock.is_ended()
+            connection.send(head(CALL, 0xFFFF_FFFF, to=to.number, sender=me.number, seq=1))
+            assert connection.is_ended()
 
 
 def test_frames_of_a_stale_generation(siege: Siege) -> None:
@@ -380,10 +382,12 @@ def test_frames_of_a_stale_generation(siege: Siege) -> None:
     with taken_over(siege) as taken:
         me, to = Proc(taken.host), Proc(1)
         for incarnation, expected in ((1, WELCOME), (0, 0), (2, WELCOME), (1, 0), (2, WELCOME)):
-            with Knock(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as knock:
-                knock.send(hello(me, to, taken.job, taken.token, incarnation))
-                assert knock.frame()[0] == expected, f"incarnation {incarnation}"
-                knock.send(frame(CALL, siege.bomb, to=to.number, sender=me.number))
+            with Connection(
+                siege.stranger, siege.targets[0], PORT, tls(siege.member())
+            ) as connection:
+                connection.send(hello(me, to, taken.job, taken.token, incarnation))
+                assert connection.frame()[0] == expected, f"incarnation {incarnation}"
+                connection.send(frame(CALL, siege.bomb, to=to.number, sender=me.number))
 
 
 @dataclass(frozen=True)
@@ -404,7 +408,7 @@ def taken_over(siege: Siege) -> Iterator[Taken]:
         siege.program.do(steps.ask_to_join, [address], siege.crew.keys)
         listener.settimeout(PATIENCE_S)
         context = tls(siege.member(), is_server=True)
-        with Knock.of(context.wrap_socket(listener.accept()[0], server_side=True)) as client:
+        with Connection.of(context.wrap_socket(listener.accept()[0], server_side=True)) as client:
             kind, order = client.frame()
             assert kind == ATTACH
             client.send(frame(ATTACHED, b"taken"))
@@ -448,9 +452,11 @@ def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
             program.do(steps.attach, crew.addresses(), str(tmp_path / "expired"), {})
         with (
             suppress(OSError),
-            Knock(crew.client, crew.hosts[0].address, PORT, tls(tmp_path / "expired")) as knock,
+            Connection(
+                crew.client, crew.hosts[0].address, PORT, tls(tmp_path / "expired")
+            ) as connection,
         ):
-            knock.send(frame(ATTACH, b"{}"))
-            assert knock.frame()[0] == 0
+            connection.send(frame(ATTACH, b"{}"))
+            assert connection.frame()[0] == 0
         program.do(steps.attach, crew.addresses(), crew.keys, {})
         assert program.do(steps.spawn)[0][0] == "w0"

@@ -170,7 +170,7 @@ def test_strange_orders_are_refused(seats: list[Seat]) -> None:
 
     def ask(kind: bytes, order: bytes) -> bytes:
         question = begin.pack(b"b", os.urandom(16), kind, 1.0) + order
-        return ours._handle.exchange("errand", question, 5.0)
+        return ours._handle.exchange("operation", question, 5.0)
 
     assert b"malformed pulls" in ask(b"p", b"\x01\x00")
     assert b"unknown kind" in ask(b"?", b"")
@@ -178,7 +178,7 @@ def test_strange_orders_are_refused(seats: list[Seat]) -> None:
     order = struct.pack("<HHI", 0, 1, 0) + struct.pack("<H", len(lent)) + lent
     assert b"another process is to be written" in ask(b"p", order)
     with pytest.raises(RDMATransportError):
-        ours._handle.exchange("errand", b"", 5.0)
+        ours._handle.exchange("operation", b"", 5.0)
     assert ours.size() == 10
 
 

@@ -102,7 +102,7 @@ def old_tls() -> ssl.SSLContext:
     return context
 
 
-class Knock:
+class Connection:
     """A connection to a port, under TLS where there are credentials for it."""
 
     def __init__(
@@ -122,12 +122,12 @@ class Knock:
                 raise
 
     @classmethod
-    def of(cls, connected: socket.socket) -> Knock:
+    def of(cls, connected: socket.socket) -> Connection:
         """A connection that somebody else has opened."""
-        knock = cls.__new__(cls)
-        knock._socket = connected
+        connection = cls.__new__(cls)
+        connection._socket = connected
         connected.settimeout(PATIENCE_S)
-        return knock
+        return connection
 
     def send(self, data: bytes) -> None:
         """Sends, if there still is somebody."""
@@ -177,7 +177,7 @@ class Knock:
         """Closes it."""
         self._socket.close()
 
-    def __enter__(self) -> Knock:
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:

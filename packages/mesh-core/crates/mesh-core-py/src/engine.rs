@@ -1,7 +1,7 @@
 //! Python binding of the engine of this process.
 
 use crate::event_log::PyEventLog;
-use crate::gate::PyGate;
+use crate::listener::PyListener;
 use crate::message::Message;
 use crate::ready_queue::PyReadyQueue;
 use crate::segments::{Packed, Segments};
@@ -244,9 +244,9 @@ impl PyEngine {
     }
 
     /// Accepts connections from other hosts. Requests for this worker still go to `next_request` of
-    /// the gate.
-    fn admit(&self, gate: &PyGate) {
-        self.engine.admit(gate.inner());
+    /// the listener.
+    fn admit(&self, listener: &PyListener) {
+        self.engine.admit(listener.inner());
     }
 
     /// Sets the number of hosts to which this host forwards a cast.
@@ -261,13 +261,13 @@ impl PyEngine {
         host: u32,
         heartbeat_s: f64,
         patience_s: f64,
-        obituary: &[u8],
+        exit_report: &[u8],
         unresponsive: &[u8],
     ) -> PyResult<()> {
         let watch = HostWatch {
             heartbeat: seconds(heartbeat_s)?,
             patience: seconds(patience_s)?,
-            obituary: obituary.to_vec().into(),
+            exit_report: exit_report.to_vec().into(),
             unresponsive: unresponsive.to_vec().into(),
         };
         self.engine.with_node_now(|node| node.expect_host(HostId(host), watch));
@@ -280,9 +280,9 @@ impl PyEngine {
     }
 
     /// Declares another host dead.
-    fn host_gone(&self, host: u32, obituary: &[u8]) {
-        let obituary = obituary.to_vec().into();
-        self.engine.with_node(|node| node.host_gone(HostId(host), obituary));
+    fn host_gone(&self, host: u32, exit_report: &[u8]) {
+        let exit_report = exit_report.to_vec().into();
+        self.engine.with_node(|node| node.host_gone(HostId(host), exit_report));
     }
 
     /// Registers the machine that replaces a dead host.

@@ -6,7 +6,7 @@ use pyo3::types::PyBytes;
 
 mod engine;
 mod event_log;
-mod gate;
+mod listener;
 mod message;
 mod ready_queue;
 mod region;
@@ -25,6 +25,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event_log::PyEventLog>()?;
     shared_buffer::register(module)?;
     region::register(module)?;
-    gate::register(module)?;
+    listener::register(module)?;
     engine::register(module)
 }

@@ -4,7 +4,7 @@ use crate::message::Message;
 use mesh_runtime::engine::Engine;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::segment::{
-    CacheLimits, FillError, Filled, Landing, Mapping, Received, SegmentCache, SegmentLimits,
+    CacheLimits, DirectReceive, FillError, Filled, Mapping, Received, SegmentCache, SegmentLimits,
     SegmentPool, extend_fresh,
 };
 use mesh_wire::frame::{Hold, PART_COUNT_MAX, PART_LEN, Part};
@@ -345,7 +345,7 @@ impl Descriptors for Segments {
         stats.bytes > stats.bytes_in_use
     }
 
-    fn land(&self, len: usize) -> Landing {
+    fn land(&self, len: usize) -> DirectReceive {
         self.pool.land(len)
     }
 

@@ -14,9 +14,9 @@
 //! - `chores`: execution of the node's effects without its lock
 //! - [`wire`]: one socket; `links`: the sockets of the node
 //! - `here`: connections to other processes of this host
-//! - [`gate`], [`channel`], [`dial`], `gateway`, `afar`: connections to other hosts
+//! - [`listener`], [`channel`], [`dial`], `gateway`, `afar`: connections to other hosts
 //! - `acknowledgement`: the last acknowledgements from the kernels of other hosts
-//! - `landings`: direct receive of messages into shared memory
+//! - `direct_receives`: direct receive of messages into shared memory
 //! - `strangers`: connections within this host whose peer is not identified yet
 //! - `shortage`: handling of a lack of descriptors
 
@@ -25,11 +25,11 @@ mod afar;
 pub mod channel;
 mod chores;
 pub mod dial;
-pub mod gate;
+mod direct_receives;
 mod gateway;
 mod here;
-mod landings;
 mod links;
+pub mod listener;
 pub mod parker;
 mod poller;
 pub mod ready;
@@ -47,8 +47,8 @@ use acknowledgement::Acknowledgements;
 use bytes::Bytes;
 use chores::Chores;
 use dial::Route;
+use direct_receives::DirectReceives;
 use here::socket_path;
-use landings::Landings;
 use mesh_trust::Trust;
 use mesh_wire::id::{HostId, PortId, ProcId};
 use parker::Parker;
@@ -114,7 +114,7 @@ pub struct Engine {
     /// The listener for processes of this host, after [`Engine::listen`].
     listener: OnceLock<UnixListener>,
     descriptors: Arc<dyn Descriptors>,
-    landings: Landings,
+    direct_receives: DirectReceives,
     on_cut_off: Box<dyn Fn(CutOff) + Send + Sync>,
 }
 
@@ -164,7 +164,7 @@ impl Engine {
             dir,
             listener: OnceLock::new(),
             descriptors,
-            landings: Landings::default(),
+            direct_receives: DirectReceives::default(),
             on_cut_off,
         });
         let io_engine = Arc::clone(&engine);
@@ -195,14 +195,14 @@ impl Engine {
 
     /// Creates a parker for one thread.
     pub fn parker(&self) -> Arc<Parker> {
-        Arc::new(Parker::new(Arc::clone(&self.lead.bell)))
+        Arc::new(Parker::new(Arc::clone(&self.lead.waker)))
     }
 
     /// Stops the IO thread, closes every connection, and ends all waits for replies and messages.
     pub fn close(&self) {
         self.with_node(Node::end_all);
         self.is_closed.store(true, Ordering::SeqCst);
-        self.io.bell.ring();
+        self.io.waker.ring();
         // It does not matter whether the file still existed.
         let _ = std::fs::remove_file(socket_path(&self.dir, self.me));
     }
@@ -268,7 +268,7 @@ impl Engine {
             node.advance(now);
             step(node)
         });
-        self.io.bell.ring();
+        self.io.waker.ring();
         result
     }
 }

@@ -14,35 +14,35 @@
 //! - `relay`: frames that hosts forward to each other along a tree
 //! - `patience`: the timer that limits how long collected items wait for the missing ones
 //! - `bulk`: long frames in pieces
-//! - `landing`: direct receive of long messages from other hosts into shared memory
+//! - `direct_receive`: direct receive of long messages from other hosts into shared memory
 //! - `holds`: references of messages to shared memory
 //! - `pulse`: failure detection for other hosts
 //! - `epoch`: machines that replace dead ones, and dead machines that return
 //! - `trim`: release of unused memory
-//! - `unborn`: messages that arrive before the spawn of their receiver
+//! - `early_messages`: messages that arrive before the spawn of their receiver
 //! - this file: ports, delivery, time
 
 mod bulk;
 mod call;
 mod cast;
 mod death;
+mod direct_receive;
+mod early_messages;
 mod epoch;
 mod greeting;
 mod holds;
-mod landing;
 mod patience;
 mod peer;
 mod pulse;
 mod relay;
 mod trim;
-mod unborn;
 
 pub use bulk::BulkId;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
+pub use direct_receive::ReceivedBody;
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
 pub use greeting::gone;
 pub use holds::PORT_MARK;
-pub use landing::Landed;
 pub use peer::LinkId;
 pub use pulse::HostWatch;
 
@@ -54,6 +54,7 @@ use bulk::Bulks;
 use bytes::Bytes;
 use call::PendingCall;
 use cast::Gathers;
+use early_messages::{EarlyMessages, count_of_job, first_count, maker, maker_of, numbered};
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use peer::{Link, Peer};
@@ -62,7 +63,6 @@ use relay::Relays;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
-use unborn::{Unborn, count_of_job, first_count, maker, maker_of, numbered};
 
 /// The identity of this process, and its limits.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub enum Effect {
     },
     /// Keep bytes of a message in shared memory.
     ///
-    /// The driver reports [`Node::landed`] when all of them are written. Emitted only after
+    /// The driver reports [`Node::body_received`] when all of them are written. Emitted only after
     /// [`Node::set_lands`].
     Land {
         /// The message.
@@ -170,7 +170,7 @@ pub struct Node {
     next_link: u32,
     ports: FastMap<PortId, Port>,
     next_port: u64,
-    unborn: Unborn,
+    early_messages: EarlyMessages,
     /// Whether early messages wait for spawns without a limit, because the process is being set up.
     holds_early: bool,
     /// Number of pending replacements of each receiver that still exists.
@@ -201,7 +201,7 @@ impl Node {
             ports: FastMap::default(),
             // A late reply to the process that occupied the slot before must match no port here.
             next_port: first_count(incarnation),
-            unborn: Unborn::default(),
+            early_messages: EarlyMessages::default(),
             holds_early: false,
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
@@ -280,7 +280,7 @@ impl Node {
             }
             self.respawning.remove(&port);
         }
-        for frame in self.unborn.take(port) {
+        for frame in self.early_messages.take(port) {
             self.deliver(frame);
         }
     }
@@ -291,9 +291,9 @@ impl Node {
     /// `coming` will be spawned. Messages to the others fail immediately with a fault.
     pub fn expect_only(&mut self, up_to: PortId, coming: Vec<PortId>) {
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-        for frame in self.unborn.settle(up_to, coming) {
+        for frame in self.early_messages.settle(up_to, coming) {
             if self.respawning.contains_key(&frame.head.to.port) {
-                self.unborn.keep(frame);
+                self.early_messages.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
             }
@@ -459,9 +459,9 @@ impl Node {
         self.time_collected(now);
         self.time_bags(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-        for frame in self.unborn.expire(now) {
+        for frame in self.early_messages.expire(now) {
             if self.holds_early || self.respawning.contains_key(&frame.head.to.port) {
-                self.unborn.keep(frame);
+                self.early_messages.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
             }
@@ -474,7 +474,7 @@ impl Node {
     pub fn hold_early(&mut self, is_on: bool) {
         self.holds_early = is_on;
         if !is_on {
-            self.unborn.restart();
+            self.early_messages.restart();
         }
     }
 
@@ -482,12 +482,13 @@ impl Node {
     ///
     /// This is the case if something started to wait after the last call.
     pub fn is_untimed(&self) -> bool {
-        self.unborn.is_untimed() || self.gathers.is_untimed() || self.relays.is_untimed()
+        self.early_messages.is_untimed() || self.gathers.is_untimed() || self.relays.is_untimed()
     }
 
     /// Returns when [`Node::advance`] has something to do next.
     pub fn next_deadline(&mut self) -> Option<Duration> {
-        let waits = [self.unborn.next_due(), self.gathers.next_due(), self.relays.next_due()];
+        let waits =
+            [self.early_messages.next_due(), self.gathers.next_due(), self.relays.next_due()];
         let others = [self.next_timeout(), self.pulse.next_look()];
         waits.into_iter().chain(others).flatten().min()
     }
@@ -557,7 +558,7 @@ impl Node {
             self.record(EventKind::Received, port, &frame.head, from, len, subject);
         }
         if self.respawning.contains_key(&port) {
-            return self.unborn.keep(frame);
+            return self.early_messages.keep(frame);
         }
         let may_come = self.may_come(port);
         let refused = match self.ports.get_mut(&port) {
@@ -568,7 +569,7 @@ impl Node {
                 }
                 Err(refused) => refused,
             },
-            None if may_come => return self.unborn.keep(frame),
+            None if may_come => return self.early_messages.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
         self.refuse(&refused.0, &refused.1);
@@ -581,7 +582,7 @@ impl Node {
     fn may_come(&self, port: PortId) -> bool {
         port.0 >= PortId::FIRST_FREE
             && maker_of(port) != maker(self.config.me)
-            && !self.unborn.is_settled(port)
+            && !self.early_messages.is_settled(port)
     }
 
     /// Opens the mailbox of a new actor immediately, and leaves the rest to the agent.
@@ -601,9 +602,9 @@ impl Node {
 
     /// Cancels a call. A queued call is removed; the agent has to end one that runs.
     fn deliver_cancel(&mut self, frame: Frame) {
-        let unborn = self.unborn.withdraw(frame.head.to.port, frame.head.from);
-        if !unborn.is_empty() {
-            return unborn.iter().for_each(|withdrawn| self.discard(withdrawn));
+        let early = self.early_messages.withdraw(frame.head.to.port, frame.head.from);
+        if !early.is_empty() {
+            return early.iter().for_each(|withdrawn| self.discard(withdrawn));
         }
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         match mailbox.withdraw(frame.head.from) {

@@ -31,14 +31,14 @@
 //! - [`pool`]: the sender's side
 //! - [`cache`]: the receiver's side
 //! - `message`: a received message, and its release
-//! - `landing`: a message that arrives in pieces from another host
+//! - `direct_receive`: a message that arrives in pieces from another host
 //! - `slots`: the choice of a segment for the next message
 //! - `memory`, `pages`, `pagemap`: memfds, mapped ranges, and the detection of written pages
 //! - `copy`: large copies on two threads
 
 pub mod cache;
 mod copy;
-mod landing;
+mod direct_receive;
 mod memory;
 mod message;
 mod pagemap;
@@ -48,6 +48,6 @@ mod slots;
 
 pub use cache::{CacheLimits, OpenError, Received, SegmentCache};
 pub use copy::{copy_fresh, extend_fresh};
-pub use landing::{Landfall, Landing};
+pub use direct_receive::{DirectReceive, ReceiveResult};
 pub use message::{Mapping, OnDrop};
 pub use pool::{FillError, Filled, SegmentLimits, SegmentPool, SegmentStats};

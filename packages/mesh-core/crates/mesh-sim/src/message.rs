@@ -49,7 +49,7 @@ impl Work {
 
 /// The payload of a message to an actor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Errand {
+pub struct Task {
     /// The sender.
     pub sender: Life,
     /// The stream that the message belongs to: messages of one sender and stream arrive in order.
@@ -62,13 +62,13 @@ pub struct Errand {
     pub work: Work,
 }
 
-impl Errand {
+impl Task {
     /// Encodes the payload.
     pub fn encode(&self) -> Bytes {
         pack(&[u64::from(self.sender), self.line, self.serial, self.tag, self.work as u64])
     }
 
-    /// The inverse of [`Errand::encode`].
+    /// The inverse of [`Task::encode`].
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let [sender, line, serial, tag, work] = unpack(bytes)?;
         let work = *Work::ALL.get(work as usize)?;

@@ -2,7 +2,7 @@
 
 mod news;
 
-use crate::message::{Errand, Life};
+use crate::message::{Life, Task};
 use crate::rng::mix;
 use mesh_runtime::fault;
 use mesh_runtime::hash::FastMap;
@@ -160,14 +160,14 @@ impl Oracle {
     /// Records a one-way message.
     pub fn sent_one_way(
         &mut self,
-        errand: &Errand,
+        task: &Task,
         port: PortId,
         targets: impl Iterator<Item = (u32, ProcId, Life)>,
         now: Duration,
     ) {
         for (rank, proc, target) in targets {
-            let sent = OneWay { sender: errand.sender, proc, target, port, sent_at: now };
-            self.one_way.insert((errand.tag, rank), sent);
+            let sent = OneWay { sender: task.sender, proc, target, port, sent_at: now };
+            self.one_way.insert((task.tag, rank), sent);
         }
     }
 
@@ -185,14 +185,14 @@ impl Oracle {
     }
 
     /// Records that an actor took a message from its mailbox.
-    pub fn received(&mut self, life: Life, port: PortId, rank: u32, errand: &Errand) {
+    pub fn received(&mut self, life: Life, port: PortId, rank: u32, task: &Task) {
         self.tally.received += 1;
-        self.one_way.remove(&(errand.tag, rank));
-        let place = [u64::from(life), port.0, u64::from(errand.sender), errand.line];
+        self.one_way.remove(&(task.tag, rank));
+        let place = [u64::from(life), port.0, u64::from(task.sender), task.line];
         let key = place.iter().fold(0, |key, word| mix(key ^ word));
-        let last = self.seen.insert(key, errand.serial).unwrap_or(0);
-        self.expect(errand.serial > last, || {
-            format!("order: life {life} port {port:?} got {errand:?} after serial {last}")
+        let last = self.seen.insert(key, task.serial).unwrap_or(0);
+        self.expect(task.serial > last, || {
+            format!("order: life {life} port {port:?} got {task:?} after serial {last}")
         });
     }
 

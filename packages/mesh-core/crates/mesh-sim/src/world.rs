@@ -3,7 +3,7 @@
 mod check;
 
 use crate::directory::Directory;
-use crate::message::{Errand, Life};
+use crate::message::{Life, Task};
 use crate::net::{Arrival, Net, Parcel, WireId};
 use crate::oracle::{Oracle, Tally};
 use crate::plan::{Options, Plan};
@@ -398,8 +398,8 @@ impl World {
                 self.trace.line(|line| {
                     write!(line, "wire {} to life {life}: {kind:?} #{seq} ", wire.0)?;
                     write!(line, "{from} -> {to} rank {rank} flags {flags}")?;
-                    match Errand::decode(&frame.tail) {
-                        Some(errand) => write!(line, " tag {} {:?}", errand.tag, errand.work),
+                    match Task::decode(&frame.tail) {
+                        Some(task) => write!(line, " tag {} {:?}", task.tag, task.work),
                         None => Ok(()),
                     }
                 });

@@ -1,7 +1,7 @@
 //! The oracle detects each kind of violation.
 
 use mesh_runtime::fault;
-use mesh_sim::message::{Errand, Work};
+use mesh_sim::message::{Task, Work};
 use mesh_sim::oracle::{Oracle, value_of};
 use mesh_wire::id::{HostId, PortId, ProcId};
 use std::time::Duration;
@@ -22,8 +22,8 @@ fn oracle() -> Oracle {
     oracle
 }
 
-fn errand(serial: u64) -> Errand {
-    Errand { sender: 0, line: 7, serial, tag: 100 + serial, work: Work::Echo }
+fn task(serial: u64) -> Task {
+    Task { sender: 0, line: 7, serial, tag: 100 + serial, work: Work::Echo }
 }
 
 /// Runs a history and checks that it violates the expected invariant, or none.
@@ -48,14 +48,14 @@ fn answer(oracle: &mut Oracle, tag: u64, code: u8) {
 
 #[test]
 fn messages_in_order_and_once_are_fine() {
-    check(|oracle| (1..4).for_each(|serial| oracle.received(1, PORT, 0, &errand(serial))), None);
+    check(|oracle| (1..4).for_each(|serial| oracle.received(1, PORT, 0, &task(serial))), None);
 }
 
 #[test]
 fn a_message_that_overtakes_or_comes_twice_is_seen() {
     for serials in [[1, 3, 2], [1, 2, 2]] {
         let history = |oracle: &mut Oracle| {
-            serials.iter().for_each(|serial| oracle.received(1, PORT, 0, &errand(*serial)));
+            serials.iter().for_each(|serial| oracle.received(1, PORT, 0, &task(*serial)));
         };
         check(history, Some("order"));
     }
@@ -192,12 +192,12 @@ fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
 #[test]
 fn a_message_between_the_living_is_not_to_be_lost() {
     let sent = |oracle: &mut Oracle| {
-        oracle.sent_one_way(&errand(1), PORT, [(0, PLACE, 1)].into_iter(), LATER);
+        oracle.sent_one_way(&task(1), PORT, [(0, PLACE, 1)].into_iter(), LATER);
     };
     check(sent, Some("lost"));
     let arrived = |oracle: &mut Oracle| {
         sent(oracle);
-        oracle.received(1, PORT, 0, &errand(1));
+        oracle.received(1, PORT, 0, &task(1));
     };
     check(arrived, None);
     let stopped = |oracle: &mut Oracle| {

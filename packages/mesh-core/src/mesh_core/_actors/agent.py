@@ -485,9 +485,9 @@ class Agent:
             if is_only_way:
                 self._engine.dial(proc_id(host, 0))
 
-    def do_host_gone(self, _message: Message, host: int, obituary: bytes) -> None:
+    def do_host_gone(self, _message: Message, host: int, exit_report: bytes) -> None:
         """Handle the death of another host."""
-        self._engine.host_gone(host, obituary)
+        self._engine.host_gone(host, exit_report)
 
     def do_host_leaving(self, message: Message, grace_s: float) -> None:
         """Record that a worker was told to shut down, and the deadline of its host."""
@@ -509,13 +509,13 @@ class Agent:
     def _host_left(
         self, host: int, host_name: str | None, why: str, epoch: int | None = None
     ) -> None:
-        from mesh_core._hosts.attach import obituary
+        from mesh_core._hosts.attach import exit_report
 
         self._runtime.draining_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
-            self._engine.host_gone(host, obituary(self._runtime, name, why))
+            self._engine.host_gone(host, exit_report(self._runtime, name, why))
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
         """Update the replicated journal of what the program owns."""

@@ -17,7 +17,7 @@ from mesh_core._failover.journal_entries import (
 )
 from mesh_core._failover.take_over import TakeOverError
 from mesh_core._hosts.address import Address
-from mesh_core._hosts.attach import joined, obituary
+from mesh_core._hosts.attach import exit_report, joined
 from mesh_core._hosts.places import Place
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._meshes.mesh import ProcMesh
@@ -141,7 +141,7 @@ class Succession:
                 host, address, gateway, self._keys, self._config, entry.orphan_grace_s, entry.epoch
             )
             self._runtime.places.restore(place)
-            self._runtime.engine.host_gone(host, obituary(self._runtime, entry.address, why))
+            self._runtime.engine.host_gone(host, exit_report(self._runtime, entry.address, why))
 
     def _hold_spare(self, entry: SpareEntry) -> None:
         address = Address.parse(entry.address)

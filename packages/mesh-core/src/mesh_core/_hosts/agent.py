@@ -398,7 +398,7 @@ class HostAgent:
         with self._changed:
             slot = self._slots.get(number)
         if pid is None or slot is None:
-            return f"on {host}", f"has not started{self._why_unborn()}"
+            return f"on {host}", f"has not started{self._why_not_started()}"
         return f"pid {pid} on {host}", f"has not answered{self._why_silent(number, pid, slot)}"
 
     def _why_silent(self, number: int, pid: int, slot: _Slot) -> str:
@@ -412,7 +412,7 @@ class HostAgent:
             return f"; it has had no connections for {slot.unreachable_s:.0f} s"
         return ""
 
-    def _why_unborn(self) -> str:
+    def _why_not_started(self) -> str:
         warden = self._host.stopped_warden()
         if warden is None:
             return ""

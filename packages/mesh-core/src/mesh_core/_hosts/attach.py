@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_core._program.runtime import Runtime
     from mesh_core._security.credentials import Credentials
 
-__all__ = ["ask_until_taken", "attach", "attach_to_workers", "joined", "obituary"]
+__all__ = ["ask_until_taken", "attach", "attach_to_workers", "exit_report", "joined"]
 
 # The pause between two attempts: a worker that has just ended a job is available soon after.
 _PAUSE_S = 0.2
@@ -178,7 +178,7 @@ def _attach(current: Runtime, place: Place) -> None:
     except Exception as error:
         why = f"{place.address} could not be asked: {error!r}"
     if why is not None and not current.is_over:
-        current.engine.host_gone(place.host, obituary(current, str(place.address), why))
+        current.engine.host_gone(place.host, exit_report(current, str(place.address), why))
 
 
 def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
@@ -254,8 +254,8 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
     """Add a worker that serves the job: monitor its host, and exchange routes with other hosts."""
     config = place.config
-    silent = obituary(current, host_name, "nothing was heard from it for three heartbeats")
-    unresponsive = obituary(current, host_name, _why_unresponsive(config.unresponsive_timeout_s))
+    silent = exit_report(current, host_name, "nothing was heard from it for three heartbeats")
+    unresponsive = exit_report(current, host_name, _why_unresponsive(config.unresponsive_timeout_s))
     place.host_name = host_name
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
@@ -277,7 +277,7 @@ def _why_unresponsive(timeout_s: float) -> str:
     )
 
 
-def obituary(current: Runtime, host_name: str, why: str) -> bytes:
+def exit_report(current: Runtime, host_name: str, why: str) -> bytes:
     """Return the encoded failure for callers that wait for something on a lost host."""
     fields = {"host": host_name, "proc": None, "reason": why}
     return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()

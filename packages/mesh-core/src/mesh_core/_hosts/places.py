@@ -45,7 +45,7 @@ class Place:
         epoch: The number of machines that were tried before the current one.
         joined_epoch: The epoch of the machine that was the last to join.
         route: The route to the host; None before it has joined and after its death.
-        obituary: The encoded failure if it is dead; None otherwise.
+        exit_report: The encoded failure if it is dead; None otherwise.
         has_left: Whether it was dismissed normally.
         host_name: The host name of the machine that joined last.
         orphan_grace_s: The orphan grace period of the host in seconds.
@@ -60,6 +60,7 @@ class Place:
         "address",
         "config",
         "epoch",
+        "exit_report",
         "gateway",
         "has_left",
         "host",
@@ -67,7 +68,6 @@ class Place:
         "is_observer",
         "joined_epoch",
         "keys",
-        "obituary",
         "orphan_grace_s",
         "replacing",
         "route",
@@ -99,7 +99,7 @@ class Place:
         self.epoch: int = epoch
         self.joined_epoch: int = 0
         self.route: Route | None = None
-        self.obituary: bytes | None = None
+        self.exit_report: bytes | None = None
         self.has_left: bool = False
         self.host_name: str = str(address)
         # Allows one replacement at a time.
@@ -170,14 +170,14 @@ class Places:
         """Record that a machine has joined as a host, and exchange routes with the living hosts."""
         with self._changed:
             others = [other for other in self._living() if other is not place]
-            dead = [(other.host, other.obituary) for other in self._dead() if other is not place]
+            dead = [(other.host, other.exit_report) for other in self._dead() if other is not place]
             epochs = [(other.host, other.epoch) for other in others if other.epoch]
             known = {other.host: other.route for other in others if other.route is not None}
             # Still set if the agent has not yet been notified that the previous machine is dead.
             former = None if place.has_left else place.route
             place.route = route
             place.joined_epoch = place.epoch
-            place.obituary = None
+            place.exit_report = None
             self._changed.notify_all()
         if former is not None:
             self._start_fence(place, place.epoch, former)
@@ -185,8 +185,8 @@ class Places:
         agent = proc_id(place.host, 0)
         for host, epoch in epochs:
             tell(agent, "host_back", host, epoch)
-        for host, obituary in dead:
-            tell(agent, "host_gone", host, obituary)
+        for host, exit_report in dead:
+            tell(agent, "host_gone", host, exit_report)
         tell(agent, "routes", ways(route, known))
         for host, there in known.items():
             if place.epoch:
@@ -200,14 +200,14 @@ class Places:
         with self._changed:
             for host in hosts:
                 place = self._places.get(host)
-                if place is not None and place.route is None and place.obituary is None:
+                if place is not None and place.route is None and place.exit_report is None:
                     place.unwanted = is_shutdown
 
-    def died(self, host: int, epoch: int, obituary: bytes) -> None:
+    def died(self, host: int, epoch: int, exit_report: bytes) -> None:
         """Record that a machine is dead, notify all other hosts, and fence the machine."""
         with self._changed:
             place = self._places.get(host)
-            if place is None or place.obituary is not None or epoch < place.joined_epoch:
+            if place is None or place.exit_report is not None or epoch < place.joined_epoch:
                 # This notification is late: another machine has already replaced the dead one.
                 return
             others = [other.host for other in self._living() if other is not place]
@@ -215,12 +215,12 @@ class Places:
         if self._runtime.journal is not None:
             self._runtime.journal.left(host)
         for other in others:
-            self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, obituary)
+            self._runtime.tell_agent(proc_id(other, 0), "host_gone", host, exit_report)
         if route is not None and not place.has_left:
             self._start_fence(place, epoch + 1, route)
         with self._changed:
             # Set last, so that a replacement is announced after the death.
-            place.obituary = obituary
+            place.exit_report = exit_report
             self._changed.notify_all()
 
     def living(self) -> list[int]:
@@ -306,12 +306,12 @@ class Places:
             raise RuntimeError(f"host {place.address} lives: only what has died can be replaced")
         with self._changed:
             self._changed.wait_for(
-                lambda: place.obituary is not None or self._runtime.is_over,
+                lambda: place.exit_report is not None or self._runtime.is_over,
                 place.config.heartbeat_s,
             )
 
     def _is_living(self, place: Place) -> bool:
-        return place.obituary is None and not self._runtime.engine.is_host_dead(place.host)
+        return place.exit_report is None and not self._runtime.engine.is_host_dead(place.host)
 
     def _next_machine(
         self, place: Place, given: Address | None, may_return: bool
@@ -369,4 +369,4 @@ class Places:
         return [p for p in self._places.values() if p.route is not None and not p.has_left]
 
     def _dead(self) -> list[Place]:
-        return [place for place in self._places.values() if place.obituary is not None]
+        return [place for place in self._places.values() if place.exit_report is not None]

@@ -127,7 +127,7 @@ class Warden:
         self._why_unsafe = None if is_safe else _template.why_threads("what site.py finds")
         self._procs: dict[int, _Proc] = {}
         self._pids: dict[tuple[int, int], int] = {}
-        self._killed_unborn: set[tuple[int, int]] = set()
+        self._killed_before_start: set[tuple[int, int]] = set()
         self._base: _Template | None = None
         self._warm: dict[WorldKey, _Template] = {}
         self._force_at: float | None = None
@@ -262,22 +262,22 @@ class Warden:
             # been reused.
             _kernel.kill_quietly(pid, order.signal)
         elif order.signal == signal.SIGKILL:
-            self._kill_unborn(proc)
+            self._kill_before_start(proc)
 
-    def _kill_unborn(self, proc: tuple[int, int]) -> None:
+    def _kill_before_start(self, proc: tuple[int, int]) -> None:
         for template in self._templates():
             for batch in template.batches:
                 if proc not in batch.births:
                     continue
                 if template.is_busy and batch is template.batches[0]:
-                    self._killed_unborn.add(proc)
+                    self._killed_before_start.add(proc)
                 else:
-                    self._bury_unborn(batch, proc, "it was killed before it started")
+                    self._report_not_started(batch, proc, "it was killed before it started")
 
-    def _bury_unborn(self, batch: _Batch, proc: tuple[int, int], why: str) -> None:
+    def _report_not_started(self, batch: _Batch, proc: tuple[int, int], why: str) -> None:
         del batch.births[proc]
         os.close(batch.fds.pop(proc))
-        self._killed_unborn.discard(proc)
+        self._killed_before_start.discard(proc)
         self._tell(Exited(*proc, None, 0, why))
 
     # Templates.
@@ -387,8 +387,8 @@ class Warden:
             self._order_fork(template, batch)
 
     def _order_fork(self, template: _Template, batch: _Batch) -> None:
-        for proc in self._killed_unborn & batch.births.keys():
-            self._bury_unborn(batch, proc, "it was killed before it started")
+        for proc in self._killed_before_start & batch.births.keys():
+            self._report_not_started(batch, proc, "it was killed before it started")
         # The template gets copies, so that another template can try again if this one is killed.
         fds = [os.dup(batch.fds[proc]) for proc in batch.births]
         self._send(template.link, Fork(batch.world, tuple(batch.births.values())), fds)
@@ -430,14 +430,14 @@ class Warden:
         self._procs[report.pid] = _Proc(*proc, birth.unresponsive_timeout_s)
         self._pids[proc] = report.pid
         self._tell(report)
-        if proc in self._killed_unborn:
-            self._killed_unborn.discard(proc)
+        if proc in self._killed_before_start:
+            self._killed_before_start.discard(proc)
             _kernel.kill_quietly(report.pid, signal.SIGKILL)
 
     def _on_failed(self, template: _Template, report: Failed) -> None:
         if report.pid is None:
             proc = (report.slot, report.incarnation)
-            self._bury_unborn(template.batches[0], proc, report.why)
+            self._report_not_started(template.batches[0], proc, report.why)
         elif report.pid in self._procs:
             self._procs[report.pid].why = report.why
         # Otherwise the intermediate process was killed before it could report the start, and the
@@ -470,7 +470,7 @@ class Warden:
 
     def _fail(self, batch: _Batch, why: str) -> None:
         for proc in tuple(batch.births):
-            self._bury_unborn(batch, proc, why)
+            self._report_not_started(batch, proc, why)
 
     # Exits.
 

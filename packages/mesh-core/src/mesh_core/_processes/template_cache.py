@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from mesh_core._processes.link import message_pair
 from mesh_core._processes.messages import SPROUT_LEN_MAX, Sprout
 
-__all__ = ["Seedbed", "SeededProcess", "Seeds", "ask"]
+__all__ = ["SeededProcess", "Seeds", "TemplateCache", "ask"]
 
 _ANSWER_LIMIT_MS = 2_000
 
@@ -31,7 +31,7 @@ class Seeds:
     """The socket of the most recent retained template, if any."""
 
 
-class Seedbed:
+class TemplateCache:
     """Template cache: receives retained templates and provides sessions with the latest one."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._core import Caller, Gate
+    from mesh_core._core import Caller, Listener
     from mesh_core._hosts.attach_request import AttachOrder
     from mesh_core._program.runtime import Runtime
     from mesh_core._workers.additional_sessions import Door
 
-__all__ = ["HEARTBEATS", "Hold", "obituary"]
+__all__ = ["HEARTBEATS", "Hold", "exit_report"]
 
 # The number of heartbeats without a sign of life after which a lease expires.
 HEARTBEATS = 3
@@ -40,7 +40,7 @@ class Hold:
 
     Args:
         runtime: The runtime of the session's host.
-        gate: The source of requests of successors.
+        listener: The source of requests of successors.
         door: Redirects requests for additional sessions.
         order: The attach request of the first controller.
         leave: Ends the session.
@@ -49,13 +49,13 @@ class Hold:
     def __init__(
         self,
         runtime: Runtime,
-        gate: Gate,
+        listener: Listener,
         door: Door,
         order: AttachOrder,
         leave: Callable[[], None],
     ) -> None:
         self._runtime = runtime
-        self._gate = gate
+        self._listener = listener
         self._door = door
         self._hold_s = order.orphan_grace_s
         self._leave = leave
@@ -95,7 +95,9 @@ class Hold:
             if left_s is not None and left_s <= 0:
                 self._leave()
                 return
-            caller = self._gate.next_request(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
+            caller = self._listener.next_request(
+                _LOOK_S if left_s is None else min(left_s, _LOOK_S)
+            )
             if caller is not None and not self._door.takes(caller):
                 is_taken, text = self._decide(caller)
                 try:
@@ -149,12 +151,12 @@ class Hold:
     def _expect(self, lease_s: float) -> None:
         engine = self._runtime.engine
         self._runtime.agent.do_host_back(None, 0, self._generation)
-        lost = obituary(self._owner)
+        lost = exit_report(self._owner)
         patience_s = effective().unresponsive_timeout_s
         engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
 
 
-def obituary(owner: str) -> bytes:
+def exit_report(owner: str) -> bytes:
     """Return the encoded failure for callers that wait for something of a lost controller."""
     reason = "the program that ran the job is lost: its processes are held for a successor"
     return FailureDetail(0, HOST_DIED, {"host": owner, "reason": reason}).encode()

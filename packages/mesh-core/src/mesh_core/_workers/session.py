@@ -22,12 +22,12 @@ from mesh_core._processes.signals import on_signals
 from mesh_core._processes.template_cache import Seeds
 from mesh_core._program.job_dir import JobDir
 from mesh_core._workers.additional_sessions import Door
-from mesh_core._workers.orphan_grace import HEARTBEATS, Hold, obituary
+from mesh_core._workers.orphan_grace import HEARTBEATS, Hold, exit_report
 from mesh_core._workers.worker import ENDED_BY_OWNER, worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._core import Caller, Gate, Keys
+    from mesh_core._core import Caller, Keys, Listener
     from mesh_core._program.runtime import Runtime
 
 __all__ = ["is_session", "leave", "main", "root_died"]
@@ -142,7 +142,7 @@ def main(worker: Inheritance) -> None:
 
 def _serve_one(worker: Inheritance) -> None:
     global _served
-    from mesh_core._core import Gate
+    from mesh_core._core import Listener
 
     _kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != worker.worker:
@@ -152,7 +152,7 @@ def _serve_one(worker: Inheritance) -> None:
             os.set_inheritable(fd, False)
     latest = None if worker.seed is None else socket.socket(fileno=worker.seed)
     keys = worker_keys(worker.folder)
-    gate = Gate(worker.listener, keys)
+    listener = Listener(worker.listener, keys)
     os.close(worker.listens)
     # Imported while no client waits; a client that has already connected gets its reply slightly
     # later.
@@ -160,16 +160,16 @@ def _serve_one(worker: Inheritance) -> None:
     import mesh_core._hosts.agent  # noqa: F401
 
     door = Door(worker.bell)
-    asked = _next_order(gate, door, worker, _wait_max_s(worker, keys))
+    asked = _next_order(listener, door, worker, _wait_max_s(worker, keys))
     if asked is not None:
         caller, order = asked
         seeds = Seeds(worker.bed, latest)
-        runtime = _serve(gate, door, caller, order, keys, seeds, worker.worker_id)
+        runtime = _serve(listener, door, caller, order, keys, seeds, worker.worker_id)
         if runtime is not None:
             _served = runtime
             _over.wait()
             _end(runtime, worker)
-    gate.close()
+    listener.close()
     with suppress(OSError):
         sys.stdout.flush()
     os._exit(_status)
@@ -183,13 +183,13 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
 
 
 def _next_order(
-    gate: Gate, door: Door, worker: Inheritance, wait_max_s: float
+    listener: Listener, door: Door, worker: Inheritance, wait_max_s: float
 ) -> tuple[Caller, AttachOrder] | None:
     """Wait for a valid request; return None if the time or the worker ends first."""
     kept = _Kept()
     until = time.monotonic() + wait_max_s
     while not _over.is_set() and time.monotonic() < until:
-        caller = gate.next_request(_LOOK_S)
+        caller = listener.next_request(_LOOK_S)
         if caller is None or door.takes(caller):
             continue
         if caller.role == "worker":
@@ -249,7 +249,7 @@ def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) 
 
 
 def _serve(
-    gate: Gate,
+    listener: Listener,
     door: Door,
     caller: Caller,
     order: AttachOrder,
@@ -259,7 +259,7 @@ def _serve(
 ) -> Runtime | None:
     """Serve as a host of the job, or reply with the reason if that fails."""
     try:
-        runtime = _join(gate, door, order, keys, seeds)
+        runtime = _join(listener, door, order, keys, seeds)
     except Exception as error:
         # The process exits after a failed attempt, so the worker is available for the next job.
         why = f"it cannot serve this job: {type(error).__name__}: {error}"
@@ -272,7 +272,7 @@ def _serve(
     return runtime
 
 
-def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
+def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
     """Create the host of the job."""
     global _hold
     from mesh_core._configuration.config import effective, inherit
@@ -306,25 +306,25 @@ def _join(gate: Gate, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) 
     )
     runtime.start_agent()
     lease_s = max(order.lease_s, effective().heartbeat_s)
-    lost = obituary(order.owner) if is_held else b""
+    lost = exit_report(order.owner) if is_held else b""
     if order.generation:
         runtime.agent.do_host_back(None, 0, order.generation)
     patience_s = effective().unresponsive_timeout_s
     runtime.engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
     if is_held:
-        _hold = Hold(runtime, gate, door, order, leave)
+        _hold = Hold(runtime, listener, door, order, leave)
         _hold.start()
     else:
-        refuse = (gate, door, f"it serves a job of {order.owner}")
+        refuse = (listener, door, f"it serves a job of {order.owner}")
         threading.Thread(target=_turn_away, args=refuse, name="mesh-door", daemon=True).start()
-    runtime.engine.admit(gate)
+    runtime.engine.admit(listener)
     return runtime
 
 
-def _turn_away(gate: Gate, door: Door, why: str) -> None:
+def _turn_away(listener: Listener, door: Door, why: str) -> None:
     """Refuse requests for a worker that is in use, except for additional sessions."""
     while not _over.is_set():
-        caller = gate.next_request(_LOOK_S)
+        caller = listener.next_request(_LOOK_S)
         if caller is not None and not door.takes(caller):
             _tell(caller, False, why)
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from mesh_core._hosts.address import Address
 from mesh_core._processes.signals import on_signals
-from mesh_core._processes.template_cache import Seedbed
+from mesh_core._processes.template_cache import TemplateCache
 from mesh_core._security.credentials import Credentials, CredentialsError
 from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, Guests
 
@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
 
-    from mesh_core._core import Gate, Keys
+    from mesh_core._core import Keys, Listener
 
 __all__ = ["ENDED_BY_OWNER", "Worker", "run", "worker_keys"]
 
@@ -85,7 +85,7 @@ class Worker:
         host = socket.gethostname() if asked.host == "*" else asked.host
         self.address: Address = Address(host, self._socket.getsockname()[1])
         self._sessions: list[subprocess.Popen[bytes]] = []
-        self._seedbed: Seedbed = Seedbed()
+        self._template_cache: TemplateCache = TemplateCache()
         self._guests: Guests = Guests(asked.host, self._start_guest)
         self._is_ending = threading.Event()
         # Held while a session is started, so that no session starts after the end.
@@ -97,7 +97,7 @@ class Worker:
         Args:
             until_shutdown: Whether to return also when the owner of a job shuts down its hosts.
         """
-        between: Gate | None = None
+        between: Listener | None = None
         self._guests.begin()
         while True:
             started = time.monotonic()
@@ -115,7 +115,7 @@ class Worker:
                 self._is_ending.wait(_PAUSE_S)
         self._close()
 
-    def _open_between(self) -> Gate | None:
+    def _open_between(self) -> Listener | None:
         """Accept connections on the port until the next session does.
 
         After a session was killed, the owner of its job immediately queries the port for the
@@ -123,11 +123,11 @@ class Worker:
         """
         if self._is_ending.is_set():
             return None
-        from mesh_core._core import Gate
+        from mesh_core._core import Listener
 
         try:
             keys = worker_keys(self._folder)
-            return Gate(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
+            return Listener(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
         except (CredentialsError, OSError, ValueError):
             # The next session reports the problem soon, or the worker has just ended.
             return None
@@ -149,12 +149,12 @@ class Worker:
             with self._starting:
                 if self._is_ending.is_set():
                     return None
-                latest = self._seedbed.latest
+                latest = self._template_cache.latest
                 fds = {
                     "listener": listener.fileno(),
                     "listens": listens,
                     "bell": self._guests.bell.fileno(),
-                    "bed": self._seedbed.inlet.fileno(),
+                    "bed": self._template_cache.inlet.fileno(),
                     **({} if latest is None else {"seed": latest.fileno()}),
                 }
                 facts = {
@@ -205,7 +205,7 @@ class Worker:
     def _close(self) -> None:
         self._guests.close()
         self._socket.close()
-        self._seedbed.close()
+        self._template_cache.close()
 
 
 def worker_keys(folder: str) -> Keys:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["HEAD", "OPERATION", "Command", "Operation", "State", "encode_state", "register_kind"]
 
 #: The handler name of these requests on the wire.
-OPERATION = "errand"
+OPERATION = "operation"
 #: The head of a request: the command and the id of the operation.
 HEAD = struct.Struct("<c16s")
 _BEGIN = struct.Struct("<cd")

@@ -3,7 +3,7 @@
 use super::acknowledgement::Attempt;
 use super::channel::Channel;
 use super::dial::Route;
-use super::gate::{Caller, Doorkeeper, Gate};
+use super::listener::{Caller, GreetingHandler, Listener};
 use super::wire::{Wire, lock};
 use super::{Chores, Engine};
 use crate::node::Node;
@@ -23,7 +23,7 @@ const DIAL_MAX: [Duration; 3] =
 /// The weak reference of the listener to the engine, which does not keep it alive.
 struct Keeper(Weak<Engine>);
 
-impl Doorkeeper for Keeper {
+impl GreetingHandler for Keeper {
     fn greeted(&self, caller: Caller) {
         let Some(engine) = self.0.upgrade() else { return };
         let (channel, hello) = caller.into_channel();
@@ -37,8 +37,8 @@ impl Engine {
     /// Accepts connections from other hosts through a listener.
     ///
     /// Requests for this worker are left to the owner of the listener.
-    pub fn admit(self: &Arc<Self>, gate: &Gate) {
-        gate.admit(Arc::new(Keeper(Arc::downgrade(self))));
+    pub fn admit(self: &Arc<Self>, listener: &Listener) {
+        listener.admit(Arc::new(Keeper(Arc::downgrade(self))));
     }
 
     /// Sets the default credentials for other hosts, from the next connection on.

@@ -1,6 +1,6 @@
 //! The effects of a step of the node, and their execution after the lock is released.
 
-use super::landings::Piece;
+use super::direct_receives::Piece;
 use super::parker::Parker;
 use super::waiting::Waiter;
 use super::wire::{Descriptors, Wire};
@@ -55,7 +55,7 @@ impl Engine {
             self.land(piece);
         }
         for id in chores.forsaken {
-            self.landings.forsake(id);
+            self.direct_receives.forsake(id);
         }
         for peer in &chores.dial {
             self.connect(*peer);

@@ -6,7 +6,7 @@
 
 use super::channel::{Channel, give_up_soon};
 use super::dial::{Route, connected, resolved};
-use super::gate::Caller;
+use super::listener::Caller;
 use super::parker::timespec;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Head, Kind, NOBODY};

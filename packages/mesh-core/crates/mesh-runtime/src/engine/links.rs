@@ -139,7 +139,7 @@ impl Engine {
 
     /// Wakes the IO thread.
     pub(super) fn ring_io(&self) {
-        self.check_descriptors(self.io.bell.try_ring().err());
+        self.check_descriptors(self.io.waker.try_ring().err());
     }
 
     /// Reports that this process is cut off if an error shows that its own descriptors are closed.

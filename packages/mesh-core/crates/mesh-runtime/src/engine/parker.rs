@@ -39,14 +39,14 @@ pub enum Wake {
 pub struct Parker {
     state: AtomicU32,
     /// Wakes the leader; shared by all parkers of an engine.
-    lead_bell: Arc<Bell>,
+    lead_bell: Arc<Waker>,
     /// Only the first thread of a process handles signals.
     takes_signals: bool,
 }
 
 impl Parker {
     /// Creates a parker for the calling thread.
-    pub fn new(lead_bell: Arc<Bell>) -> Self {
+    pub fn new(lead_bell: Arc<Waker>) -> Self {
         let takes_signals = rustix::thread::gettid() == rustix::process::getpid();
         Self { state: AtomicU32::new(AWAKE), lead_bell, takes_signals }
     }
@@ -107,11 +107,11 @@ impl Parker {
     }
 }
 
-/// A waker: an eventfd that becomes readable by [`Bell::ring`].
+/// A waker: an eventfd that becomes readable by [`Waker::ring`].
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Waker(OwnedFd);
 
-impl Bell {
+impl Waker {
     /// Creates a waker whose descriptor is not readable.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Bell {
         let _ = self.try_ring();
     }
 
-    /// Like [`Bell::ring`], but reports errors.
+    /// Like [`Waker::ring`], but reports errors.
     ///
     /// # Errors
     /// If the descriptor is no longer an eventfd, because other code has closed it.
@@ -144,7 +144,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,6 +1,6 @@
 //! The epoll set on which a thread that reads connections sleeps.
 
-use super::parker::{Bell, timespec};
+use super::parker::{Waker, timespec};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Token of the waker in an epoll set.
-pub(super) const BELL: u64 = u64::MAX;
+pub(super) const WAKER: u64 = u64::MAX;
 /// Token of the listener.
 pub(super) const LISTENER: u64 = u64::MAX - 1;
 /// Flag of the token of a socket that waits to be writable.
@@ -21,15 +21,15 @@ const EVENTS_MAX: usize = 64;
 /// An epoll set and its waker.
 pub(super) struct Poller {
     pub(super) epoll: OwnedFd,
-    pub(super) bell: Arc<Bell>,
+    pub(super) waker: Arc<Waker>,
 }
 
 impl Poller {
     pub(super) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = Arc::new(Bell::new()?);
-        epoll::add(&epoll, bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, bell })
+        let waker = Arc::new(Waker::new()?);
+        epoll::add(&epoll, waker.as_fd(), epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
+        Ok(Self { epoll, waker })
     }
 
     pub(super) fn add(&self, source: impl AsFd, token: u64) -> io::Result<()> {

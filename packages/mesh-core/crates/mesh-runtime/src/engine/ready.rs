@@ -1,6 +1,6 @@
 //! Wake-up of an event loop: ports that became ready, behind one descriptor.
 
-use super::parker::Bell;
+use super::parker::Waker;
 use super::wire::lock;
 use mesh_wire::id::PortId;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 pub struct ReadyQueue {
     /// At most one entry for each arrival, which the mailboxes bound.
     ports: Mutex<Vec<PortId>>,
-    bell: Bell,
+    waker: Waker,
 }
 
 impl ReadyQueue {
@@ -21,7 +21,7 @@ impl ReadyQueue {
     /// # Errors
     /// If the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { ports: Mutex::default(), bell: Bell::new()? })
+        Ok(Self { ports: Mutex::default(), waker: Waker::new()? })
     }
 
     /// Adds a port; wakes the loop if the queue was empty.
@@ -35,19 +35,19 @@ impl ReadyQueue {
             is_first
         };
         if is_first {
-            self.bell.ring();
+            self.waker.ring();
         }
     }
 
     /// Takes all ports; the descriptor becomes readable again with the next one.
     pub fn take(&self) -> Vec<PortId> {
-        self.bell.silence();
+        self.waker.silence();
         std::mem::take(&mut lock(&self.ports))
     }
 }
 
 impl AsFd for ReadyQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }

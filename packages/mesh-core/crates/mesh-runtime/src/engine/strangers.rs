@@ -1,6 +1,6 @@
 //! Connections within this host whose peer is not identified yet.
 //!
-//! Connections from other hosts stay in [`super::gate`] until they are authenticated. A process of
+//! Connections from other hosts stay in [`super::listener`] until they are authenticated. A process of
 //! this host identifies itself with its first bytes, so a connection without a greeting is stuck or
 //! foreign.
 
@@ -39,7 +39,7 @@ impl Engine {
     /// Sets the time limit for the hello of a process of this host.
     pub fn set_hello_max(&self, limit: Duration) {
         lock(&self.shared).strangers.hello_max = limit;
-        self.io.bell.ring();
+        self.io.waker.ring();
     }
 
     pub(super) fn accept(&self) {

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::chores::SWEEP_PERIOD;
-use super::poller::{BELL, LISTENER, WRITABLE};
+use super::poller::{LISTENER, WAKER, WRITABLE};
 use super::wire::lock;
 use crate::node::LinkId;
 use std::cmp::Reverse;
@@ -29,7 +29,7 @@ impl Engine {
             }
             for token in &tokens {
                 match *token {
-                    BELL => self.io.bell.silence(),
+                    WAKER => self.io.waker.silence(),
                     LISTENER => self.accept(),
                     token if token & WRITABLE != 0 => self.writable(LinkId(token as u32)),
                     token => {

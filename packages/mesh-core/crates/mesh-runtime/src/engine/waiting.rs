@@ -1,7 +1,7 @@
 //! Threads and event loops that wait for arrivals, and read the connections while they wait.
 
 use super::parker::{Parker, Wake};
-use super::poller::BELL;
+use super::poller::WAKER;
 use super::ready::ReadyQueue;
 use super::wire::lock;
 use super::{Chores, Engine, Shared};
@@ -213,7 +213,7 @@ impl Engine {
             let mut woke_others = false;
             for token in &tokens {
                 match *token {
-                    BELL => self.lead.bell.silence(),
+                    WAKER => self.lead.waker.silence(),
                     token => woke_others |= self.read_link(LinkId(token as u32), Some(parker)),
                 }
             }

@@ -1,7 +1,7 @@
 //! One socket that sends and receives frames.
 
 use super::channel::{Channel, give_up_soon, try_receive};
-use crate::segment::{Filled, Landing};
+use crate::segment::{DirectReceive, Filled};
 use mesh_trust::{Opener, Sealer};
 use mesh_wire::codec::Decoder;
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
@@ -39,8 +39,8 @@ pub trait Descriptors: Send + Sync {
     /// Notes that a peer is dead.
     fn buried(&self, proc: ProcId);
     /// Creates room for `len` bytes of a message to processes of this host that arrives in pieces.
-    fn land(&self, len: usize) -> Landing {
-        Landing::plain(len)
+    fn land(&self, len: usize) -> DirectReceive {
+        DirectReceive::plain(len)
     }
     /// Notes that one of our segments has a message for other processes.
     ///

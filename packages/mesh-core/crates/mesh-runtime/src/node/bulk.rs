@@ -7,7 +7,7 @@
 //! receiver.
 
 use super::Node;
-use super::landing::Ashore;
+use super::direct_receive::IncomingBulks;
 use crate::cast::Order;
 use crate::hash::FastMap;
 use bytes::{Bytes, BytesMut};
@@ -62,7 +62,7 @@ pub(super) struct Assembly {
     /// Length in bytes of the whole tail.
     pub(super) len: usize,
     /// The part of the message that is kept in shared memory.
-    pub(super) ashore: Option<Ashore>,
+    pub(super) ashore: Option<IncomingBulks>,
     line: Line,
 }
 
@@ -213,7 +213,7 @@ impl Node {
             return;
         }
         if self.bulks.lands && assembly.tail.len() == assembly.start_len {
-            assembly.ashore = Ashore::of(assembly, &frame.tail, self.config.me);
+            assembly.ashore = IncomingBulks::of(assembly, &frame.tail, self.config.me);
         }
         if assembly.ashore.is_some() {
             return self.land(key, &frame.tail);
@@ -275,6 +275,6 @@ impl Node {
 impl Assembly {
     /// Returns the number of bytes of the tail that have arrived.
     fn come(&self) -> usize {
-        self.tail.len() + self.ashore.as_ref().map_or(0, Ashore::come)
+        self.tail.len() + self.ashore.as_ref().map_or(0, IncomingBulks::come)
     }
 }

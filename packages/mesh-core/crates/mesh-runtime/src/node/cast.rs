@@ -91,12 +91,12 @@ impl Node {
             }
         }
         let (dead, hosts): (Vec<HostId>, Vec<HostId>) =
-            hosts.into_iter().partition(|host| self.pulse.obituary(*host).is_some());
+            hosts.into_iter().partition(|host| self.pulse.exit_report(*host).is_some());
         for host in dead {
             for (slot, _) in order.on(host) {
                 self.peer(ProcId { host, slot }).is_watched = false;
             }
-            let detail = self.pulse.obituary(host).cloned().unwrap_or_default();
+            let detail = self.pulse.exit_report(host).cloned().unwrap_or_default();
             let closed = Closed { code: fault::HOST_DIED, detail };
             self.refuse_ranks(order, host, caller, &closed);
         }

@@ -48,7 +48,7 @@ impl Node {
         peer.is_watched = false;
         peer.incarnation = None;
         peer.living_from = living_from;
-        peer.obituary = Some(Box::new(detail.clone()));
+        peer.exit_report = Some(Box::new(detail.clone()));
         let reach = std::mem::replace(&mut peer.reach, Reach::Dead);
         if let Reach::Up(link) | Reach::Dialling { link: Some(link), .. } = reach {
             if matches!(reach, Reach::Up(_)) {
@@ -58,7 +58,7 @@ impl Node {
         }
         let lost = self.bulks.bury(proc);
         self.effects.extend(lost.into_iter().map(Effect::Forsake));
-        self.unborn.forget(proc);
+        self.early_messages.forget(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
         self.effects.push_back(Effect::Buried(proc));
@@ -116,11 +116,13 @@ impl Node {
         let last = living_from.saturating_sub(1);
         let meant = frame.tail.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let died = match (&peer.reach, peer.incarnation) {
-            (Reach::Dead, _) => Some(peer.obituary()),
+            (Reach::Dead, _) => Some(peer.exit_report()),
             // Nothing was ever started there.
             (_, None) => Some(Bytes::new()),
             // Another process occupies the slot already.
-            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => Some(peer.obituary()),
+            (_, Some(_)) if meant.is_some_and(|meant| meant < living_from) => {
+                Some(peer.exit_report())
+            }
             (_, Some(_)) => None,
         };
         let is_lost = peer.incarnation.is_none() && self.is_of_former(proc);
@@ -176,7 +178,7 @@ impl Node {
     ///
     /// The root decides about the consequences and notifies the other hosts.
     pub(super) fn hear_of_end(&mut self, agent: ProcId, incarnation: u32) {
-        let is_known = self.pulse.obituary(agent.host).is_some();
+        let is_known = self.pulse.exit_report(agent.host).is_some();
         if self.config.me.host.0 != 0 || is_known || incarnation < self.peer(agent).living_from {
             return;
         }

@@ -41,7 +41,7 @@ impl Node {
 
     /// Whether a host was declared dead and was not replaced yet.
     pub fn is_host_dead(&self, host: HostId) -> bool {
-        self.pulse.obituary(host).is_some()
+        self.pulse.exit_report(host).is_some()
     }
 
     /// Notes that another machine has replaced a host.
@@ -53,7 +53,7 @@ impl Node {
             return;
         }
         let is_agent = self.config.me.slot == 0;
-        if is_agent && self.pulse.obituary(host).is_none() && self.knows(host) {
+        if is_agent && self.pulse.exit_report(host).is_none() && self.knows(host) {
             // Nobody has reported that the previous machine is dead.
             self.host_died(host, Bytes::new());
         }
@@ -108,8 +108,8 @@ impl Node {
     ///
     /// For this process the host then counts as dead.
     pub(super) fn disowned(&mut self, host: HostId) {
-        let obituary = self.pulse.give_up(host);
-        self.host_died(host, obituary);
+        let exit_report = self.pulse.give_up(host);
+        self.host_died(host, exit_report);
     }
 
     /// Notes that this host was declared dead and the job continues without it.

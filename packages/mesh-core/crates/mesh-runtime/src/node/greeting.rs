@@ -112,7 +112,7 @@ impl Node {
     /// is notified.
     fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
         let epoch = self.pulse.epoch(proc.host);
-        let is_dead = self.pulse.obituary(proc.host).is_some();
+        let is_dead = self.pulse.exit_report(proc.host).is_some();
         let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
         if is_stale && proc.host.0 == 0 {
             // A lost root has no authority any more, so it cannot declare us dead either.

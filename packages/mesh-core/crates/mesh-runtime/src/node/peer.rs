@@ -69,7 +69,7 @@ pub(super) struct Peer {
     /// Addresses that are notified of its death. Stored by the agent of its host.
     pub(super) watchers: Vec<Address>,
     /// The exit report of the last incarnation that died.
-    pub(super) obituary: Option<Box<Bytes>>,
+    pub(super) exit_report: Option<Box<Bytes>>,
     /// Its host was requested to report its death.
     pub(super) is_watched: bool,
     /// An ack was requested, to make room.
@@ -96,8 +96,8 @@ impl Peer {
     }
 
     /// Returns the exit report of the last incarnation that died.
-    pub(super) fn obituary(&self) -> Bytes {
-        self.obituary.as_deref().cloned().unwrap_or_default()
+    pub(super) fn exit_report(&self) -> Bytes {
+        self.exit_report.as_deref().cloned().unwrap_or_default()
     }
 
     /// Notes that its host was replaced; no incarnation below `living_from` lives there.
@@ -180,7 +180,7 @@ impl Node {
         let waits_for_report = self.is_agent_of(to);
         let peer = self.peers.entry(to).or_default();
         if waits_for_report && matches!(peer.reach, Reach::Dead) {
-            let closed = Closed { code: fault::PROC_DIED, detail: peer.obituary() };
+            let closed = Closed { code: fault::PROC_DIED, detail: peer.exit_report() };
             return self.refuse(&frame, &closed);
         }
         if waits_for_report && peer.incarnation.is_none() && matches!(peer.reach, Reach::Idle) {

@@ -41,15 +41,15 @@ pub struct HostWatch {
     /// How long its agent may be silent while its machine acknowledges what is sent to it.
     pub patience: Duration,
     /// The detail of the fault for callers if the whole host is silent.
-    pub obituary: Bytes,
+    pub exit_report: Bytes,
     /// The detail of the fault for callers if only the machine has responded.
     pub unresponsive: Bytes,
 }
 
 impl HostWatch {
     /// Declares a host dead after three silent heartbeats, whether its machine is up or not.
-    pub fn impatient(heartbeat: Duration, obituary: Bytes) -> Self {
-        Self { heartbeat, patience: Duration::ZERO, unresponsive: obituary.clone(), obituary }
+    pub fn impatient(heartbeat: Duration, exit_report: Bytes) -> Self {
+        Self { heartbeat, patience: Duration::ZERO, unresponsive: exit_report.clone(), exit_report }
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// Returns the exit report of a dead host, the fault detail for everything that waits for it.
-    pub(super) fn obituary(&self, host: HostId) -> Option<&Bytes> {
+    pub(super) fn exit_report(&self, host: HostId) -> Option<&Bytes> {
         self.dead.get(&host)
     }
 
@@ -125,7 +125,7 @@ impl Pulse {
 
     /// Stops monitoring a host. Returns its exit report.
     pub(super) fn give_up(&mut self, host: HostId) -> Bytes {
-        self.beats.remove(&host).map(|beat| beat.watch.obituary).unwrap_or_default()
+        self.beats.remove(&host).map(|beat| beat.watch.exit_report).unwrap_or_default()
     }
 
     /// Notes that another machine has replaced a dead one.
@@ -194,14 +194,14 @@ impl Node {
             return;
         }
         if let Some(Beat { watch, .. }) = self.pulse.beats.remove(&host) {
-            self.host_died(host, if is_up { watch.unresponsive } else { watch.obituary });
+            self.host_died(host, if is_up { watch.unresponsive } else { watch.exit_report });
         }
     }
 
     /// Declares a host dead now, or notes that it has left: everything that waits for it fails.
-    pub fn host_gone(&mut self, host: HostId, obituary: Bytes) {
+    pub fn host_gone(&mut self, host: HostId, exit_report: Bytes) {
         self.pulse.beats.remove(&host);
-        self.host_died(host, obituary);
+        self.host_died(host, exit_report);
     }
 
     /// Notes that bytes arrived on a connection, even if only a part of a frame.
@@ -257,14 +257,14 @@ impl Node {
     }
 
     /// Fails everything that waits for a host, and notifies the watchers on its behalf.
-    pub(super) fn host_died(&mut self, host: HostId, obituary: Bytes) {
+    pub(super) fn host_died(&mut self, host: HostId, exit_report: Bytes) {
         if self.pulse.dead.contains_key(&host) {
             return;
         }
-        self.pulse.dead.insert(host, obituary.clone());
+        self.pulse.dead.insert(host, exit_report.clone());
         let agent = host.agent();
         let living_from = first_life(self.pulse.epoch(host) + 1);
-        self.bury(agent, living_from, fault::HOST_DIED, obituary.clone());
+        self.bury(agent, living_from, fault::HOST_DIED, exit_report.clone());
         for (slot, watcher) in self.pulse.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(
                 Kind::Died,
@@ -272,18 +272,18 @@ impl Node {
                 Address { proc: ProcId { host, slot }, port: PortId::NONE },
             );
             (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
-            self.dispatch(Frame { head, tail: obituary.clone() });
+            self.dispatch(Frame { head, tail: exit_report.clone() });
         }
         for proc in self.known_of(host) {
             if self.peer(proc).living_from < living_from {
-                self.bury(proc, living_from, fault::HOST_DIED, obituary.clone());
+                self.bury(proc, living_from, fault::HOST_DIED, exit_report.clone());
             }
         }
         let from = Address { proc: agent, port: PortId::NONE };
         let to = Address { proc: self.config.me, port: PortId::AGENT };
         let mut head = Head::new(Kind::Died, to, from);
         (head.rank, head.flags) = (living_from - 1, fault::HOST_DIED);
-        self.tell_agent(Frame { head, tail: obituary });
+        self.tell_agent(Frame { head, tail: exit_report });
         self.record_peer(EventKind::Died, agent);
         // Frames that would have been forwarded by the host, and pieces that waited for it.
         self.send_relayed_again();
@@ -293,10 +293,10 @@ impl Node {
 
     /// Refuses a frame for a dead host; returns the frame if the host is not dead.
     pub(super) fn refuse_dead(&mut self, frame: Frame) -> Option<Frame> {
-        let Some(obituary) = self.pulse.obituary(frame.head.to.proc.host) else {
+        let Some(exit_report) = self.pulse.exit_report(frame.head.to.proc.host) else {
             return Some(frame);
         };
-        let detail = obituary.clone();
+        let detail = exit_report.clone();
         let head = frame.head;
         if head.kind == Kind::Watch {
             let proc = ProcId { host: head.to.proc.host, slot: head.rank };

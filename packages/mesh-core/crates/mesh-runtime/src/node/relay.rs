@@ -170,8 +170,9 @@ impl Node {
     }
 
     fn pass_on(&mut self, route: &Route, place: usize, frame: &Frame) {
-        let is_dead =
-            |below: usize| route.host(below).is_none_or(|host| self.pulse.obituary(host).is_some());
+        let is_dead = |below: usize| {
+            route.host(below).is_none_or(|host| self.pulse.exit_report(host).is_some())
+        };
         let below = route.tree().live_children(place, is_dead);
         for host in below.into_iter().filter_map(|place| route.host(place)) {
             let mut frame = frame.clone();

@@ -1,7 +1,7 @@
 //! The sender's side: segments that are filled, read by other processes, and filled again.
 
 use super::copy::{Copier, THREADS_MAX};
-use super::landing::Landing;
+use super::direct_receive::DirectReceive;
 use super::memory::Memory;
 use super::slots::{Refusal, Slots, Taken};
 use mesh_wire::frame::Part;
@@ -163,13 +163,13 @@ impl SegmentPool {
     /// Takes a segment for a message of `len` bytes that will arrive.
     ///
     /// If the pool has no room, private memory is used instead.
-    pub fn land(self: &Arc<Self>, len: usize) -> Landing {
+    pub fn land(self: &Arc<Self>, len: usize) -> DirectReceive {
         let taken = if self.is_forked() { None } else { self.take(len).ok() };
         taken.map_or_else(
-            || Landing::plain(len),
+            || DirectReceive::plain(len),
             |Taken { index, memory, victims }| {
                 self.empty(victims);
-                Landing::shared(len, Arc::clone(self), index, memory)
+                DirectReceive::shared(len, Arc::clone(self), index, memory)
             },
         )
     }

@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 use mesh_runtime::node::{
-    Answer, BulkId, CallSpec, Effect, HostWatch, Landed, LinkId, Node, NodeConfig, Progress, Target,
+    Answer, BulkId, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, ReceivedBody,
+    Target,
 };
-use mesh_runtime::segment::{Landfall, Landing, SegmentLimits, SegmentPool};
+use mesh_runtime::segment::{DirectReceive, ReceiveResult, SegmentLimits, SegmentPool};
 use mesh_wire::frame::{Frame, HEAD_LEN, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,7 +39,7 @@ pub(crate) struct Cluster {
     pub(crate) loses_one_in: u64,
     /// The shared memory of agents that have some.
     pub(crate) pools: BTreeMap<ProcId, Arc<SegmentPool>>,
-    landings: BTreeMap<(ProcId, BulkId), Landing>,
+    direct_receives: BTreeMap<(ProcId, BulkId), DirectReceive>,
 }
 
 impl Cluster {
@@ -57,7 +58,7 @@ impl Cluster {
             seed: 0,
             loses_one_in: 0,
             pools: BTreeMap::new(),
-            landings: BTreeMap::new(),
+            direct_receives: BTreeMap::new(),
         };
         for host in 0..hosts {
             for slot in 0..=procs {
@@ -83,7 +84,7 @@ impl Cluster {
             let watch = HostWatch {
                 heartbeat: HEARTBEAT,
                 patience: PATIENCE,
-                obituary: Bytes::from_static(b"silent"),
+                exit_report: Bytes::from_static(b"silent"),
                 unresponsive: Bytes::from_static(b"unresponsive"),
             };
             root.expect_host(HostId(host), watch);
@@ -115,17 +116,17 @@ impl Cluster {
 
     fn land(&mut self, proc: ProcId, id: BulkId, len: usize, at: usize, bytes: Bytes) {
         let pool = &self.pools[&proc];
-        let landing = self.landings.entry((proc, id)).or_insert_with(|| pool.land(len));
-        if !landing.write(at, bytes) {
+        let receive = self.direct_receives.entry((proc, id)).or_insert_with(|| pool.land(len));
+        if !receive.write(at, bytes) {
             return;
         }
-        let landing = self.landings.remove(&(proc, id)).expect("it was just written to");
+        let receive = self.direct_receives.remove(&(proc, id)).expect("it was just written to");
         let node = self.nodes.get_mut(&proc).expect("it has just acted");
-        let landed = match landing.finish(&node.readers_of(id)) {
-            Landfall::Plain(bytes) => Landed::Plain(bytes),
-            Landfall::Shared(filled) => Landed::Shared(filled.parts[0]),
+        let body = match receive.finish(&node.readers_of(id)) {
+            ReceiveResult::Plain(bytes) => ReceivedBody::Plain(bytes),
+            ReceiveResult::Shared(filled) => ReceivedBody::Shared(filled.parts[0]),
         };
-        node.landed(id, landed);
+        node.body_received(id, body);
     }
 
     /// Cuts the power of a host.
@@ -257,7 +258,7 @@ impl Cluster {
                 }
             }
             Effect::Land { id, len, at, bytes } => self.land(proc, id, len, at, bytes),
-            Effect::Forsake(id) => drop(self.landings.remove(&(proc, id))),
+            Effect::Forsake(id) => drop(self.direct_receives.remove(&(proc, id))),
             Effect::Probe(host) => {
                 let ago = (!self.dead.contains(&host)).then_some(Duration::ZERO);
                 self.nodes.get_mut(&proc).expect("it has just acted").probed(host, ago);

@@ -2,7 +2,7 @@
 
 use super::outbox::{Letter, Text};
 use super::{Later, Process, Request, Scene, Wait, detail_of};
-use crate::message::{Birth, Errand, Work, pack};
+use crate::message::{Birth, Task, Work, pack};
 use crate::oracle::value_of;
 use mesh_runtime::fault;
 use mesh_runtime::mailbox::Closed;
@@ -84,19 +84,19 @@ impl Actor {
 
 impl Process {
     pub(super) fn actor_takes(&mut self, port: PortId, frame: &Frame, scene: &mut Scene<'_>) {
-        let Some(errand) = Errand::decode(&frame.tail) else {
+        let Some(task) = Task::decode(&frame.tail) else {
             return scene.oracle.violated(|| format!("{port:?} got {:?}", frame.tail));
         };
         let Some(actor) = self.actors.get_mut(&port) else {
-            return scene.oracle.violated(|| format!("no actor takes {errand:?} at {port:?}"));
+            return scene.oracle.violated(|| format!("no actor takes {task:?} at {port:?}"));
         };
         actor.jobs += 1;
         let level = actor.birth.level;
         let request = frame.head;
-        let value = value_of(errand.tag, request.rank);
+        let value = value_of(task.tag, request.rank);
         let job = Job { port, number: actor.number, request, code: 0, value };
-        scene.oracle.received(self.life, port, request.rank, &errand);
-        match errand.work {
+        scene.oracle.received(self.life, port, request.rank, &task);
+        match task.work {
             Work::Echo => self.finish(job, scene),
             Work::Raise => self.finish(Job { code: fault::RAISED, ..job }, scene),
             Work::Slow => {
@@ -133,7 +133,7 @@ impl Process {
             kind: Kind::Call,
             port: handle.port,
             targets: [handle.targets[rank]].into(),
-            text: Text::Errand { line: handle.port.0, tag, work },
+            text: Text::Task { line: handle.port.0, tag, work },
             window: scene.plan.window,
             timeout: None,
             wait: Some(Wait::Nested { tag, job }),

@@ -85,7 +85,7 @@ impl Process {
             kind: Kind::Call,
             port: handle.port,
             targets: targets.into(),
-            text: Text::Errand { line: handle.port.0, tag, work },
+            text: Text::Task { line: handle.port.0, tag, work },
             window: scene.plan.window,
             timeout,
             wait: is_call.then_some(Wait::Client { tag, is_cast }),

@@ -1,7 +1,7 @@
 //! Outgoing messages. Each queue waits for room at its receiver and preserves order.
 
 use super::{Process, Scene, Wait};
-use crate::message::{Errand, Work};
+use crate::message::{Task, Work};
 use bytes::Bytes;
 use mesh_runtime::node::{CallSpec, SendError, Target};
 use mesh_wire::frame::Kind;
@@ -12,8 +12,8 @@ use std::time::Duration;
 /// The content of a [`Letter`].
 #[derive(Debug)]
 pub(super) enum Text {
-    /// An [`Errand`], which gets its sequence number when it is sent.
-    Errand { line: u64, tag: u64, work: Work },
+    /// An [`Task`], which gets its sequence number when it is sent.
+    Task { line: u64, tag: u64, work: Work },
     /// Fixed bytes; the first `meta_len` are metadata.
     Fixed { meta_len: u16, tail: Bytes },
 }
@@ -98,10 +98,10 @@ impl Process {
         letter: Letter,
         scene: &mut Scene<'_>,
     ) -> Result<Option<PortId>, Box<Letter>> {
-        let errand = self.errand_of(&letter);
-        let (meta_len, tail) = match (&letter.text, &errand) {
+        let task = self.task_of(&letter);
+        let (meta_len, tail) = match (&letter.text, &task) {
             (Text::Fixed { meta_len, tail }, _) => (*meta_len, tail.clone()),
-            (_, Some(errand)) => (0, errand.encode()),
+            (_, Some(task)) => (0, task.encode()),
             (_, None) => (0, Bytes::new()),
         };
         let spec = CallSpec {
@@ -123,9 +123,9 @@ impl Process {
             Ok(reply) => reply,
             Err(why) => return Err(Box::new(Letter { refused: Some(why), ..letter })),
         };
-        if let (Text::Errand { line, .. }, Some(errand)) = (&letter.text, &errand) {
-            self.serials.insert(*line, errand.serial);
-            self.tell_oracle(&letter, errand, scene);
+        if let (Text::Task { line, .. }, Some(task)) = (&letter.text, &task) {
+            self.serials.insert(*line, task.serial);
+            self.tell_oracle(&letter, task, scene);
         }
         if let (Some(reply), Some(wait)) = (reply, letter.wait) {
             if letter.is_stream {
@@ -136,25 +136,25 @@ impl Process {
         Ok(reply)
     }
 
-    fn errand_of(&self, letter: &Letter) -> Option<Errand> {
+    fn task_of(&self, letter: &Letter) -> Option<Task> {
         match letter.text {
-            Text::Errand { line, tag, work } => {
+            Text::Task { line, tag, work } => {
                 let serial = self.serials.get(&line).copied().unwrap_or(0) + 1;
-                Some(Errand { sender: self.life, line, serial, tag, work })
+                Some(Task { sender: self.life, line, serial, tag, work })
             }
             Text::Fixed { .. } => None,
         }
     }
 
-    fn tell_oracle(&self, letter: &Letter, errand: &Errand, scene: &mut Scene<'_>) {
+    fn tell_oracle(&self, letter: &Letter, task: &Task, scene: &mut Scene<'_>) {
         let directory = &*scene.directory;
         let life = |target: &Target| directory.life(target.proc).unwrap_or(u32::MAX);
         let targets = letter.targets.iter();
         let targets = targets.map(|target| (target.rank, target.proc, life(target)));
         if letter.wait.is_some() {
-            scene.oracle.sent_call(errand.tag, self.life, targets, scene.now);
+            scene.oracle.sent_call(task.tag, self.life, targets, scene.now);
         } else {
-            scene.oracle.sent_one_way(errand, letter.port, targets, scene.now);
+            scene.oracle.sent_one_way(task, letter.port, targets, scene.now);
         }
     }
 }

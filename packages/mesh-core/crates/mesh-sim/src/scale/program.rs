@@ -2,7 +2,7 @@
 
 use super::fabric::Load;
 use super::shape::Shape;
-use super::site::{MESH, errand};
+use super::site::{MESH, task};
 use super::world::{Death, World};
 use crate::heap;
 use crate::message::unpack;
@@ -214,7 +214,7 @@ impl Program {
 
     fn cast_alone(&mut self) -> Cast {
         self.calm();
-        self.begin(Kind::Call, 0, errand);
+        self.begin(Kind::Call, 0, task);
         self.finish_all().pop().unwrap_or_default()
     }
 
@@ -236,7 +236,7 @@ impl Program {
             }
             for place in 0..CASTS_PER_BURST {
                 self.world.run(begun + CAST_GAP_NS * u64::from(place), |_| false);
-                self.begin(Kind::Call, 0, errand);
+                self.begin(Kind::Call, 0, task);
             }
             self.world.run(begun + span, |_| false);
             casts.append(&mut self.finish_all());

@@ -2,7 +2,7 @@
 
 use super::fabric::WireId;
 use super::shape::Shape;
-use crate::message::{Errand, Life, Work, pack};
+use crate::message::{Life, Task, Work, pack};
 use crate::oracle::{Oracle, value_of};
 use bytes::Bytes;
 use mesh_runtime::fault;
@@ -153,20 +153,20 @@ impl Site {
                 break;
             }
             for frame in frames.drain(..) {
-                let Some(errand) = Errand::decode(&frame.tail[usize::from(frame.head.meta_len)..])
+                let Some(task) = Task::decode(&frame.tail[usize::from(frame.head.meta_len)..])
                 else {
                     return scene.oracle.violated(|| format!("{} got {frame:?}", self.proc));
                 };
                 let rank = frame.head.rank;
                 let here = scene.shape.rank(self.proc);
                 scene.oracle.expect(rank == here, || {
-                    format!("rank {here} got what is for rank {rank}: {errand:?}")
+                    format!("rank {here} got what is for rank {rank}: {task:?}")
                 });
-                scene.oracle.received(self.life, MESH, rank, &errand);
-                let reached = &mut scene.reached[errand.tag as usize];
+                scene.oracle.received(self.life, MESH, rank, &task);
+                let reached = &mut scene.reached[task.tag as usize];
                 *reached = scene.at.max(*reached);
                 scene.at += scene.endpoint_ns;
-                self.node.answer(&frame.head, 0, (0, 0), pack(&[value_of(errand.tag, rank)]));
+                self.node.answer(&frame.head, 0, (0, 0), pack(&[value_of(task.tag, rank)]));
             }
         }
     }
@@ -215,6 +215,6 @@ impl Site {
 }
 
 /// The payload of the controller's message to every actor.
-pub fn errand(tag: u64) -> Bytes {
-    Errand { sender: 0, line: 0, serial: tag, tag, work: Work::Echo }.encode()
+pub fn task(tag: u64) -> Bytes {
+    Task { sender: 0, line: 0, serial: tag, tag, work: Work::Echo }.encode()
 }

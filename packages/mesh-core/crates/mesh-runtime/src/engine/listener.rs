@@ -1,24 +1,24 @@
 //! The listener for other hosts, which authenticates connections before it passes them on.
 //!
 //! A pending connection is one whose first frame has not arrived yet. One thread, the accept loop
-//! `porch`, serves all of them. They are bounded in number, time and memory, so a client that can
+//! `accept_loop`, serves all of them. They are bounded in number, time and memory, so a client that can
 //! reach the port can keep that thread busy and nothing else. If the first frame is a greeting, the
 //! connection becomes a connection of the engine. If it requests that the worker serves a job, the
 //! owner of the listener decides. If it requests a connection to another host, it is forwarded.
 
-mod crowd;
-mod porch;
+mod accept_loop;
+mod pending_connections;
 
 use super::channel::Channel;
 use super::dial::Route;
 use super::gateway::{Relays, THROUGH};
-use super::parker::Bell;
+use super::parker::Waker;
 use super::wire::lock;
 use crate::node::gone;
+use accept_loop::AcceptLoop;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::HostId;
-use porch::Porch;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The default time limit for the first frame of a connection.
-const KNOCK_MAX: Duration = Duration::from_secs(10);
+const FIRST_FRAME_MAX: Duration = Duration::from_secs(10);
 /// The host of the program that runs the job: only its processes are controllers.
 const PROGRAM: HostId = HostId(0);
 /// The default maximum number of pending connections, unless there are too few descriptors.
@@ -43,21 +43,21 @@ const REQUESTS_MAX: usize = 16;
 
 /// Limits for pending connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GateLimits {
+pub struct ListenerLimits {
     /// The time limit from the connection to the end of the first frame, including authentication.
-    pub knock_max: Duration,
+    pub first_frame_max: Duration,
     /// The maximum number of pending connections; if there are more, one of them is closed.
     pub callers_max: usize,
 }
 
-impl Default for GateLimits {
+impl Default for ListenerLimits {
     /// Returns ten seconds and 1024 connections, or fewer if descriptors are scarce.
     ///
     /// Pending connections get at most a quarter of the descriptors of the process.
     fn default() -> Self {
         let share = getrlimit(Resource::Nofile).current.map(|all| all / DESCRIPTORS_SHARE);
         let share = share.and_then(|share| usize::try_from(share).ok()).unwrap_or(CALLERS_MAX);
-        Self { knock_max: KNOCK_MAX, callers_max: share.clamp(1, CALLERS_MAX) }
+        Self { first_frame_max: FIRST_FRAME_MAX, callers_max: share.clamp(1, CALLERS_MAX) }
     }
 }
 
@@ -104,65 +104,69 @@ impl Caller {
 }
 
 /// The handler of greetings.
-pub trait Doorkeeper: Send + Sync {
+pub trait GreetingHandler: Send + Sync {
     /// Handles a greeting of a process of the job, and takes over its connection.
     fn greeted(&self, caller: Caller);
 }
 
 #[derive(Default)]
 struct Inside {
-    keeper: Option<Arc<dyn Doorkeeper>>,
+    handler: Option<Arc<dyn GreetingHandler>>,
     requests: VecDeque<Caller>,
     /// The reply to later requests for a worker that is in use.
     refusal: Option<Frame>,
 }
 
 /// A listening socket and its pending connections.
-pub struct Gate {
+pub struct Listener {
     inside: Mutex<Inside>,
     has_request: Condvar,
     is_closed: AtomicBool,
-    bell: Bell,
+    waker: Waker,
     relays: Relays,
 }
 
-impl Gate {
+impl Listener {
     /// Serves a listening socket from a dedicated thread; peers authenticate with `trust`.
     ///
     /// # Errors
     /// If the machine has no descriptors or threads left.
-    pub fn open(listener: OwnedFd, trust: Trust) -> io::Result<Arc<Self>> {
-        Self::open_with(listener, trust, GateLimits::default())
+    pub fn open(socket: OwnedFd, trust: Trust) -> io::Result<Arc<Self>> {
+        Self::open_with(socket, trust, ListenerLimits::default())
     }
 
-    /// Like [`Gate::open`], with other limits.
+    /// Like [`Listener::open`], with other limits.
     ///
     /// # Errors
-    /// As [`Gate::open`].
-    pub fn open_with(listener: OwnedFd, trust: Trust, limits: GateLimits) -> io::Result<Arc<Self>> {
-        rustix::io::ioctl_fionbio(&listener, true)?;
-        let gate = Arc::new(Self {
+    /// As [`Listener::open`].
+    pub fn open_with(
+        socket: OwnedFd,
+        trust: Trust,
+        limits: ListenerLimits,
+    ) -> io::Result<Arc<Self>> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let listener = Arc::new(Self {
             inside: Mutex::default(),
             has_request: Condvar::new(),
             is_closed: AtomicBool::new(false),
-            bell: Bell::new()?,
+            waker: Waker::new()?,
             relays: Relays::default(),
         });
-        let mut porch = Porch::new(Arc::clone(&gate), listener, trust, limits)?;
+        let mut accept_loop = AcceptLoop::new(Arc::clone(&listener), socket, trust, limits)?;
         std::thread::Builder::new()
-            .name("mesh-gate".into())
+            .name("mesh-listener".into())
             .stack_size(256 << 10)
-            .spawn(move || porch.run())?;
-        Ok(gate)
+            .spawn(move || accept_loop.run())?;
+        Ok(listener)
     }
 
-    /// Passes greetings to `keeper` from now on.
+    /// Passes greetings to `handler` from now on.
     ///
     /// Earlier greetings get the reply that the process is gone.
     ///
-    /// Requests continue to wait for [`Gate::next_request`].
-    pub fn admit(&self, keeper: Arc<dyn Doorkeeper>) {
-        lock(&self.inside).keeper = Some(keeper);
+    /// Requests continue to wait for [`Listener::next_request`].
+    pub fn admit(&self, handler: Arc<dyn GreetingHandler>) {
+        lock(&self.inside).handler = Some(handler);
     }
 
     /// Replies with `refusal` to waiting and later requests for this worker.
@@ -187,7 +191,7 @@ impl Gate {
     /// Stops listening.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.bell.ring();
+        self.waker.ring();
         self.has_request.notify_all();
     }
 
@@ -206,10 +210,10 @@ impl Gate {
                 None => {}
             }
         } else if caller.is_what_it_says() {
-            let keeper = inside.keeper.clone();
+            let handler = inside.handler.clone();
             drop(inside);
-            match (keeper, gone(&caller.first)) {
-                (Some(keeper), _) => keeper.greeted(caller),
+            match (handler, gone(&caller.first)) {
+                (Some(handler), _) => handler.greeted(caller),
                 (None, Some(answer)) => caller.answer_nowait(&answer),
                 (None, None) => {}
             }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A message that is not complete yet.
 ///
 /// All methods may be called from any thread; pieces may arrive in any order.
-pub struct Landing {
+pub struct DirectReceive {
     len: usize,
     state: Mutex<State>,
 }
@@ -36,14 +36,14 @@ enum Place {
 
 /// A complete message.
 #[derive(Debug)]
-pub enum Landfall {
+pub enum ReceiveResult {
     /// In a segment that its readers hold.
     Shared(Filled),
     /// In private memory of this process.
     Plain(Bytes),
 }
 
-impl Landing {
+impl DirectReceive {
     /// Creates room for a message in private memory of this process.
     pub fn plain(len: usize) -> Self {
         Self::new(len, Place::Plain(Vec::new()))
@@ -76,18 +76,18 @@ impl Landing {
     /// Hands the complete message to its readers.
     ///
     /// Call this once. A message that is dropped without it is discarded.
-    pub fn finish(&self, readers: &[ProcId]) -> Landfall {
+    pub fn finish(&self, readers: &[ProcId]) -> ReceiveResult {
         let mut state = self.lock();
         match std::mem::replace(&mut state.place, Place::Plain(Vec::new())) {
             Place::Shared { pool, index, memory: Some(memory) } if !readers.is_empty() => {
-                Landfall::Shared(pool.publish((index, memory), self.len, readers))
+                ReceiveResult::Shared(pool.publish((index, memory), self.len, readers))
             }
             Place::Shared { pool, index, memory } => {
                 let bytes = memory.as_ref().map_or_else(Vec::new, |memory| memory.read(self.len));
                 pool.give_up(index, memory);
-                Landfall::Plain(bytes.into())
+                ReceiveResult::Plain(bytes.into())
             }
-            Place::Plain(bytes) => Landfall::Plain(bytes.into()),
+            Place::Plain(bytes) => ReceiveResult::Plain(bytes.into()),
         }
     }
 
@@ -118,7 +118,7 @@ impl State {
     }
 }
 
-impl Drop for Landing {
+impl Drop for DirectReceive {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Place::Shared { pool, index, memory } = &mut state.place {
@@ -127,8 +127,8 @@ impl Drop for Landing {
     }
 }
 
-impl fmt::Debug for Landing {
+impl fmt::Debug for DirectReceive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Landing").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("DirectReceive").field("len", &self.len).finish_non_exhaustive()
     }
 }

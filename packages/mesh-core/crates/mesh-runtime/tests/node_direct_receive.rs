@@ -76,14 +76,14 @@ fn what_landed_is_what_was_sent() {
     let sent: Vec<u8> = (0..LONG).map(|at| (at % 251) as u8).collect();
     for _ in 0..3 {
         // In pieces of odd lengths, one of which overtakes another; later into warm pages.
-        let landing = pool.land(LONG);
+        let receive = pool.land(LONG);
         let piece = |from: usize, to: usize| Bytes::copy_from_slice(&sent[from..to]);
-        assert!(!landing.write(0, piece(0, 333)));
-        assert!(!landing.write(70_001, piece(70_001, 500_000)));
-        assert!(!landing.write(333, piece(333, 70_001)));
-        assert!(landing.write(500_000, piece(500_000, LONG)));
+        assert!(!receive.write(0, piece(0, 333)));
+        assert!(!receive.write(70_001, piece(70_001, 500_000)));
+        assert!(!receive.write(333, piece(333, 70_001)));
+        assert!(receive.write(500_000, piece(500_000, LONG)));
         let reader = ProcId::new(1, 1);
-        let mesh_runtime::segment::Landfall::Shared(filled) = landing.finish(&[reader]) else {
+        let mesh_runtime::segment::ReceiveResult::Shared(filled) = receive.finish(&[reader]) else {
             panic!("there is room in the pool")
         };
         let mut got = vec![0; LONG];

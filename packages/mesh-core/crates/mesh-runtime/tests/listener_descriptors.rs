@@ -2,10 +2,10 @@
 //!
 //! The test has its own file because this affects the whole process.
 
-mod knocking;
+mod client_connections;
 
-use knocking::{Door, LIMIT, members};
-use mesh_runtime::engine::gate::GateLimits;
+use client_connections::{Door, LIMIT, members};
+use mesh_runtime::engine::listener::ListenerLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::net::TcpStream;
@@ -14,10 +14,10 @@ use std::net::TcpStream;
 fn callers_give_way_when_there_are_no_descriptors_left() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(128), ..limit }).expect("it is less");
-    let by_default = GateLimits::default();
+    let by_default = ListenerLimits::default();
     assert_eq!(by_default.callers_max, 32, "the process itself needs most");
     let (worker, controller) = members();
-    let limits = GateLimits { knock_max: LIMIT, callers_max: 1000 };
+    let limits = ListenerLimits { first_frame_max: LIMIT, callers_max: 1000 };
     let door = Door::open(worker, limits);
     let strangers: Vec<_> = (0..20).filter_map(|_| TcpStream::connect(door.at).ok()).collect();
     assert!(door.serves(&controller), "all who came before have been let in");
@@ -25,7 +25,7 @@ fn callers_give_way_when_there_are_no_descriptors_left() {
     let mut files: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     // Keep one for our end of a connection: none is left for the other end.
     files.truncate(files.len() - 1);
-    let mine = door.knock(&controller);
+    let mine = door.connect(&controller);
     assert!(mine.is_ok(), "a stranger gave way: {:?}", mine.err());
     drop((mine, files, strangers));
     assert!(door.serves(&controller));

@@ -34,14 +34,14 @@ struct Visitor<T> {
 
 /// Pending connections, numbered in the order of arrival.
 #[derive(Debug)]
-pub(super) struct Crowd<T> {
+pub(super) struct PendingConnections<T> {
     visitors: BTreeMap<u64, Visitor<T>>,
     /// Number of unauthenticated connections from each origin; never 0.
     strangers: HashMap<Origin, usize>,
     next: u64,
 }
 
-impl<T> Crowd<T> {
+impl<T> PendingConnections<T> {
     pub(super) fn new() -> Self {
         Self { visitors: BTreeMap::new(), strangers: HashMap::new(), next: 0 }
     }
@@ -127,56 +127,69 @@ mod tests {
     }
 
     /// Returns unauthenticated connections from these addresses.
-    fn crowd(addresses: &[&str]) -> Crowd<usize> {
-        let mut crowd = Crowd::new();
+    fn pending_connections(addresses: &[&str]) -> PendingConnections<usize> {
+        let mut pending_connections = PendingConnections::new();
         let now = Instant::now();
         for (inside, address) in addresses.iter().enumerate() {
-            crowd.add(from(address), now, inside);
+            pending_connections.add(from(address), now, inside);
         }
-        crowd
+        pending_connections
     }
 
     #[test]
     fn of_the_place_that_most_come_from_the_first_one_goes() {
-        let mut crowd = crowd(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3"]);
-        assert_eq!(crowd.superfluous(), Some(1));
-        assert_eq!(crowd.remove(1), Some(1));
-        assert_eq!(crowd.superfluous(), Some(2));
-        assert_eq!(crowd.remove(2), Some(2));
-        assert_eq!(crowd.superfluous(), Some(0), "as many from each: whoever came first");
+        let mut pending_connections =
+            pending_connections(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.2:2", "[::ffff:10.0.0.2]:3"]);
+        assert_eq!(pending_connections.superfluous(), Some(1));
+        assert_eq!(pending_connections.remove(1), Some(1));
+        assert_eq!(pending_connections.superfluous(), Some(2));
+        assert_eq!(pending_connections.remove(2), Some(2));
+        assert_eq!(
+            pending_connections.superfluous(),
+            Some(0),
+            "as many from each: whoever came first"
+        );
     }
 
     #[test]
     fn one_network_of_the_sixth_version_is_one_place() {
-        let crowd = crowd(&["[2001:db8::1]:1", "[2001:db8:1::1]:1", "[2001:db8:1::2]:1"]);
-        assert_eq!(crowd.superfluous(), Some(1));
+        let pending_connections =
+            pending_connections(&["[2001:db8::1]:1", "[2001:db8:1::1]:1", "[2001:db8:1::2]:1"]);
+        assert_eq!(pending_connections.superfluous(), Some(1));
     }
 
     #[test]
     fn who_has_proved_itself_stays_while_there_are_strangers() {
-        let mut crowd = crowd(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
-        crowd.prove(0);
-        crowd.prove(0);
-        assert_eq!(crowd.superfluous(), Some(1));
-        crowd.remove(1);
-        assert_eq!(crowd.superfluous(), Some(2));
-        crowd.remove(2);
-        assert_eq!(crowd.superfluous(), Some(0));
-        assert_eq!((crowd.remove(0), crowd.len()), (Some(0), 0));
-        assert_eq!(crowd.superfluous(), None);
+        let mut pending_connections =
+            pending_connections(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
+        pending_connections.prove(0);
+        pending_connections.prove(0);
+        assert_eq!(pending_connections.superfluous(), Some(1));
+        pending_connections.remove(1);
+        assert_eq!(pending_connections.superfluous(), Some(2));
+        pending_connections.remove(2);
+        assert_eq!(pending_connections.superfluous(), Some(0));
+        assert_eq!((pending_connections.remove(0), pending_connections.len()), (Some(0), 0));
+        assert_eq!(pending_connections.superfluous(), None);
     }
 
     #[test]
     fn who_has_waited_too_long_is_overdue_also_when_proven() {
-        let mut crowd = Crowd::new();
+        let mut pending_connections = PendingConnections::new();
         let start = Instant::now();
-        assert_eq!(crowd.overdue(WAIT_MAX, start), Err(None));
-        crowd.add(None, start, ());
-        crowd.add(None, start + WAIT_MAX / 2, ());
-        crowd.prove(0);
-        assert_eq!(crowd.overdue(WAIT_MAX, start + WAIT_MAX / 4), Err(Some(WAIT_MAX * 3 / 4)));
-        assert_eq!(crowd.overdue(WAIT_MAX, start + WAIT_MAX), Ok(0));
-        crowd.remove(0);
-        assert_eq!(crowd.overdue(WAIT_MAX, start + WAIT_MAX), Err(Some(WAIT_MAX / 2)));
+        assert_eq!(pending_connections.overdue(WAIT_MAX, start), Err(None));
+        pending_connections.add(None, start, ());
+        pending_connections.add(None, start + WAIT_MAX / 2, ());
+        pending_connections.prove(0);
+        assert_eq!(
+            pending_connections.overdue(WAIT_MAX, start + WAIT_MAX / 4),
+            Err(Some(WAIT_MAX * 3 / 4))
+        );
+        assert_eq!(pending_connections.overdue(WAIT_MAX, start + WAIT_MAX), Ok(0));
+        pending_connections.remove(0);
+        assert_eq!(
+            pending_connections.overdue(WAIT_MAX, start + WAIT_MAX),
+            Err(Some(WAIT_MAX / 2))
+        );
     }
 }

@@ -15,7 +15,7 @@ pub(super) const SPAWN_WAIT: Duration = Duration::from_secs(5);
 
 /// Messages to receivers that do not exist yet. Bounded by what each sender may have outstanding.
 #[derive(Debug, Default)]
-pub(super) struct Unborn {
+pub(super) struct EarlyMessages {
     frames: FastMap<PortId, Vec<Frame>>,
     /// The expiry of the messages of each port, soonest first.
     ///
@@ -68,7 +68,7 @@ pub(super) fn count_of_job(job_count: u32) -> u64 {
     u64::from(job_count % 256) * LIFE_LEN
 }
 
-impl Unborn {
+impl EarlyMessages {
     /// Keeps a message.
     pub(super) fn keep(&mut self, frame: Frame) {
         let port = frame.head.to.port;

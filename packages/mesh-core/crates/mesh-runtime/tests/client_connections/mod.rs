@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 use mesh_runtime::engine::channel::Channel;
-use mesh_runtime::engine::gate::{Caller, Doorkeeper, Gate, GateLimits};
+use mesh_runtime::engine::listener::{Caller, GreetingHandler, Listener, ListenerLimits};
 use mesh_trust::{Authority, Role, Trust};
 use mesh_wire::codec::MAGIC;
 use mesh_wire::frame::{Frame, HEAD_LEN, Head, Kind, NOBODY};
@@ -32,7 +32,7 @@ pub(crate) fn members() -> (Trust, Trust) {
 
 struct Keeper(Mutex<Sender<Caller>>);
 
-impl Doorkeeper for Keeper {
+impl GreetingHandler for Keeper {
     fn greeted(&self, caller: Caller) {
         let sent = self.0.lock().expect("nobody panics here").send(caller);
         sent.expect("the test still waits");
@@ -41,32 +41,33 @@ impl Doorkeeper for Keeper {
 
 /// A listener that hands over connections with a greeting.
 pub(crate) struct Door {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) listener: Arc<Listener>,
     pub(crate) at: SocketAddr,
     pub(crate) greeted: Receiver<Caller>,
 }
 
 impl Door {
-    pub(crate) fn open(trust: Trust, limits: GateLimits) -> Self {
+    pub(crate) fn open(trust: Trust, limits: ListenerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
         // The default queue of the kernel is short, and drops connections that arrive together.
         rustix::net::listen(&listener, 4096).expect("it listens already");
-        let gate = Gate::open_with(listener.into(), trust, limits).expect("there are threads");
+        let listener =
+            Listener::open_with(listener.into(), trust, limits).expect("there are threads");
         let (sender, greeted) = channel();
-        gate.refuse(bare(Kind::Attached));
-        gate.admit(Arc::new(Keeper(Mutex::new(sender))));
-        Self { gate, at, greeted }
+        listener.refuse(bare(Kind::Attached));
+        listener.admit(Arc::new(Keeper(Mutex::new(sender))));
+        Self { listener, at, greeted }
     }
 
     /// Connects with credentials of the job.
-    pub(crate) fn knock(&self, trust: &Trust) -> io::Result<Channel> {
+    pub(crate) fn connect(&self, trust: &Trust) -> io::Result<Channel> {
         Channel::connect(&[self.at], trust, Instant::now() + LIMIT)
     }
 
     /// Whether a new connection with a greeting is handed over.
     pub(crate) fn serves(&self, trust: &Trust) -> bool {
-        let Ok(mut channel) = self.knock(trust) else { return false };
+        let Ok(mut channel) = self.connect(trust) else { return false };
         channel.send(&bare(Kind::Hello), Instant::now() + LIMIT).is_ok()
             && self.greeted.recv_timeout(LIMIT).is_ok()
     }
@@ -74,7 +75,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        self.gate.close();
+        self.listener.close();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Direct receive: large parts of messages from other hosts are written to shared memory.
 //!
 //! All processes of this host that the message is for then read the same pages. The driver provides
-//! the memory: it receives the pieces as [`Effect::Land`] and reports [`Node::landed`] when it has
+//! the memory: it receives the pieces as [`Effect::Land`] and reports [`Node::body_received`] when it has
 //! written all of them. Only then is the frame complete, and the frames queued behind it proceed.
 
 use super::bulk::{Assembly, BulkId};
@@ -13,7 +13,7 @@ use mesh_wire::id::ProcId;
 
 /// The parts of a long frame for processes of this host, and their position in the frame.
 #[derive(Debug)]
-pub(super) struct Ashore {
+pub(super) struct IncomingBulks {
     /// The receivers of the message.
     readers: Vec<ProcId>,
     /// Offset of the first part in the message, after meta, descriptors and body.
@@ -27,14 +27,14 @@ pub(super) struct Ashore {
 
 /// Where the parts of a message were finally stored.
 #[derive(Debug)]
-pub enum Landed {
+pub enum ReceivedBody {
     /// In a segment of this process, which the readers hold.
     Shared(Part),
     /// In private memory of this process, because no other memory was available.
     Plain(Bytes),
 }
 
-impl Ashore {
+impl IncomingBulks {
     /// Decides which part of a message goes to shared memory, given its beginning.
     ///
     /// Returns `None` if parts are less than half of the message, or if this process itself reads
@@ -103,12 +103,12 @@ impl Node {
     }
 
     /// Notes that all pieces of [`Effect::Land`] are written: the readers get the message.
-    pub fn landed(&mut self, id: BulkId, landed: Landed) {
+    pub fn body_received(&mut self, id: BulkId, body: ReceivedBody) {
         let Some(assembly) = self.bulks.assembly(id) else { return };
         let Some(ashore) = assembly.ashore.take() else { return };
-        match landed {
-            Landed::Plain(bytes) => assembly.tail.extend_from_slice(&bytes),
-            Landed::Shared(all) => {
+        match body {
+            ReceivedBody::Plain(bytes) => assembly.tail.extend_from_slice(&bytes),
+            ReceivedBody::Shared(all) => {
                 let at = assembly.start_len + ashore.descriptors_at;
                 name_shared(&mut assembly.tail, at..at + ashore.part_count * PART_LEN, &all);
             }

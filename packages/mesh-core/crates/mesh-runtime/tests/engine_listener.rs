@@ -1,12 +1,12 @@
 //! Connections from other hosts and from processes of the same host, as the engine handles them.
 
-mod knocking;
+mod client_connections;
 
 use bytes::Bytes;
-use knocking::{LIMIT, bare, head, members, memory_len, send_raw, wait_closed};
+use client_connections::{LIMIT, bare, head, members, memory_len, send_raw, wait_closed};
 use mesh_runtime::engine::Engine;
 use mesh_runtime::engine::channel::Channel;
-use mesh_runtime::engine::gate::Gate;
+use mesh_runtime::engine::listener::Listener;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::node::{Effect, Node, NodeConfig};
 use mesh_runtime::segment::Filled;
@@ -50,7 +50,7 @@ fn config(me: ProcId) -> NodeConfig {
 /// A host that other hosts can reach.
 struct Host {
     engine: Arc<Engine>,
-    gate: Arc<Gate>,
+    listener: Arc<Listener>,
     at: SocketAddr,
     dir: PathBuf,
     mine: Trust,
@@ -58,7 +58,7 @@ struct Host {
 
 impl Host {
     fn start(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("mesh-gate-{name}-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("mesh-listener-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("there is room");
         let segments = Arc::new(NoSegments);
         let over = Box::new(|_| {});
@@ -68,19 +68,19 @@ impl Host {
         let (mine, program) = members();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let at = listener.local_addr().expect("it is bound");
-        let gate = Gate::open(listener.into(), program).expect("there are threads");
-        gate.refuse(bare(Kind::Attached));
-        engine.admit(&gate);
-        Self { engine, gate, at, dir, mine }
+        let listener = Listener::open(listener.into(), program).expect("there are threads");
+        listener.refuse(bare(Kind::Attached));
+        engine.admit(&listener);
+        Self { engine, listener, at, dir, mine }
     }
 
-    fn knock(&self) -> Channel {
+    fn connect(&self) -> Channel {
         Channel::connect(&[self.at], &self.mine, Instant::now() + LIMIT).expect("a member")
     }
 
     /// Returns a connection that was welcomed as that process.
     fn link(&self, me: ProcId) -> Channel {
-        let mut channel = self.knock();
+        let mut channel = self.connect();
         channel.send(&hello(config(me)), Instant::now() + LIMIT).expect("it is taken");
         channel.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
         channel
@@ -88,7 +88,7 @@ impl Host {
 
     #[track_caller]
     fn check_refused(&self, hello: &Frame) {
-        let mut channel = self.knock();
+        let mut channel = self.connect();
         channel.send(hello, Instant::now() + LIMIT).expect("it is taken");
         assert!(channel.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
     }
@@ -96,7 +96,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.gate.close();
+        self.listener.close();
         self.engine.close();
         // Remaining files are in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -144,7 +144,7 @@ fn who_is_not_the_agent_of_another_host_gets_no_answer() {
 fn a_greeting_of_a_generation_that_was_replaced_gets_no_answer() {
     let host = Host::start("stale");
     let next = NodeConfig { incarnation: 3, ..config(THERE) };
-    let mut channel = host.knock();
+    let mut channel = host.connect();
     channel.send(&hello(next), Instant::now() + LIMIT).expect("it is taken");
     channel.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
     host.check_refused(&hello(NodeConfig { incarnation: 2, ..config(THERE) }));

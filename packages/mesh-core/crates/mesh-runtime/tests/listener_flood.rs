@@ -1,9 +1,9 @@
 //! Ten thousand clients connect and do not finish: memory stays bounded, and members are served.
 
-mod knocking;
+mod client_connections;
 
-use knocking::{Door, LIMIT, members, memory_len};
-use mesh_runtime::engine::gate::GateLimits;
+use client_connections::{Door, LIMIT, members, memory_len};
+use mesh_runtime::engine::listener::ListenerLimits;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -39,7 +39,7 @@ fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served(
     // Both ends are in this process.
     let held_max = (raise_descriptors() / 2).saturating_sub(CALLERS_MAX).min(HALF_OPEN);
     let (worker, controller) = members();
-    let limits = GateLimits { knock_max: LIMIT, callers_max: CALLERS_MAX };
+    let limits = ListenerLimits { first_frame_max: LIMIT, callers_max: CALLERS_MAX };
     let door = Door::open(worker, limits);
     assert!(door.serves(&controller), "before");
     let before = memory_len("VmRSS:");
@@ -68,7 +68,7 @@ fn a_flood_from_one_place_does_not_keep_out_who_comes_from_another() {
     raise_descriptors();
     let (worker, controller) = members();
     // So few that a flood would evict each one before it is authenticated.
-    let limits = GateLimits { knock_max: Duration::from_secs(60), callers_max: 8 };
+    let limits = ListenerLimits { first_frame_max: Duration::from_secs(60), callers_max: 8 };
     let door = Door::open(worker, limits);
     let (is_over, opened) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {

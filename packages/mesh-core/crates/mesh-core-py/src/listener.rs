@@ -1,8 +1,8 @@
-//! Python bindings of a worker's listener (`Gate`) and of requests to a worker.
+//! Python bindings of a worker's listener (`Listener`) and of requests to a worker.
 
 use crate::trust::PyKeys;
 use mesh_runtime::engine::dial::Route;
-use mesh_runtime::engine::gate::{self, Caller, Gate};
+use mesh_runtime::engine::listener::{self, Caller, Listener};
 use mesh_wire::frame::{Frame, Head, Kind, NOBODY};
 use mesh_wire::id::{Address, PortId};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -18,23 +18,23 @@ const REFUSED: u8 = 1;
 const FOR_GOOD: u8 = 4;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyGate>()?;
+    module.add_class::<PyListener>()?;
     module.add_class::<PyCaller>()?;
     module.add_function(wrap_pyfunction!(ask_worker, module)?)
 }
 
 /// A worker's listening socket and its accept loop.
-#[pyclass(frozen, name = "Gate", module = "mesh_core._core")]
-pub(crate) struct PyGate(Arc<Gate>);
+#[pyclass(frozen, name = "Listener", module = "mesh_core._core")]
+pub(crate) struct PyListener(Arc<Listener>);
 
-impl PyGate {
-    pub(crate) fn inner(&self) -> &Gate {
+impl PyListener {
+    pub(crate) fn inner(&self) -> &Listener {
         &self.0
     }
 }
 
 #[pymethods]
-impl PyGate {
+impl PyListener {
     /// Starts to accept connections on `listener`. If `refusal` is given, requests for the worker
     /// are refused with this text; otherwise they wait for `next_request`.
     #[new]
@@ -46,11 +46,11 @@ impl PyGate {
         }
         // SAFETY: the number is not negative; if the descriptor is not open, the duplication fails.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
-        let gate = Gate::open(listener, keys.trust()?)?;
+        let listener = Listener::open(listener, keys.trust()?)?;
         if let Some(why) = refusal {
-            gate.refuse(answer_frame(false, why.as_bytes()));
+            listener.refuse(answer_frame(false, why.as_bytes()));
         }
-        Ok(Self(gate))
+        Ok(Self(listener))
     }
 
     /// Waits up to `limit_s` seconds for the next request for this worker.
@@ -114,7 +114,7 @@ fn ask_worker<'py>(
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
     let trust = keys.trust()?;
-    let answer = py.detach(|| gate::ask(&route, &trust, &request, limit))?;
+    let answer = py.detach(|| listener::ask(&route, &trust, &request, limit))?;
     let flags = answer.head.flags;
     Ok((flags & REFUSED == 0, PyBytes::new(py, &answer.tail), flags & FOR_GOOD != 0))
 }

@@ -3,8 +3,8 @@
 use super::Engine;
 use super::wire::lock;
 use crate::hash::FastMap;
-use crate::node::{BulkId, Landed, Node};
-use crate::segment::{Landfall, Landing};
+use crate::node::{BulkId, Node, ReceivedBody};
+use crate::segment::{DirectReceive, ReceiveResult};
 use bytes::Bytes;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
@@ -19,14 +19,14 @@ pub(super) struct Piece {
 
 /// Messages that are not complete yet.
 #[derive(Default)]
-pub(super) struct Landings(Mutex<FastMap<BulkId, Arc<Landing>>>);
+pub(super) struct DirectReceives(Mutex<FastMap<BulkId, Arc<DirectReceive>>>);
 
-impl Landings {
+impl DirectReceives {
     /// Drops a message whose remaining pieces will never arrive.
     pub(super) fn forsake(&self, id: BulkId) {
         // Drop it without the lock: its memory returns to the pool.
-        let landing = lock(&self.0).remove(&id);
-        drop(landing);
+        let receive = lock(&self.0).remove(&id);
+        drop(receive);
     }
 }
 
@@ -34,22 +34,24 @@ impl Engine {
     /// Writes a piece to its message; hands the message to its readers if it is complete.
     pub(super) fn land(&self, piece: Piece) {
         let Piece { id, len, at, bytes } = piece;
-        let landing = match lock(&self.landings.0).entry(id) {
+        let receive = match lock(&self.direct_receives.0).entry(id) {
             Entry::Occupied(entry) => Arc::clone(entry.get()),
             Entry::Vacant(entry) => Arc::clone(entry.insert(Arc::new(self.descriptors.land(len)))),
         };
-        if !landing.write(at, bytes) {
+        if !receive.write(at, bytes) {
             return;
         }
-        self.landings.forsake(id);
+        self.direct_receives.forsake(id);
         let readers = lock(&self.shared).node.readers_of(id);
-        match landing.finish(&readers) {
-            Landfall::Plain(bytes) => self.with_node(|node| node.landed(id, Landed::Plain(bytes))),
-            Landfall::Shared(filled) => {
+        match receive.finish(&readers) {
+            ReceiveResult::Plain(bytes) => {
+                self.with_node(|node| node.body_received(id, ReceivedBody::Plain(bytes)))
+            }
+            ReceiveResult::Shared(filled) => {
                 let is_new = self.descriptors.filled(&filled);
                 self.with_node(|node: &mut Node| {
                     node.announce_all(filled.segment, is_new, &readers);
-                    node.landed(id, Landed::Shared(filled.parts[0]));
+                    node.body_received(id, ReceivedBody::Shared(filled.parts[0]));
                 });
             }
         }

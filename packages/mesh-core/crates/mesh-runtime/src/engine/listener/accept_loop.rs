@@ -2,8 +2,8 @@
 
 use super::super::channel::{Channel, FirstFrame, try_receive};
 use super::super::parker::timespec;
-use super::crowd::Crowd;
-use super::{Caller, Gate, GateLimits};
+use super::pending_connections::PendingConnections;
+use super::{Caller, Listener, ListenerLimits};
 use mesh_trust::{Handshake, Trust};
 use mesh_wire::frame::{Frame, Kind};
 use rustix::event::epoll;
@@ -17,15 +17,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const LISTENER: u64 = u64::MAX;
-const BELL: u64 = u64::MAX - 1;
+const SOCKET: u64 = u64::MAX;
+const WAKER: u64 = u64::MAX - 1;
 /// Maximum number of connections accepted in a row: existing ones get their turn in between.
 const ACCEPTS_MAX: usize = 64;
 /// How long accepting pauses if no descriptors are left and no pending connection can be closed.
 const SHUT_FOR: Duration = Duration::from_millis(100);
 
 /// A pending connection, whose first frame has not arrived.
-struct Knock {
+struct PendingConnection {
     channel: Channel,
     /// Present until the peer is authenticated.
     handshake: Option<Handshake>,
@@ -33,40 +33,40 @@ struct Knock {
     first: FirstFrame,
 }
 
-pub(super) struct Porch {
-    gate: Arc<Gate>,
-    listener: OwnedFd,
+pub(super) struct AcceptLoop {
+    listener: Arc<Listener>,
+    socket: OwnedFd,
     trust: Trust,
-    limits: GateLimits,
+    limits: ListenerLimits,
     epoll: OwnedFd,
-    knocks: Crowd<Knock>,
+    pending: PendingConnections<PendingConnection>,
     /// When to listen again, while accepting is paused.
     opens_at: Option<Instant>,
 }
 
-impl Porch {
+impl AcceptLoop {
     pub(super) fn new(
-        gate: Arc<Gate>,
-        listener: OwnedFd,
+        listener: Arc<Listener>,
+        socket: OwnedFd,
         trust: Trust,
-        limits: GateLimits,
+        limits: ListenerLimits,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = epoll::EventData::new_u64(BELL);
-        epoll::add(&epoll, gate.bell.as_fd(), bell, epoll::EventFlags::IN)?;
-        let knocks = Crowd::new();
-        let porch = Self { gate, listener, trust, limits, epoll, knocks, opens_at: None };
-        porch.listen()?;
-        Ok(porch)
+        let waker = epoll::EventData::new_u64(WAKER);
+        epoll::add(&epoll, listener.waker.as_fd(), waker, epoll::EventFlags::IN)?;
+        let pending = PendingConnections::new();
+        let accept_loop = Self { listener, socket, trust, limits, epoll, pending, opens_at: None };
+        accept_loop.listen()?;
+        Ok(accept_loop)
     }
 
     fn listen(&self) -> io::Result<()> {
-        let token = epoll::EventData::new_u64(LISTENER);
-        Ok(epoll::add(&self.epoll, &self.listener, token, epoll::EventFlags::IN)?)
+        let token = epoll::EventData::new_u64(SOCKET);
+        Ok(epoll::add(&self.epoll, &self.socket, token, epoll::EventFlags::IN)?)
     }
 
     pub(super) fn run(&mut self) {
-        while !self.gate.is_closed.load(Ordering::SeqCst) {
+        while !self.listener.is_closed.load(Ordering::SeqCst) {
             let left = [self.expire(), self.open_again()].into_iter().flatten().min();
             let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
             let left = left.map(timespec);
@@ -76,8 +76,8 @@ impl Porch {
             };
             for token in tokens {
                 match token {
-                    LISTENER => self.accept(),
-                    BELL => self.gate.bell.silence(),
+                    SOCKET => self.accept(),
+                    WAKER => self.listener.waker.silence(),
                     number => self.hear(number),
                 }
             }
@@ -88,8 +88,8 @@ impl Porch {
     fn expire(&mut self) -> Option<Duration> {
         let now = Instant::now();
         loop {
-            match self.knocks.overdue(self.limits.knock_max, now) {
-                Ok(number) => drop(self.knocks.remove(number)),
+            match self.pending.overdue(self.limits.first_frame_max, now) {
+                Ok(number) => drop(self.pending.remove(number)),
                 Err(left) => return left,
             }
         }
@@ -108,13 +108,13 @@ impl Porch {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..ACCEPTS_MAX {
-            match rustix::net::acceptfrom_with(&self.listener, flags) {
+            match rustix::net::acceptfrom_with(&self.socket, flags) {
                 Ok((stream, address)) => self.let_in(stream, address.and_then(socket_addr)),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // The connection stays in the queue of the listener, and would wake this thread
                     // again.
-                    let Some(number) = self.knocks.superfluous() else { return self.shut() };
-                    self.knocks.remove(number);
+                    let Some(number) = self.pending.superfluous() else { return self.shut() };
+                    self.pending.remove(number);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => return,
@@ -123,51 +123,51 @@ impl Porch {
     }
 
     fn let_in(&mut self, stream: OwnedFd, address: Option<SocketAddr>) {
-        let token = epoll::EventData::new_u64(self.knocks.next());
+        let token = epoll::EventData::new_u64(self.pending.next());
         if epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN).is_err() {
             return;
         }
         let first = FirstFrame::new(&[Kind::Hello, Kind::Attach]);
         let handshake = Some(self.trust.accept());
         let channel = Channel { stream, secure: None };
-        let knock = Knock { channel, handshake, address, first };
-        self.knocks.add(address, Instant::now(), knock);
-        if self.knocks.len() > self.limits.callers_max
-            && let Some(number) = self.knocks.superfluous()
+        let connection = PendingConnection { channel, handshake, address, first };
+        self.pending.add(address, Instant::now(), connection);
+        if self.pending.len() > self.limits.callers_max
+            && let Some(number) = self.pending.superfluous()
         {
-            self.knocks.remove(number);
+            self.pending.remove(number);
         }
     }
 
     fn shut(&mut self) {
         // The listener is registered: this was called because of an event on it.
-        let _ = epoll::delete(&self.epoll, &self.listener);
+        let _ = epoll::delete(&self.epoll, &self.socket);
         self.opens_at = Some(Instant::now() + SHUT_FOR);
     }
 
     fn hear(&mut self, number: u64) {
-        let Some(knock) = self.knocks.get_mut(number) else { return };
-        match knock.read() {
+        let Some(connection) = self.pending.get_mut(number) else { return };
+        match connection.read() {
             Ok(None) => {
-                if knock.channel.secure.is_some() {
-                    self.knocks.prove(number);
+                if connection.channel.secure.is_some() {
+                    self.pending.prove(number);
                 }
             }
             Ok(Some(first)) => {
-                let Some(knock) = self.knocks.remove(number) else { return };
+                let Some(connection) = self.pending.remove(number) else { return };
                 // The socket was registered until now.
-                let _ = epoll::delete(&self.epoll, &knock.channel.stream);
-                let (channel, address) = (Mutex::new(knock.channel), knock.address);
-                self.gate.pass(Caller { channel, address, first });
+                let _ = epoll::delete(&self.epoll, &connection.channel.stream);
+                let (channel, address) = (Mutex::new(connection.channel), connection.address);
+                self.listener.pass(Caller { channel, address, first });
             }
             Err(_) => {
-                self.knocks.remove(number);
+                self.pending.remove(number);
             }
         }
     }
 }
 
-impl Knock {
+impl PendingConnection {
     /// Continues the handshake, and then reads the first frame.
     fn read(&mut self) -> io::Result<Option<Frame>> {
         while let Some(handshake) = &mut self.handshake {

@@ -1,10 +1,10 @@
 //! A pending connection takes a bounded part of the listener, for a bounded time.
 
-mod knocking;
+mod client_connections;
 
-use knocking::{Door, LIMIT, bare, head, members, send_raw, wait_closed};
+use client_connections::{Door, LIMIT, bare, head, members, send_raw, wait_closed};
 use mesh_runtime::engine::channel::Channel;
-use mesh_runtime::engine::gate::{Gate, GateLimits};
+use mesh_runtime::engine::listener::{Listener, ListenerLimits};
 use mesh_wire::frame::Kind;
 use rustix::net::SendFlags;
 use std::io::{ErrorKind, Read, Write};
@@ -12,9 +12,10 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Long enough to be accepted, but short enough to pass quickly.
-const SOON: GateLimits = GateLimits { knock_max: Duration::from_millis(100), callers_max: 64 };
+const SOON: ListenerLimits =
+    ListenerLimits { first_frame_max: Duration::from_millis(100), callers_max: 64 };
 /// A connection that ends under these limits has not run out of time.
-const PATIENT: GateLimits = GateLimits { knock_max: LIMIT, callers_max: 64 };
+const PATIENT: ListenerLimits = ListenerLimits { first_frame_max: LIMIT, callers_max: 64 };
 
 #[test]
 fn a_member_that_greets_gets_through() {
@@ -55,11 +56,11 @@ fn a_stranger_that_says_something_now_and_then_is_sent_away() {
 fn who_has_proved_itself_and_does_not_greet_is_sent_away() {
     let (worker, controller) = members();
     // This suffices for a handshake on a busy machine.
-    let limits = GateLimits { knock_max: Duration::from_secs(1), ..SOON };
+    let limits = ListenerLimits { first_frame_max: Duration::from_secs(1), ..SOON };
     let door = Door::open(worker, limits);
-    let mut silent = door.knock(&controller).expect("it is a member");
+    let mut silent = door.connect(&controller).expect("it is a member");
     wait_closed(&silent.stream);
-    let mut halfway = door.knock(&controller).expect("it is a member");
+    let mut halfway = door.connect(&controller).expect("it is a member");
     send_raw(&mut halfway, &head(Kind::Hello, 72)[..63]);
     wait_closed(&halfway.stream);
     assert!(silent.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
@@ -74,7 +75,7 @@ fn check_refused(bytes: &[u8]) {
     let door = Door::open(worker, PATIENT);
     let mut channels = [
         Channel { stream: TcpStream::connect(door.at).expect("it listens").into(), secure: None },
-        door.knock(&controller).expect("it is a member"),
+        door.connect(&controller).expect("it is a member"),
     ];
     for channel in &mut channels {
         send_raw(channel, bytes);
@@ -108,7 +109,7 @@ fn what_is_no_frame_is_refused() {
 fn more_than_one_frame_before_an_answer_is_refused_where_frames_are_sealed() {
     let (worker, controller) = members();
     let door = Door::open(worker, PATIENT);
-    let mut hasty = door.knock(&controller).expect("it is a member");
+    let mut hasty = door.connect(&controller).expect("it is a member");
     send_raw(&mut hasty, &[head(Kind::Hello, 0), head(Kind::Call, 0)].concat());
     wait_closed(&hasty.stream);
     assert!(door.greeted.try_recv().is_err(), "nobody was let through");
@@ -118,7 +119,7 @@ fn more_than_one_frame_before_an_answer_is_refused_where_frames_are_sealed() {
 fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
     let (worker, controller) = members();
     let door = Door::open(worker, PATIENT);
-    let mut channel = door.knock(&controller).expect("it is a member");
+    let mut channel = door.connect(&controller).expect("it is a member");
     let begun = Instant::now();
     loop {
         let sealer = &mut channel.secure.as_mut().expect("it is sealed").sealer;
@@ -137,9 +138,9 @@ fn a_member_that_seals_nothing_on_and_on_is_sent_away() {
 #[test]
 fn strangers_do_not_drive_out_who_has_proved_itself() {
     let (worker, controller) = members();
-    let limits = GateLimits { callers_max: 4, ..PATIENT };
+    let limits = ListenerLimits { callers_max: 4, ..PATIENT };
     let door = Door::open(worker, limits);
-    let mut member = door.knock(&controller).expect("it listens");
+    let mut member = door.connect(&controller).expect("it listens");
     // Half a greeting has arrived, so the peer is authenticated once other connections are closed.
     send_raw(&mut member, &head(Kind::Hello, 0)[..32]);
     let strangers: Vec<_> =
@@ -155,7 +156,7 @@ fn strangers_do_not_drive_out_who_has_proved_itself() {
 fn who_asks_for_a_worker_that_is_taken_is_told_without_waiting_for_it_to_listen() {
     let (worker, controller) = members();
     let door = Door::open(worker, PATIENT);
-    let mut asking = door.knock(&controller).expect("it is a member");
+    let mut asking = door.connect(&controller).expect("it is a member");
     asking.send(&bare(Kind::Attach), Instant::now() + LIMIT).expect("it is taken");
     let told = asking.first(&[Kind::Attached], Instant::now() + LIMIT).expect("it is told");
     assert_eq!(told.head.kind, Kind::Attached);
@@ -166,7 +167,8 @@ fn a_request_without_proof_is_dropped_also_when_its_socket_is_closed_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let at = listener.local_addr().expect("it is bound");
     let (worker, controller) = members();
-    let gate = Gate::open_with(listener.into(), worker, PATIENT).expect("there are threads");
+    let listener =
+        Listener::open_with(listener.into(), worker, PATIENT).expect("there are threads");
     for _ in 0..100 {
         let mut stranger = TcpStream::connect(at).expect("it listens");
         // The listener may close the connection before all bytes are sent.
@@ -177,7 +179,7 @@ fn a_request_without_proof_is_dropped_also_when_its_socket_is_closed_at_once() {
     let mut request = bare(Kind::Attach);
     request.tail = b"of a member".as_slice().into();
     member.send(&request, until).expect("it is taken");
-    let first = gate.next_request(LIMIT).expect("the member's request is there");
+    let first = listener.next_request(LIMIT).expect("the member's request is there");
     assert_eq!(first.first.tail, request.tail, "none of the others was taken before");
-    gate.close();
+    listener.close();
 }
