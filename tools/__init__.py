@@ -1,4 +1,4 @@
-"""What the repository is built, checked and released with. None of it ships."""
+"""The tools to build, check and release the repository. They are not shipped."""
 
 import sys
 
