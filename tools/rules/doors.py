@@ -45,7 +45,7 @@ def package_files(tree: Tree) -> Iterator[Finding]:
 
 
 def core_range_holds(tree: Tree) -> Iterator[Finding]:
-    """Check that version ranges of sibling packages have both bounds, which excludes a new core."""
+    """Check that ranges of sibling packages have both bounds, so a new core cannot break them."""
     for package in packages(tree.root):
         for line in package.requirements:
             if line.startswith("mesh-") and not re.fullmatch(r"mesh-\w+>=[\d.]+,<[\d.]+", line):
