@@ -3,8 +3,7 @@
 python -m bench.flame --out FOLDER/NAME     writes NAME.svg, prints the table
 
 The samples are those of the calling thread, below the loop that issues operations. Time in C++ and
-C
-code is attributed to the calling line.
+C code is attributed to the calling line.
 """
 
 from __future__ import annotations

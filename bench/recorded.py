@@ -3,8 +3,7 @@
     python -m bench.recorded mesh_telemetry on
 
 It reads commands such as `pipelined 20000` from standard input, replies to each with a line of
-JSON,
-and exits at the end of the input.
+JSON, and exits at the end of the input.
 """
 
 from __future__ import annotations

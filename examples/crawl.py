@@ -1,8 +1,7 @@
 """Crawl a web site with several processes, fetching every page exactly once.
 
 The frontier actor tracks the pages that are known, queued and being fetched. Each fetcher requests
-a
-page from it, fetches the page, and reports the links in it, with a fixed number of concurrent
+a page from it, fetches the page, and reports the links in it, with a fixed number of concurrent
 requests. The script generates and serves the web site itself.
 """
 

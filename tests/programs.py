@@ -55,8 +55,7 @@ def missing_line(printed: str, expected: Sequence[str]) -> str | None:
     """Return the first expected line that does not follow the previous expected lines.
 
     Other lines in between are ignored, and so is whitespace around a line. `...` in an expected
-    line
-    matches any text.
+    line matches any text.
     """
     lines = iter(printed.splitlines())
     for wanted in expected:

@@ -14,8 +14,8 @@ def packages_of(arguments: Sequence[str]) -> list[str]:
         arguments: The arguments of `python`: a script and its arguments, or options such as `-m`.
 
     Returns:
-        The packages that the script imports and their dependencies. All packages, if the
-        arguments do not begin with a Python file that can be parsed.
+        The packages that the script imports and their dependencies. All packages, if the arguments
+        do not begin with a Python file that can be parsed.
     """
     script = Path(arguments[0]) if arguments else None
     if script is None or script.suffix != ".py" or not script.is_file():

@@ -46,8 +46,7 @@ class Job:
 
         Args:
             live: Show each line immediately; otherwise show all lines together at the end, so that
-                the
-                output of concurrent jobs does not mix.
+                the output of concurrent jobs does not mix.
         """
         if self._is_stopped:
             return Outcome(self.name, -signal.SIGKILL, 0.0, "")

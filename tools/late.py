@@ -1,8 +1,7 @@
 """Prints the stacks of all processes of a test that takes too long: `pytest -p tools.late`.
 
 pytest-timeout shows the threads of the process that runs the test. If that process waits for
-another
-one, the reason is in the stacks of the other.
+another one, the reason is in the stacks of the other.
 """
 
 import os

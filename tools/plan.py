@@ -20,8 +20,7 @@ SESSION_LIMIT_S = 2100
 UNSTEADY_MAX = 8
 
 #: Number of concurrent sessions. Most of them wait more than they compute, so two of them do not
-#: keep
-#: two processors busy; with four, tests with deadlines become too slow.
+#: keep two processors busy; with four, tests with deadlines become too slow.
 CONCURRENT_MAX = 3
 
 
@@ -39,8 +38,7 @@ SMALL = Session("sim", ("--seeds", "50"))
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 
 #: Sessions that run concurrently. The longest ones are first, so that none of them is left over at
-#: the
-#: end; `rust` is the first because it compiles crates that others need.
+#: the end; `rust` is the first because it compiles crates that others need.
 SHARED: tuple[Session, ...] = (
     Session("rust"),
     Session("telemetry"),

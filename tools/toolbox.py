@@ -23,8 +23,7 @@ def environment() -> dict[str, str]:
     """Return the variables that pin the behaviour of uv, cargo and Python, wherever they run.
 
     Python writes bytecode even if the caller's environment forbids it: without bytecode, each of
-    the
-    thousands of processes that the tests start would compile all its imports, including torch.
+    the thousands of processes that the tests start would compile all its imports, including torch.
     """
     cache = cache_folder()
     return {

@@ -22,8 +22,7 @@ monarch.actor.unhandled_fault_hook = lambda failure: None
 
 class _MonarchDriver(ActorDriver):
     # After the first kill in a mesh, a call to the second killed worker was observed to wait for
-    # over a
-    # minute.
+    # over a minute.
     kills_per_mesh = 1
     kill_pause_s_max = float(os.environ.get(_POLL, "10s").removesuffix("s"))
 

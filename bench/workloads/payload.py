@@ -1,8 +1,7 @@
 """Payloads there and back, one to many, and whether received payloads are writable.
 
 The time of a payload includes the call, the check of the reply at both ends and its release, so
-that
-both allocation and deallocation of memory are included.
+that both allocation and deallocation of memory are included.
 """
 
 from __future__ import annotations

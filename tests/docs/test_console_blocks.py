@@ -13,8 +13,8 @@ from tests.docs.markdown import Document
 from tests.programs import missing_line
 from tools.workspace import ROOT
 
-#: Documents whose console blocks form one session. A Python block that begins with `# name.py` is
-#: a file in the working directory.
+#: Documents whose console blocks form one session. A Python block that begins with `# name.py` is a
+#: file in the working directory.
 SESSIONS = ("docs/guides/cli.md", "docs/guides/control-service.md")
 
 _LIMIT_S = 120

@@ -1,7 +1,7 @@
 """Links break, slow down and lose packets: no message is lost, repeated or reordered.
 
-The program continuously calls every host, and every host calls the next. As long as both ends
-live, no call may fail; a fault may only cause delay.
+The program continuously calls every host, and every host calls the next. As long as both ends live,
+no call may fail; a fault may only cause delay.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from tests.rdma.vm import archive, job, kernel, machine
 from tests.rdma.vm.impossible import Impossible
 
 #: Prints a variable, its arguments, its folder and its devices; writes a file that must not be
-#: visible
-#: outside.
+#: visible outside.
 ASK = """
 import os, sys
 print(os.environ["ODD"], sys.argv[1:], os.getcwd(), sorted(os.listdir("/sys/class/infiniband")))

@@ -1,7 +1,7 @@
 """Every command of the first pages succeeds in a new clone and prints the documented output.
 
-The clone has no environment folder, so a package that a command forgets to install is missing as
-it is for a new user. Wheels and compiled crates come from the shared cache: the first sessions of a
+The clone has no environment folder, so a package that a command forgets to install is missing as it
+is for a new user. Wheels and compiled crates come from the shared cache: the first sessions of a
 run with an empty cache test that they can be built from scratch.
 """
 

@@ -43,8 +43,7 @@ for method in ("List", "Stop"):
 """
 
 #: Like `CALL` in plaintext, but from the local address of a socket of another user: a relay
-#: connects
-#: to the service from that address and forwards the gRPC traffic.
+#: connects to the service from that address and forwards the gRPC traffic.
 CALL_FROM = """
 import socket, sys, threading
 from contextlib import suppress

@@ -47,8 +47,7 @@ except HostDied as error:
 """
 
 #: Listens on a free port, replies with some bytes, and prints a line with all data that the peer
-#: sends
-#: in each connection.
+#: sends in each connection.
 LISTENER = """
 import socket, sys
 with socket.create_server(("127.0.0.1", 0)) as server:
@@ -145,7 +144,7 @@ def test_a_program_tells_nothing_to_a_stranger_who_has_taken_the_port(
         connections = [bytes.fromhex(line) for line in listener.stdout.read().split()]
     assert connections
     for heard in connections:
-        # The first message of a TLS handshake, which identifies nobody, and an alert.
+        # The first message of a TLS handshake, which contains no identity, and an alert.
         assert heard[:2] == b"\x16\x03"
         assert len(heard) < 512
         for secret in (b"token", b"owner", str(owner.home).encode()):

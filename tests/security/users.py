@@ -15,8 +15,8 @@ TREE = Path(__file__).resolve().parents[2]
 
 #: Binds the environment and the tree to public folders, then drops all privileges of root. The
 #: original folders may be below a home directory that only its owner can enter. The interpreter
-#: must
-#: be at its original path: a private folder above it is hidden by one that contains nothing else.
+#: must be at its original path: a private folder above it is hidden by one that contains nothing
+#: else.
 _ENTER = """
 set -e
 environment=$1 public_environment=$2 tree=$3 public_tree=$4

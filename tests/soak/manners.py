@@ -183,10 +183,9 @@ _ENDS = {
     "Ctrl-C in get": _End("call = mesh.sleep.call(60)\nready()\ncall.get()", -2, signal.SIGINT),
     "Ctrl-C in a sleep": _End("ready()\ntime.sleep(60)", -2, signal.SIGINT),
     # Short waits: a signal that arrives immediately before a long wait is handled by a Python
-    # program
-    # only after that wait. `ready()` is inside: a Ctrl-C that arrives while `asyncio.run` installs
-    # its
-    # handler ends any Python program with CancelledError, as if it had cancelled itself.
+    # program only after that wait. `ready()` is inside: a Ctrl-C that arrives while `asyncio.run`
+    # installs its handler ends any Python program with CancelledError, as if it had cancelled
+    # itself.
     "Ctrl-C in asyncio": _End(
         "async def end():\n    ready()\n    while True:\n"
         "        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.1)\n"

@@ -16,8 +16,7 @@ class PickledSocket:
 
     A small message is written by one `sendall`. It is read either in the obvious way (`recv_plain`:
     the length, then the body), or by a single `recv` if it is small (`recv`: only valid if no
-    second
-    message can follow it).
+    second message can follow it).
     """
 
     def __init__(self, sock: socket.socket) -> None:

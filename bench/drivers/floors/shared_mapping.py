@@ -1,12 +1,12 @@
 """One mapping shared by two processes: the floor of a large payload.
 
 `cast` is *filled and read once*: the client copies its private, warm array into the mapping (one
-read and one write of every byte), wakes the worker with one byte, the worker reads every byte
-once (a maximum over 64-bit words, the cheapest full read), and wakes the client with one byte.
-Both sides have touched every page before, so no page faults occur during the measurement.
+read and one write of every byte), wakes the worker with one byte, the worker reads every byte once
+(a maximum over 64-bit words, the cheapest full read), and wakes the client with one byte. Both
+sides have touched every page before, so no page faults occur during the measurement.
 
-`echo` is three warm copies: into a mapping, from it into a second one by the worker, and from
-there into private memory.
+`echo` is three warm copies: into a mapping, from it into a second one by the worker, and from there
+into private memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The connection limiter enforces its limits, whoever connects."""
+"""The connection limiter enforces its limits on all peers."""
 
 from __future__ import annotations
 

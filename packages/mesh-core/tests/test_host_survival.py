@@ -136,7 +136,7 @@ def test_nothing_survives_the_controller(
     tmp_path: Path, modules: Path, end: str | signal.Signals, preload: tuple[str, ...]
 ) -> None:
     with controlled(tmp_path / "job", str(end), *preload) as (controller, pids):
-        pids += children(pids[3])  # The templates of the warden, unless it has already exited.
+        pids += children(pids[3])  # The templates of the supervisor, if it is still alive.
         stray = [pid for pid in children(controller.pid) if pid not in pids]
         if end == "fork":
             controller.kill()

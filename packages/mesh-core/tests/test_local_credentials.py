@@ -45,8 +45,7 @@ def keep_authority(home: Path, valid_for_s: float) -> Path:
     """Create an authority with a given lifetime in the home folder; return its folder.
 
     Authorities are valid from five minutes before their creation, and are due for rotation after
-    two
-    thirds of their lifetime.
+    two thirds of their lifetime.
     """
     folder = home / ".mesh" / "local"
     folder.mkdir(parents=True, mode=0o700)

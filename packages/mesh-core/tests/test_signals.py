@@ -10,7 +10,8 @@ import threading
 
 from mesh_core.spi import on_signals
 
-# The main thread mostly holds the lock of the event, for which a signal handler would wait.
+# The main thread holds the lock of the event most of the time, and a signal handler would wait for
+# it.
 _WAITS = """
 import os, signal, threading
 from mesh_core.spi import on_signals

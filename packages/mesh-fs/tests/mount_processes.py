@@ -16,8 +16,7 @@ LIMIT_S = 60.0
 SOURCE, HOST = "mesh-fs-source", "mesh-fs"
 
 #: Reads a file, and prints the number of bytes or the negative error number. It exits on SIGINT
-#: like
-#: most programs: a program with a handler runs the handler only after the read has returned.
+#: like most programs: a program with a handler runs the handler only after the read has returned.
 _READ = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -32,8 +32,7 @@ def job_credentials() -> Credentials:
     """The credentials of this module's hosts.
 
     A program has one set of credentials for all of its connections, and other tests in this process
-    may
-    have set theirs: workers without credentials would not be reachable afterwards.
+    may have set theirs: workers without credentials would not be reachable afterwards.
     """
     return Credentials.create()
 

@@ -22,8 +22,7 @@ FOLDER_LEN = 1000
 #: Limit of the resident memory of each process for an empty tree.
 EMPTY_BYTES_MAX = 100_000_000
 #: Additional limit per entry: for the host, which needs its memory for other work, and for the
-#: source,
-#: which releases most of it after the walk.
+#: source, which releases most of it after the walk.
 ENTRY_BYTES_MAX = {HOST: 300, SOURCE: 900}
 
 _MAKE = """

@@ -133,7 +133,8 @@ def test_python_runs_from_a_virtual_environment_with_its_byte_code(
     assert {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")} == before
 
 
-#: Has mapped the extensions of numpy, but not read all of their pages when it is told to continue.
+#: Has mapped the extensions of numpy, but not read all of their pages when it gets the signal to
+#: continue.
 _COMPUTES = """
 import sys, numpy
 print("imported", flush=True)

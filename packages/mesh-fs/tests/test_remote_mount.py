@@ -172,8 +172,7 @@ def test_a_chunk_that_is_damaged_on_disk_is_fetched_again(
     largest = max((tmp_path / "chunks").rglob("*"), key=lambda path: path.stat().st_size)
     with largest.open("r+b") as pack:
         # Larger than the duplicate chunks that two concurrent readers may have fetched, which are
-        # never
-        # read.
+        # never read.
         pack.seek(2_000_000)
         pack.write(b"damaged by something else" * 4000)
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:

@@ -1,4 +1,4 @@
-"""The presumed hosts are queried immediately; the result counts if the keeper confirms them."""
+"""The presumed hosts are queried at once; the result counts if the `Keeper` confirms the hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOST = HostHandle(0, "a", None, "it has ended")
 
 
 class Keeper:
-    """A keeper that replies, when it is waited for, with the current value."""
+    """A fake `Keeper` that replies, when it is waited for, with the current value."""
 
     def __init__(self, *now: HostHandle) -> None:
         self.now = list(now)

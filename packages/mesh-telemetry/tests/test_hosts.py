@@ -23,8 +23,7 @@ def two() -> Iterator[list[WorkerProcess]]:
     # Host numbers are unique within a job, so each test starts a new job.
     shutdown_context().get(LIMIT_S)
     # Heartbeats may be late on a busy machine. The death of a host must not end the program before
-    # the
-    # test does.
+    # the test does.
     with configured(heartbeat_s=4.0, failure_grace_s=LIMIT_S), workers(2) as started:
         yield started
         shutdown_context().get(LIMIT_S)

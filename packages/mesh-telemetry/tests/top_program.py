@@ -115,8 +115,7 @@ def answer(line: str) -> None:
     """Write a line to the process that controls the program.
 
     A single write prevents the lines of actors, which another thread writes, from appearing between
-    the
-    text and its newline, as they can with `print` under PYTHONUNBUFFERED.
+    the text and its newline, as they can with `print` under PYTHONUNBUFFERED.
     """
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -130,8 +130,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_of_training_is_that_of_real_processes(procs: ProcMesh, name: str) -> None:
     # Threads of gloo hold their tensors for a moment longer than necessary, which sometimes
-    # increases
-    # the peak: the minimum of several runs is the memory that the program itself needs.
+    # increases the peak: the minimum of several runs is the memory that the program itself needs.
     runs = []
     with procs.activate():
         for _ in range(5):

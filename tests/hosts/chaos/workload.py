@@ -36,8 +36,7 @@ class Workload(Protocol):
         """Call the service on a host and return when it has replied.
 
         Several threads call this method concurrently, each time with a different number. The
-        workload
-        has to limit the time of a call; a call that never ends is reported as hung.
+        workload has to limit the time of a call; a call that never ends is reported as hung.
 
         Raises:
             CallFailed: The call ended with an error of a known type.

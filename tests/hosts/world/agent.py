@@ -1,8 +1,8 @@
 """The first process of an enclosure: it starts processes and reports their exit.
 
 It is started as `python -I -S agent.py`, with its end of a socket as standard input. It is process
-1 of its namespace: when it exits, the kernel kills all processes that it started. It exits when
-its owner does.
+1 of its namespace: when it exits, the kernel kills all processes that it started. It exits when its
+owner does.
 
 A request is a JSON message with file descriptors; the first of them is a socket for the reply.
 """

@@ -26,8 +26,7 @@ def network_script(own: Place, places: Sequence[Place], congestion_control: str 
         f"route add fd77::/{PREFIX6} dev {CARD} src {v6}{congestion}",
     ]
     # Neighbour entries are permanent: packets to a missing host are lost as behind a router, and
-    # only
-    # packets of the programs are counted.
+    # only packets of the programs are counted.
     for place in places:
         if place != own:
             neighbour = f"lladdr {place.ethernet} nud permanent dev {CARD}"

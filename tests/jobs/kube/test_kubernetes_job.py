@@ -123,7 +123,7 @@ def test_an_order_is_submitted_once_however_often_it_is_tried(
     job = jobs(2).apply()
     before = sorted(cluster.leftovers(namespace))
     path = Path(job.folder, "job.json")
-    # Simulates a program that died before it could store the ticket.
+    # Simulates a program that died before it could store the `ticket`.
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"ticket": None}))
     jobs(2).apply()

@@ -57,7 +57,7 @@ def _forget_lease(cluster: Cluster, namespace: str) -> None:
 
 
 def _made(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """Return all objects that operators created, with a uid that tells them from replacements."""
+    """Return all objects that operators created, with uids that distinguish replacements."""
     lists = (
         cluster.core.list_namespaced_secret,
         cluster.core.list_namespaced_service,

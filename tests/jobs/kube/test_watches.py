@@ -148,7 +148,7 @@ def test_a_job_is_waited_for_though_watches_fail(
 
 
 def _counted(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
-    """Return all objects of jobs, with a uid that tells them from replacements."""
+    """Return all objects of jobs, with uids that distinguish replacements."""
     lists = (
         cluster.core.list_namespaced_pod,
         cluster.core.list_namespaced_secret,

@@ -107,8 +107,7 @@ class SlurmCluster:
             if node.name not in self._daemons:
                 self.power_on(node.name)
         # A controller that was killed drains nodes with jobs that it does not know, either now or a
-        # moment
-        # later.
+        # moment later.
         self._wait("the nodes cannot be used again", self._resumed)
 
     def _resumed(self) -> bool:
@@ -187,8 +186,7 @@ class SlurmCluster:
             "log-file": self.folder / "log" / "munged.log",
         }
         # `--force`: munged otherwise rejects folders that others can write to. Two threads: with a
-        # single
-        # one it does not reply while a connection is open.
+        # single one it does not reply while a connection is open.
         words = ["munged", "--foreground", "--force", "--num-threads=2", f"--key-file={key}"]
         words += [f"--{name}={path}" for name, path in paths.items()]
         self._start("munge", CONTROLLER, words)

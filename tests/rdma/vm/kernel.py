@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from tests.rdma.vm.impossible import Impossible
 from tools import system
 
-#: Packages that depend on the newest kernel with soft-RoCE; the first that apt knows is used.
-#: The `cloud` kernels lack soft-RoCE and 9p.
+#: Packages that depend on the newest kernel with soft-RoCE; the first that apt knows is used. The
+#: `cloud` kernels lack soft-RoCE and 9p.
 NAMES = ("linux-image-6.12-amd64", "linux-image-amd64")
 
 #: Modules to load, besides their dependencies. crc32_generic is not listed as a dependency of

@@ -13,8 +13,7 @@ from tests.jobs.kube.api.store import now_text
 from tests.jobs.kube.kubelet.probe import Probe
 from tests.jobs.kube.kubelet.surroundings import MARK, CannotCreate, Surroundings
 
-#: Delay before the second restart of a container, doubled each time. Real: 10 s, and 300 s at
-#: most.
+#: Delay before the second restart of a container, doubled each time. Real: 10 s, and 300 s at most.
 BACK_OFF_S = 1.0
 BACK_OFF_MAX_S = 30.0
 

@@ -18,8 +18,7 @@ from tests.jobs.kube.kubelet.surroundings import Surroundings
 LOOK_S = 0.05
 
 #: The annotation with the fault of a pod: `oom`, `evict`, `shutdown` or `hang-pull`. `shutdown` is
-#: a
-#: shutdown of the node: the kubelet stops the pod without a deletion.
+#: a shutdown of the node: the kubelet stops the pod without a deletion.
 FAULT = "test/kubelet"
 
 

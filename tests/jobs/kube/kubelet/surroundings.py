@@ -90,8 +90,7 @@ class Surroundings:
         """Return the folders on this machine for the mounts of a container, longest path first.
 
         All containers share the file system of this machine, so paths below a mount are rewritten
-        in
-        arguments and environment.
+        in arguments and environment.
         """
         volumes = {one["name"]: one for one in pod["spec"].get("volumes") or []}
         places = []
