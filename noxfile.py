@@ -1,4 +1,4 @@
-"""The menu of checks: `nox -l` lists it. `python3 -m tools test` runs the lot."""
+"""The checks of the repository: see `nox -l`. `python3 -m tools test` runs all of them."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import nox
 import nox.command
 
-# Nox loads this file by its path, so the tree is not importable by itself.
+# Nox loads this file by its path, so the root of the repository is not on the module path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tools import system, toolbox
@@ -28,36 +28,36 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 #: Rust crates of the extension modules: they link only inside a Python, so cargo cannot test them.
 EXTENSION_CRATES = "*-py"
 
-#: Packages whose tests need nothing but Python's packages.
+#: Packages whose tests need only Python packages.
 PLAIN_PACKAGES = tuple(
     name
     for name in PACKAGES
     if name not in ("mesh-jobs", "mesh-rdma", "mesh-telemetry", "mesh-fs", "mesh-tensor")
 )
 
-#: A distribution that knows mesh-jobs by its doors alone, and brings a backend.
+#: A distribution that uses only the public modules of mesh-jobs and provides a backend.
 EXAMPLE_BACKEND = ROOT / "tests/fixtures/mesh-jobs-example"
 
-#: The client library of Kubernetes as it was before it sent its requests in another way.
+#: The Kubernetes client library before a change in the way it sends requests.
 OLDER_KUBERNETES = "kubernetes==35.0.0"
 
-#: What of the tests on Kubernetes depends on that library.
+#: Selects the Kubernetes tests that depend on that library.
 OF_KUBERNETES_CLIENT = "test_watches or port_forward or come_and_go or right or given_back"
 
-#: What of the tests of mesh-rdma needs a verbs device.
+#: The tests of mesh-rdma that require a verbs device.
 OF_VERBS = "packages/mesh-rdma/tests/verbs"
 
-#: What bench/run.py ends with when a count could not be taken.
+#: The exit status of bench/run.py if a count could not be measured.
 COUNTS_UNJUDGED = 2
 
 
 @nox.session
 @nox.parametrize("part", [nox.param(part, id=part) for part in (*PLAIN_PACKAGES, "across")])
 def tests(session: nox.Session, part: str) -> None:
-    """Run the tests of each package with nothing else installed, then those across packages.
+    """Run the tests of each package in isolation, then the tests across packages.
 
-    Those of mesh-jobs, mesh-rdma, mesh-telemetry, mesh-fs and mesh-tensor are run by `jobs`,
-    `rdma`, `telemetry`, `fs` and `tensor`, with all that they need. Arguments replace the folders
+    The tests of mesh-jobs, mesh-rdma, mesh-telemetry, mesh-fs and mesh-tensor are run by `jobs`,
+    `rdma`, `telemetry`, `fs` and `tensor`, with their dependencies. Arguments replace the folders
     and files to test: `nox -s "tests(mesh-core)" -- packages/mesh-core/tests/test_futures.py`.
     """
     if part == "across":
@@ -66,7 +66,7 @@ def tests(session: nox.Session, part: str) -> None:
         _pytest(session, *(session.posargs or ["tests/test_programs.py", *folders]))
     else:
         _install(session, "test", part)
-        # They wait more than they work.
+        # Three processes, because the tests spend most of their time waiting.
         _pytest(session, *(session.posargs or [f"packages/{part}/tests", "--numprocesses=3"]))
 
 
@@ -88,7 +88,7 @@ def rust(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the format, the import contracts, the house rules, and the tools themselves."""
+    """Check the format, import contracts and house rules, and test the tools."""
     _install(session, "lint")
     session.env["PYTHONPATH"] = os.pathsep.join(str(one.source.parent) for one in packages())
     _run_each(
@@ -103,7 +103,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check types with mypy and pyright, also that wrong programs are refused by both."""
+    """Check types with mypy and pyright, and that both reject wrong programs."""
     _install(session, "types", *PACKAGES)
     own = ["noxfile.py", "tools", "tests/hosts", *(str(one.source) for one in packages())]
     stubs = [stub for one in packages() for stub in one.source.glob("_*.pyi")]
@@ -121,7 +121,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def layers(session: nox.Session) -> None:
-    """Install each wheel alone in a clean environment, and look for what must not be there."""
+    """Install each wheel alone in a clean environment, and check what it brings."""
     _install(session, "test")
     session.install("uv", "packaging")
     built = [wheel(one) for one in packages()]
@@ -130,32 +130,32 @@ def layers(session: nox.Session) -> None:
 
 @nox.session
 def examples(session: nox.Session) -> None:
-    """Run every example, the notebooks too."""
+    """Run every example, including the notebooks."""
     _install(session, "examples", "mesh-jobs", "mesh-rdma", "mesh-tensor")
     _pytest(session, "tests/examples")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Run every code block of the documents, and follow their links."""
+    """Run every code block of the documentation, and check its links."""
     _install(session, "jobs", *PACKAGES)
     _pytest(session, "tests/docs")
 
 
 @nox.session
 def readme(session: nox.Session) -> None:
-    """Run the commands of README, docs/start.md and CONTRIBUTING as printed, in a new clone."""
+    """Run the commands of README, docs/start.md and CONTRIBUTING in a new clone."""
     _install(session, "test")
     _pytest(session, "tests/readme", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure Mesh beside its peer: core, hosts, jobs, rdma, fs, tensor, telemetry; and counts."""
+    """Benchmark against the peer: core, hosts, jobs, rdma, fs, tensor, telemetry, counts."""
     arguments = session.posargs or ["core"]
     if arguments[0] == "counts":
         _install(session, "test", "mesh-core")
-        # Without strace the system calls cannot be judged; the switches are all the same.
+        # Without strace the system calls cannot be counted, only the context switches.
         session.run("python", "bench/run.py", *arguments, success_codes=[0, COUNTS_UNJUDGED])
     elif arguments[0] == "jobs":
         _install(session, "jobs", "mesh-jobs")
@@ -194,18 +194,18 @@ def hosts(session: nox.Session) -> None:
 
 @nox.session
 def jobs(session: nox.Session) -> None:
-    """Run the tests of jobs on what has to be there: processes, sshd, a Kubernetes API."""
+    """Run the tests of jobs on local processes, sshd and a Kubernetes API."""
     _install(session, "jobs", "mesh-jobs")
     session.install(str(EXAMPLE_BACKEND))
     _have(session, {**system.SSH, **system.HOSTS, **system.KUBE})
     folders = ["packages/mesh-jobs/tests", "tests/jobs", str(EXAMPLE_BACKEND / "tests")]
-    # They wait more than they work.
+    # Two processes, because the tests spend most of their time waiting.
     _pytest(session, *folders, "--numprocesses=2", "--ignore=tests/jobs/slurm", *session.posargs)
 
 
 @nox.session
 def slurm(session: nox.Session) -> None:
-    """Run the tests of SLURM jobs on a cluster of this machine's namespaces."""
+    """Run the tests of SLURM jobs on a cluster of emulated hosts."""
     _install(session, "jobs", "mesh-jobs")
     _have(session, system.SLURM)
     chosen = session.posargs or ["-m", "not slow"]
@@ -224,12 +224,12 @@ def rdma(session: nox.Session) -> None:
 
 @nox.session
 def verbs(session: nox.Session) -> None:
-    """Run the tests of RDMA over verbs, in a virtual machine that has verbs devices."""
-    # In the machine compiling takes many times as long, and the result would be lost.
+    """Run the tests of RDMA over verbs, in a virtual machine with verbs devices."""
+    # In the virtual machine compilation takes many times as long, and its result would be lost.
     session.env["UV_COMPILE_BYTECODE"] = "1"
     _install(session, "rdma", "mesh-rdma")
     _have(session, system.VERBS)
-    # There each test is slow: the machine's processor is emulated.
+    # Every test is slow in the virtual machine, because its processor is emulated.
     in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
     in_machine += ["python", "-m", "tools.twice", "--timeout=300", "-p", "no:randomly"]
     session.run(*in_machine, OF_VERBS, *session.posargs)
@@ -237,14 +237,14 @@ def verbs(session: nox.Session) -> None:
 
 @nox.session
 def tensor(session: nox.Session) -> None:
-    """Run the tests of distributed tensors, with gloo between processes of this machine."""
+    """Run the tests of distributed tensors, with gloo between local processes."""
     _install(session, "tensor", "mesh-tensor")
     _pytest(session, "packages/mesh-tensor/tests", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session
 def telemetry(session: nox.Session) -> None:
-    """Run the tests of telemetry, beside another engine and by the drivers that people have."""
+    """Run the tests of telemetry, with other engines and third-party clients."""
     _install(session, "telemetry", "mesh-telemetry", "mesh-jobs")
     _have(session, {**system.BROWSER, **system.TERMINAL})
     chosen = session.posargs or ["-m", "not slow"]
@@ -253,18 +253,18 @@ def telemetry(session: nox.Session) -> None:
 
 @nox.session
 def fs(session: nox.Session) -> None:
-    """Run the tests of mounts, on real ones."""
-    # Before what is built with them.
+    """Run the tests of mounts on real mounts."""
+    # pyfuse3 is compiled against these packages, so they come first.
     _have(session, system.FUSE)
     _install(session, "fs", "mesh-fs", "mesh-jobs")
     chosen = session.posargs or ["-m", "not slow"]
-    # They wait more than they work.
+    # Two processes, because the tests spend most of their time waiting.
     _pytest(session, "packages/mesh-fs/tests", "--numprocesses=2", *chosen)
 
 
 @nox.session
 def kube(session: nox.Session) -> None:
-    """Run what depends on the client library of Kubernetes with an older one."""
+    """Run the tests that depend on the Kubernetes client library with an older one."""
     _install(session, "jobs", "mesh-jobs")
     session.env["UV_CONSTRAINT"] = ""
     session.install(OLDER_KUBERNETES)
@@ -275,7 +275,7 @@ def kube(session: nox.Session) -> None:
 
 @nox.session
 def chaos(session: nox.Session) -> None:
-    """Break something every 3 s under load: `nox -s chaos -- --minutes 10 --seed 7`."""
+    """Inject a fault every 3 s under load: `nox -s chaos -- --minutes 10 --seed 7`."""
     _install(session, "test", "mesh-core")
     _have(session, system.HOSTS)
     session.run("python", "-m", "tests.hosts.chaos", *session.posargs)
@@ -283,8 +283,8 @@ def chaos(session: nox.Session) -> None:
 
 @nox.session
 def security(session: nox.Session) -> None:
-    """Run attacks by another user of this machine, as two users: needs root."""
-    # What Debian packages bring must be there before the packages that are built with it.
+    """Run attacks by another user of this machine; requires root."""
+    # Some Python packages are compiled against these Debian packages, so they come first.
     _have(session, system.SECURITY)
     _install(session, "security", *PACKAGES)
     _pytest(session, "tests/security", *session.posargs)
@@ -292,20 +292,20 @@ def security(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
-    """Drive the real state machines: `nox -s sim -- --seeds 200`, or `-- --actors 100000`."""
+    """Simulate the real state machines: `nox -s sim -- --seeds 200`, or `-- --actors 100000`."""
     run = ["cargo", "run", "--release", "--locked", "--quiet", "--package", "mesh-sim", "--"]
     session.run(*run, *(session.posargs or ["--seeds", "200"]), external=True)
 
 
 @nox.session(venv_backend="none")
 def fuzz(session: nox.Session) -> None:
-    """Feed what comes from other hosts with anything: `nox -s fuzz -- --seconds 600`."""
+    """Fuzz the parsers of data from other hosts: `nox -s fuzz -- --seconds 600`."""
     session.run("python3", "-m", "tools.fuzz", *session.posargs, external=True)
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Start and end programs in every manner: `nox -s soak -- --programs 1000`."""
+    """Start and stop programs in every way: `nox -s soak -- --programs 1000`."""
     _install(session, "test", "mesh-core")
     _pytest(session, "tests/soak", *session.posargs)
 
@@ -327,7 +327,7 @@ def release(session: nox.Session, name: str) -> None:
 
 
 def _install(session: nox.Session, group: str, *names: str) -> None:
-    """Installs a dependency group, and packages as wheels: the same ones in every session."""
+    """Install a dependency group, and packages as wheels, which all sessions share."""
     wanted = {one for name in names for one in (name, *package(name).siblings)}
     try:
         built = [str(wheel(package(name))) for name in sorted(wanted)]
@@ -342,13 +342,13 @@ def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None)
 
 
 def _have(session: nox.Session, programs: dict[str, str]) -> None:
-    """Installs programs of the system that are missing, or fails."""
+    """Install missing system programs, or fail."""
     if packages := system.ensure(programs):
         session.error(f"not installed: apt-get install {' '.join(packages)}")
 
 
 def _run_each(session: nox.Session, *commands: list[str]) -> None:
-    """Runs all commands, also after one failed, so that one run shows all there is to mend."""
+    """Run all commands even if one fails, so that one run shows all errors."""
     failed = 0
     for command in commands:
         try:

@@ -1,1 +1,1 @@
-"""Mesh beside its peer and beside what the machine costs by itself."""
+"""Benchmarks of Mesh against its peer and against what the machine can do at best."""

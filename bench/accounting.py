@@ -1,4 +1,4 @@
-"""What the kernel knows about a process: CPU time, context switches, memory, children, death."""
+"""Process accounting from the kernel: CPU time, context switches, memory, children and exit."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
-# The kernel's name for "the CPU clock of process pid" (clock_getcpuclockid(3)): it counts every
-# thread, those that have ended included, to the nanosecond.
+# The kernel's name for "the CPU clock of process pid" (clock_getcpuclockid(3)). It includes all
+# threads, also those that have exited, with nanosecond resolution.
 _CPUCLOCK_SCHED = 2
 
 
 def cpu_ns(pid: int) -> int:
-    """Returns the CPU time a live process has used, in nanoseconds.
+    """Return the CPU time that a live process has used, in nanoseconds.
 
     Raises:
-        OSError: The process is gone.
+        OSError: The process does not exist.
     """
     return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
 
 
 def cpu_ns_of(pids: Iterable[int]) -> int:
-    """Returns the CPU time of those of the processes that are alive, in nanoseconds."""
+    """Return the total CPU time of the processes that are alive, in nanoseconds."""
     total = 0
     for pid in pids:
         try:
@@ -38,7 +38,7 @@ def cpu_ns_of(pids: Iterable[int]) -> int:
 
 
 def context_switches(pid: int) -> tuple[int, int]:
-    """Returns the (voluntary, involuntary) context switches of a process's live threads."""
+    """Return the (voluntary, involuntary) context switches of a process's live threads."""
     voluntary = involuntary = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -54,10 +54,10 @@ def context_switches(pid: int) -> tuple[int, int]:
 
 
 def pss_kib(pid: int) -> int:
-    """Returns a process's proportional share of memory, in KiB.
+    """Return the proportional set size (PSS) of a process, in KiB.
 
     Raises:
-        OSError: The process is gone, or belongs to someone else.
+        OSError: The process does not exist or belongs to another user.
     """
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
@@ -66,10 +66,10 @@ def pss_kib(pid: int) -> int:
 
 
 def own_bytes(pid: int) -> int:
-    """Returns the memory of a process that is no file's.
+    """Return the resident memory of a process that is not backed by files, in bytes.
 
     Raises:
-        OSError: The process is gone.
+        OSError: The process does not exist.
     """
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
@@ -78,16 +78,16 @@ def own_bytes(pid: int) -> int:
 
 
 def name_of(pid: int) -> str:
-    """Returns the name of a process, of which the kernel keeps 15 letters.
+    """Return the name of a process, which the kernel truncates to 15 characters.
 
     Raises:
-        OSError: The process is gone.
+        OSError: The process does not exist.
     """
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def descendants(root: int) -> list[int]:
-    """Returns the pids of all processes below one."""
+    """Return the pids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -108,7 +108,7 @@ def descendants(root: int) -> list[int]:
 
 
 def wait_ended(pids: Iterable[int], timeout_s: float) -> int:
-    """Waits until the processes have ended (a zombie has), and returns how many have not."""
+    """Wait until the processes have exited (zombies count), and return how many have not."""
     poll = select.poll()
     open_fds: set[int] = set()
     for pid in pids:
@@ -130,14 +130,14 @@ def wait_ended(pids: Iterable[int], timeout_s: float) -> int:
 
 
 def machine_busy_s() -> float:
-    """Returns the CPU seconds the whole machine has worked, those the hypervisor took included."""
+    """Return the CPU seconds used on the whole machine, including time stolen by the hypervisor."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(f) for f in fields[:8])
     return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of what its children leave behind, so that it can be seen.
+    """Make this process the parent of its orphaned descendants, so that they can be found.
 
     Raises:
         OSError: The kernel refuses.
@@ -148,7 +148,7 @@ def adopt_orphans() -> None:
 
 
 def end_leftovers() -> int:
-    """Ends every process below this one, by its pid, and returns how many there were."""
+    """Kill every descendant of this process by pid, and return how many there were."""
     left = descendants(os.getpid())
     for pid in left:
         try:
@@ -161,7 +161,7 @@ def end_leftovers() -> int:
 
 
 def reap() -> None:
-    """Collects the exit status of every child that has ended."""
+    """Reap all children that have exited."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""Keeping all of a process on some cores."""
+"""CPU affinity of whole processes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 
 def pin_process(cores: list[int]) -> None:
-    """Keeps every thread of this process, and all that it will start, on some cores."""
+    """Restrict every thread of this process, and all that it starts later, to some cores."""
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cores)
         except ProcessLookupError:
-            # It ended meanwhile.
+            # The thread has exited.
             continue

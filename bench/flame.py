@@ -1,9 +1,9 @@
-"""Samples where the program spends its time while it issues operations, by py-spy.
+"""Profile the program while it issues operations, with py-spy.
 
 python -m bench.flame --out FOLDER/NAME     writes NAME.svg, prints the table
 
-The samples are those of the calling thread, from the loop that issues downwards. What a line calls
-that is written in C++ or C is counted to the line.
+The samples are those of the calling thread, below the loop that issues operations. Time in C++ and
+C code is attributed to the calling line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.flame_graph import svg
 
-#: Frames above this one belong to the benchmark.
+#: Frames above this function belong to the benchmark.
 _FROM = "issue_additions"
 _RATE_HZ = 200
 
@@ -26,7 +26,7 @@ Stack = tuple[str, ...]
 
 
 def main() -> None:
-    """Takes the samples, and writes what they say."""
+    """Take the samples, and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

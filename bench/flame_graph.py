@@ -1,4 +1,4 @@
-"""Draws stacks as a flame graph: a picture that needs no script, and is small enough to be kept."""
+"""Renders stacks as a flame graph: a static SVG without scripts, small enough to be committed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 _WIDTH, _LINE = 1200, 17
-#: Narrower ones are left out.
+#: Narrower frames are omitted.
 _WIDTH_MIN = 1.5
 _LETTER = 6.3
 _OURS, _OTHERS = "#e8a33d", "#8fb4d9"
@@ -20,7 +20,7 @@ class _Node:
 
 
 def svg(stacks: Mapping[tuple[str, ...], int]) -> str:
-    """Draws them, the outermost call on top; mesh-tensor in a colour of its own."""
+    """Return the SVG, with the outermost call on top and mesh-tensor in a separate colour."""
     root = _Node()
     for stack, count in stacks.items():
         node = root
@@ -39,7 +39,7 @@ def svg(stacks: Mapping[tuple[str, ...], int]) -> str:
 
 
 def _draw(node: _Node, x: float, depth: int, scale: float, total: int, boxes: list[str]) -> int:
-    """Adds the boxes below a node; gives how many lines there are."""
+    """Append the boxes below a node; return the number of rows."""
     deepest = depth
     for name, one in sorted(node.below.items()):
         width = one.count * scale

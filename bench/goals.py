@@ -1,7 +1,7 @@
-"""The goals of mesh-core on one host, and which measurement answers each of them.
+"""The goals of mesh-core on one host, and the measurement for each of them.
 
-Goals are ratios, taken in one interleaved pass. A time is never a gate: the table says whether it
-was met, and nothing fails. Only the two counts of a call are gates (`run.py counts --check`).
+Goals are ratios, measured in one interleaved pass. A time never fails a check: the table only shows
+whether it was met. Only the two counts of a call are checked (`run.py counts --check`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 OURS = "mesh"
 PEER = "monarch"
-#: The peer when its user has made it look for dead processes every second, not every ten.
+#: The peer with a polling period for dead processes of one second instead of ten.
 PEER_POLLING_1S = "monarch_polling_1s"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a number comes from: a runner's workload and the metric it prints."""
+    """The source of a number: the workload of a runner and a metric that it prints."""
 
     workload: str
     metric: str
@@ -26,39 +26,39 @@ class Source:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, and what has to hold for it."""
+    """A row of the table with its goal."""
 
-    #: What `--only` selects it by.
+    #: The name with which `--only` selects it.
     id: str
     title: str
     unit: str
     source: Source
     floor: Source | None = None
-    #: The driver in the peer's column.
+    #: The driver in the column of the peer.
     peer: str = PEER
     #: Whether more is better (a rate) or less (everything else).
     is_rate: bool = False
-    #: At least this many times better than the peer.
+    #: The goal: at least this many times better than the peer.
     peer_gain_min: float | None = None
-    #: At most this many times the floor; for a rate, at least this share of it.
+    #: The goal: at most this many times the floor; for a rate, at least this share of it.
     floor_ratio: float | None = None
-    #: At most this value; for a rate, at least.
+    #: The goal: at most this value; for a rate, at least.
     limit: float | None = None
-    #: At most this many times another figure of ours.
+    #: The goal: at most `own_ratio_max` times another figure of ours.
     own: Source | None = None
     own_ratio_max: float | None = None
-    #: Whether it is also taken with everything pinned to one core.
+    #: Whether it is also measured with everything pinned to one core.
     is_placed: bool = False
     #: Whether a miss fails a check.
     is_gate: bool = False
 
     @property
     def placements(self) -> tuple[str, ...]:
-        """The placements this row is taken in."""
+        """The placements in which this row is measured."""
         return ("pinned", "plain") if self.is_placed else ("plain",)
 
     def goal(self) -> str:
-        """Says the goal in words, or nothing when the row is there to explain another."""
+        """Return the goal as text, or an empty string if the row only explains another."""
         parts = []
         if self.peer_gain_min is not None:
             parts.append(f">= {self.peer_gain_min:g}x peer")
@@ -233,5 +233,5 @@ ROWS: tuple[Row, ...] = (
     *_failure_and_footprint_rows(),
 )
 
-#: Workloads whose answers do not change from round to round.
+#: Workloads whose results do not change from round to round.
 ONCE = ("anatomy.sync", "payload.isolation", "footprint.sizes")

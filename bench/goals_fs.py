@@ -1,9 +1,9 @@
-"""The goals of mesh-fs, and which measurement answers each of them.
+"""The goals of mesh-fs, and the measurement for each of them.
 
-The column of the floor has what the goal compares with, from the same run: `cp -a` or `rsync -a` of
-the tree into tmpfs, or the same reads of the tree where it is. All of it lies in tmpfs: source,
-chunks and copy; but for the rows of memory and of torch, whose chunks are in the folder for
-temporary files.
+The floor column contains the baseline of the goal from the same run: `cp -a` or `rsync -a` of the
+tree into tmpfs, or the same reads of the original tree. Source, chunks and copy are in tmpfs,
+except
+for the rows about memory and torch, whose chunks are in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILES = "mesh_fs"
 PEER_FILES = "monarch_fs"
 _WHOLE, _RSYNC, _ACROSS = "files.whole", "files.rsync", "mounts.across"
 _SMALL, _IMAGE, _IMPORT, _MEMORY = "files.small", "files.image", "files.imports", "files.memory"
-#: What may move for an edit of 8 KiB: twice as much, and 64 KiB.
+#: Limit of the transferred data for an edit of 8 KiB: twice that size plus 64 KiB.
 _EDIT_KIB_MAX = 80.0
 
 
@@ -62,7 +62,7 @@ def _rsync(metric: str) -> Source:
 
 
 def _across_rows() -> Iterator[Row]:
-    """Hosts are namespaces of this machine, where the peer cannot be run."""
+    """Yield the rows on hosts that are namespaces of this machine, where the peer cannot run."""
 
     def row(
         metric: str,

@@ -1,7 +1,7 @@
-"""The goals of mesh-core over several hosts, and which measurement answers each of them.
+"""The goals of mesh-core over several hosts, and the measurement for each of them.
 
-The column of the floor has what the goal compares with, taken in the same run: the same call on one
-host, one TLS connection, eight processes of one host.
+The floor column contains the baseline of the goal from the same run: the same call on one host, one
+TLS connection, or eight processes of one host.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from bench.goals import OURS, Row, Source
 
-#: Behind TCP and mutual TLS, on the loopback.
+#: Workers behind TCP and mutual TLS on the loopback interface.
 TLS = "mesh_tls"
-#: On hosts made of namespaces.
+#: Workers on emulated hosts, which are namespaces.
 HOSTS = "mesh_hosts"
-#: The peer cannot be run this way.
+#: The peer cannot run in this setup.
 NO_PEER = ""
 
 

@@ -1,6 +1,6 @@
-"""The goals of mesh-jobs on a cluster, and which measurement answers each of them.
+"""The goals of mesh-jobs on a cluster, and the measurement for each of them.
 
-The column of the floor has a bare `srun` of the same script on as many nodes, in the same run.
+The floor column contains a plain `srun` of the same script on as many nodes, in the same run.
 """
 
 from __future__ import annotations

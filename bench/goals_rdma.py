@@ -1,7 +1,7 @@
-"""The goals of mesh-rdma on one host, and which measurement answers each of them.
+"""The goals of mesh-rdma on one host, and the measurement for each of them.
 
-The column of the floor has what the goal compares with, from the same run: a copy of as many bytes
-in one process, or a socket used by hand.
+The floor column contains the baseline of the goal from the same run: a copy of as many bytes in one
+process, or a plain socket.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _rows() -> Iterator[Row]:
 
 
 def _weights_rows() -> Iterator[Row]:
-    """Weights from trainers to generators, and from one to many."""
+    """Yield the rows about weights: from trainers to generators, and from one to many."""
     cuts = {"columns": "rows to columns", "grid": "rows to 2 x 2", "halves": "rows to halves"}
     for kind, share in (("arena", 0.5), ("plain", None)):
         for metric, words in cuts.items():
@@ -76,7 +76,7 @@ def _weights_rows() -> Iterator[Row]:
 
 
 def _gpu_rows() -> Iterator[Row]:
-    """Memory of a device: nothing where there is none."""
+    """Yield the rows about device memory, if a device is available."""
     if not Path("/dev/nvidiactl").exists() or find_spec("torch") is None:
         return
     for metric, title in (

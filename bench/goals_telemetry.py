@@ -1,7 +1,7 @@
-"""The goals of mesh-telemetry, and which measurement answers each of them.
+"""The goals of mesh-telemetry, and the measurement for each of them.
 
-The column of the floor has what the goal compares with, from the same run: DataFusion over one
-table of the same rows in the memory of the program.
+The floor column contains the baseline of the goal from the same run: DataFusion over one table with
+the same rows in the memory of the program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TELEMETRY = "mesh_telemetry"
 PEER_TELEMETRY = "monarch_telemetry"
 _RATE, _MEMORY, _COUNT = "telemetry_load.rate", "telemetry_load.memory", "telemetry_query.count"
 _SMALL, _STACKS, _PAINT = "telemetry_query.small", "telemetry_query.stacks", "telemetry_paint.first"
-#: The shapes of questions about stored stacks, and about small tables.
+#: The kinds of queries on stored stacks and on small tables.
 STACK_SHAPES = ("count", "filter", "group", "order", "join")
 SMALL_SHAPES = ("count", "filter", "join")
 
@@ -64,7 +64,8 @@ def _query_rows() -> Iterator[Row]:
     for shape in STACK_SHAPES:
         title = f"100,000 frames and locals: {shape}"
         yield _row(_STACKS, f"{shape}_same", title, "ms", gain=2.0)
-        # What is asked anew has all to be computed; the goal is for what there is to compute.
+        # A new query has no cached results; the goal applies to the kinds that are expensive to
+        # compute.
         gain = 2.0 if shape in ("group", "join") else None
         yield _row(_STACKS, f"{shape}_other", "  another question each time", "ms", gain=gain)
     for shape in SMALL_SHAPES:

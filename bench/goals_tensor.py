@@ -1,7 +1,7 @@
-"""The goals of mesh-tensor on one host, and which measurement answers each of them.
+"""The goals of mesh-tensor on one host, and the measurement for each of them.
 
-The column of the floor has what the goal compares with, from the same run: torch without a
-controller, gloo alone, a copy of as many bytes.
+The floor column contains the baseline of the goal from the same run: torch without a controller,
+gloo alone, or a copy of as many bytes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _reduce_rows() -> Iterator[Row]:
         )  # fmt: skip
 
 
-#: From how many microseconds of the mean operation a way has to keep up with torchrun.
+#: Mean duration of an operation, in microseconds, from which a mode must keep up with torchrun.
 _KEEPS_UP_FROM = {"eager": 50, "replayed": 10}
 
 

@@ -1,4 +1,4 @@
-"""What machine this was, how fast its memory copies, and who else was using it."""
+"""Properties of this machine, its memory copy speed, and the load of other processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bench.accounting import machine_busy_s
 
 
 class ForeignLoad:
-    """Measures, in cores, what processes that are not ours used while it was open.
+    """Measures the load of processes that are not ours while it is open, in cores.
 
-    Ours are the children that ended and were waited for meanwhile; the runs are.
+    Ours are children that have exited and were waited for in that time, which includes all runs.
     """
 
     def __enter__(self) -> ForeignLoad:
@@ -38,7 +38,7 @@ class ForeignLoad:
 
 
 def wait_quiet(cores_max: float, wait_s_max: float) -> bool:
-    """Waits for a moment in which others use less than `cores_max`, and says if it came."""
+    """Wait until other processes use fewer than `cores_max` cores; return whether that happened."""
     until = time.monotonic() + wait_s_max
     while time.monotonic() < until:
         with ForeignLoad() as load:
@@ -49,7 +49,7 @@ def wait_quiet(cores_max: float, wait_s_max: float) -> bool:
 
 
 def description() -> dict[str, str | int | float]:
-    """Names the machine's processors, memory and kernel."""
+    """Return the processor, memory and kernel of the machine."""
     fields = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((f.split(":", 1)[1].strip() for f in fields if f.startswith("model name")), "?")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -63,8 +63,8 @@ def description() -> dict[str, str | int | float]:
 
 
 def memcpy_gb_s() -> dict[str, float]:
-    """Copies 64 MB into warm and into fresh pages, and 1 MB within the cache, in GB/s."""
-    import numpy as np  # Only this needs it, and only when a table is made.
+    """Measure copies of 64 MB into warm and fresh pages, and of 1 MB in the cache, in GB/s."""
+    import numpy as np  # Only this function needs numpy, and only for a table.
 
     large = np.ones(64 << 20, np.uint8)
     other = np.ones(64 << 20, np.uint8)

@@ -1,4 +1,4 @@
-"""What the kernel keeps of files in memory."""
+"""The page cache of the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def cached_bytes(root: Path) -> int:
-    """Gives how much of the files below a folder is in memory; they have to be the caller's."""
+    """Return the cached bytes of all files below a folder; the caller must own the files."""
     total = 0
     for file in _files(root):
         if size := os.fstat(file).st_size:
@@ -30,9 +30,9 @@ def cached_bytes(root: Path) -> int:
 
 
 def evict(root: Path) -> None:
-    """Has the kernel forget what it keeps of the files below a folder, as when memory is short."""
+    """Drop the files below a folder from the page cache, as if memory were short."""
     for file in _files(root):
-        # What is not on the disk yet cannot go.
+        # Dirty pages cannot be dropped.
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -1,4 +1,4 @@
-"""Which runs answer the chosen rows, in which order."""
+"""The runs that the selected rows require, and their order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Run:
 
 
 def runs_of_round(rows: Sequence[Row], drivers: Sequence[str], round_index: int) -> list[Run]:
-    """Lists the runs of one round: ours, the peer and the floor of a workload in turn.
+    """List the runs of one round: ours, the peer and the floor of a workload alternate.
 
     Args:
-        rows: The rows to answer.
-        drivers: Those of ours and the peer's that there is an interpreter for.
-        round_index: Zero for the first; what never changes is run in that one only.
+        rows: The rows to measure.
+        drivers: Our drivers and the peer's for which an interpreter is available.
+        round_index: Zero for the first; results that never change are measured only there.
     """
     runs: dict[Run, None] = {}
     workloads = dict.fromkeys(row.source.workload for row in rows)
@@ -39,7 +39,7 @@ def runs_of_round(rows: Sequence[Row], drivers: Sequence[str], round_index: int)
 
 def _sources(rows: Sequence[Row], drivers: Sequence[str]) -> Iterator[Source]:
     for row in rows:
-        # Ours may be driven in other ways than that of one host.
+        # Our column may have other drivers than that for one host.
         if OURS in drivers:
             yield row.source
         if row.peer in drivers:

@@ -1,4 +1,4 @@
-"""What a runner says: one JSON object a line."""
+"""The output of a runner: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Recorder:
         self._fixed = {"driver": driver, "workload": workload, "placement": placement}
 
     def value(self, metric: str, value: float, unit: str, **extra: Any) -> None:
-        """Prints one number; `extra` goes to the JSON beside it."""
+        """Print one number; `extra` is added to the JSON object."""
         line = {**self._fixed, "metric": metric, "value": value, "unit": unit, **extra}
         print(json.dumps(line), flush=True)
 
     def left_out(self, what: str, why: str) -> None:
-        """Says that something was not measured, and why; it is printed below the table."""
+        """Report that something was not measured, and why; the table has it in a footnote."""
         self.value("left_out", 0.0, "", what=what, why=why)
 
     def times(self, prefix: str, seconds: Sequence[float], unit: str) -> None:
-        """Prints the median, the tenth and the ninety-ninth percentile of some durations."""
+        """Print the median and the 10th and 99th percentiles of durations."""
         factor = {"us": 1e6, "ms": 1e3, "s": 1.0}[unit]
         ordered = sorted(seconds)
         n = len(ordered)
@@ -34,5 +34,5 @@ class Recorder:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Returns the value below which `share` of the (ascending) values lie."""
+    """Return the value below which `share` of the (ascending) values are."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

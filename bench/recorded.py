@@ -1,9 +1,9 @@
-"""One of two programs that differ only in whether they are recorded; each does as it is told.
+"""One of two programs that differ only in whether they are recorded.
 
     python -m bench.recorded mesh_telemetry on
 
-reads lines such as `pipelined 20000` from its standard input, and answers each with a line of JSON.
-It ends with its input.
+It reads commands such as `pipelined 20000` from standard input, replies to each with a line of
+JSON, and exits at the end of the input.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bench.accounting import own_bytes
 
 
 class RecordedProgram:
-    """A program in a process of its own, with one worker, recorded or not.
+    """A program in a separate process with one worker, recorded or not.
 
     Args:
         driver: The module of its driver.
-        is_recorded: Whether it is.
+        is_recorded: Whether it is recorded.
     """
 
     def __init__(self, driver: str, *, is_recorded: bool) -> None:
@@ -34,24 +34,24 @@ class RecordedProgram:
         )
 
     def ask(self, word: str, n: int = 0) -> Any:
-        """Has it do something, and gives what it says about it."""
+        """Execute a command in the program and return its reply."""
         assert self._process.stdin is not None, "both ends are pipes"
         assert self._process.stdout is not None, "both ends are pipes"
         self._process.stdin.write(f"{word} {n}\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
-            # What else prints there begins otherwise.
+            # Other output begins differently.
             if line.startswith('{"said"'):
                 return json.loads(line)["said"]
         raise RuntimeError(f"{self._process.args} has ended")
 
     def close(self) -> None:
-        """Ends it, and waits for its end."""
+        """Stop the program and wait for its exit."""
         self._process.communicate()
 
 
 def main() -> None:
-    """Does what the standard input says."""
+    """Execute the commands on standard input."""
     name, way = sys.argv[1:]
     driver = importlib.import_module(f"bench.drivers.{name}").driver()
     if way == "on":

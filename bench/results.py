@@ -1,4 +1,4 @@
-"""The measurements of all rounds, and what they say about each row."""
+"""The measurements of all rounds, and the verdict on each row."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bench.goals import Row, Source
 
 @dataclass
 class Results:
-    """Every line that a runner printed, and the medians over them."""
+    """All measurements that runners printed, and their medians."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def median(self, source: Source, placement: str) -> float | None:
-        """Returns the median over blocks and rounds, or nothing when it was not measured."""
+        """Return the median over blocks and rounds, or None if it was not measured."""
         values = self._values()[source.driver, source.workload, placement, source.metric]
         return statistics.median(values) if values else None
 
@@ -49,19 +49,19 @@ class Verdict:
 
     @property
     def vs_floor(self) -> float | None:
-        """How many times the floor; of a rate, which share of it."""
+        """How many times the floor; for a rate, the share of it."""
         return self.ours / self.floor if self.ours is not None and self.floor else None
 
     @property
     def is_met(self) -> bool | None:
-        """Whether every part of the goal holds; nothing if there is none, or no figure for it."""
+        """Whether every part of the goal holds; None if it has no parts or a figure is missing."""
         parts = self._parts()
         if False in parts:
             return False
         return True if parts and None not in parts else None
 
     def word(self) -> str:
-        """Says the verdict in one word, or nothing for a row without a goal."""
+        """Return the verdict in one word, or an empty string for a row without a goal."""
         if not self.row.goal():
             return ""
         return {True: "met", False: "MISSED", None: "not measured"}[self.is_met]
@@ -88,7 +88,7 @@ class Verdict:
 
 
 def judge(row: Row, placement: str, results: Results) -> Verdict:
-    """Looks up what a row needs."""
+    """Look up the figures of a row."""
     theirs = Source(row.source.workload, row.source.metric, row.peer)
     return Verdict(
         row,

@@ -1,4 +1,4 @@
-"""Measures Mesh against its peer and the floors, and prints the table of goals.
+"""Measure Mesh against its peer and the floors, and print the table of goals.
 
 python bench/run.py core --peer-python PATH     the whole table, medians over three rounds
 python bench/run.py core --only sync,failure    some rows of it
@@ -10,9 +10,9 @@ python bench/run.py tensor                      the table of distributed tensors
 python bench/run.py telemetry                   the table of telemetry, on one host
 python bench/run.py counts --check              the counts of a call; exit status 1 on a miss
 
-The interpreter that runs this is the one whose `mesh_core` is measured, and needs numpy. PATH is
-an interpreter with `torchmonarch==0.7.0` and numpy. Without it the peer is looked for where ours
-is; when it is not there either, its column stays empty.
+The interpreter that runs this script is the one whose `mesh_core` is measured; it requires numpy.
+PATH is an interpreter with `torchmonarch==0.7.0` and numpy. By default the peer is looked up in the
+same interpreter; if it is not installed there, its column stays empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-# It is started by its path, so the tree is not importable by itself.
+# The script is started by its path, so the root of the repository is not on the module path.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.accounting import adopt_orphans, end_leftovers
@@ -64,12 +64,12 @@ _ROWS = {
 }
 _PEERS = (PEER, PEER_POLLING_1S, PEER_RDMA, PEER_FILES, PEER_TENSOR, PEER_TELEMETRY)
 
-#: The exit status that says a gate could not be judged; a miss is 1.
+#: The exit status if a check could not be evaluated; 1 is a miss.
 _UNJUDGED = 2
 
 
 def main() -> int:
-    """Measures what the command line asks for, and returns the exit status."""
+    """Run the measurements that the command line selects, and return the exit status."""
     arguments = _arguments()
     adopt_orphans()
     rows = _chosen(arguments)
@@ -136,7 +136,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Row]:
 def _measure(
     run: Run, interpreter: str, index: int, arguments: argparse.Namespace, results: Results
 ) -> dict[str, Any] | None:
-    """Runs one runner, keeps what it printed, and returns what went wrong, if anything."""
+    """Run one runner, store its output, and return its problem, if any."""
     is_quiet = wait_quiet(0.25, arguments.quiet_wait)
     command = [interpreter, "-m", "bench.runner", run.driver, run.workload, run.placement]
     started = time.monotonic()
@@ -166,7 +166,7 @@ def _measure(
 
 
 def _user_environment() -> dict[str, str]:
-    # With bytecode left uncached every process compiles every module again: no user's normal case.
+    # Without a bytecode cache every process would compile every module, which is not a normal case.
     return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -185,7 +185,7 @@ def _ended(command: Sequence[str]) -> tuple[str, str, int | str]:
         out, err = runner.communicate(timeout=_RUN_S_MAX)
     except subprocess.TimeoutExpired:
         runner.send_signal(signal.SIGKILL)
-        # Its children hold the pipes open, so they have to go before the pipes can end.
+        # Its children keep the pipes open, so they must be killed before the pipes can end.
         end_leftovers()
         out, err = runner.communicate()
         return out, err, f"no end after {_RUN_S_MAX:g} s"

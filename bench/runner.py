@@ -1,4 +1,4 @@
-"""One process that measures one workload with one driver in one placement.
+"""Measure one workload with one driver in one placement.
 
 Started by `run.py`; by hand: `python -m bench.runner mesh latency.sync plain`.
 """
@@ -17,7 +17,7 @@ from bench.scale import FULL, QUICK
 
 
 def main() -> None:
-    """Runs the workload that the command line names."""
+    """Run the workload that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("driver", help="mesh, monarch, bare, or floors.<name>")
     parser.add_argument("workload", help="<module>.<function> in workloads/")
@@ -25,10 +25,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     if arguments.placement == "pinned":
-        # Before the framework starts a thread or a process, so that all of them inherit it.
+        # Set before the framework starts a thread or a process, so that all of them inherit it.
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     if arguments.workload.startswith("tensor"):
-        # Before torch is imported, by whichever module first; the processes inherit it.
+        # Set before any module imports torch; the processes inherit it.
         os.environ["OMP_NUM_THREADS"] = "1"
     record = Recorder(arguments.driver, arguments.workload, arguments.placement)
     scale = QUICK if arguments.quick else FULL
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _import(module: str) -> ModuleType:
-    # By its name, because each interpreter has the packages of some drivers and workloads only.
+    # Each interpreter has the packages of only some drivers and workloads, so imports are by name.
     return importlib.import_module(module)
 
 

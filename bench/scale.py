@@ -1,4 +1,4 @@
-"""How much of each workload one run does."""
+"""The amount of work of each workload in one run."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes of one run; `QUICK` shows that everything works, `FULL` is what is reported."""
+    """The sizes of one run: `QUICK` checks that everything works, `FULL` is what is reported."""
 
-    #: Calls before anything is timed.
+    #: Calls before the measurement.
     warm_calls: int
     #: Blocks of calls; each yields one median.
     blocks: int
     #: Calls in a block.
     block_calls: int
-    #: Messages in flight at once, and messages sent one way.
+    #: Number of concurrent calls, and of one-way messages.
     stream_len: int
     #: Processes of the mesh, spawn and cast workloads.
     procs: int
-    #: Longest time one block of calls may take.
+    #: Time limit of a block of calls, in seconds.
     block_s_max: float
-    #: Kills per run, and how long they may take together.
+    #: Kills per run, and the time limit for all of them.
     kills: int
     kills_s_max: float
-    #: Fresh interpreters started to time an import.
+    #: Fresh interpreters that are started to measure an import.
     imports: int
     #: Payloads as (label, bytes, repetitions).
     payloads: tuple[tuple[str, int, int], ...]

@@ -1,4 +1,4 @@
-"""A plain stream over loopback, written by hand: what bytes cost that go through a socket."""
+"""A plain TCP stream over loopback: the floor of bytes that pass through a socket."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _CHUNK = 1 << 20
 
 
 class SocketFloor:
-    """A process that answers `nbytes` with as many bytes."""
+    """A process that replies to `nbytes` with as many bytes."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
 
     def read_into(self, destination: memoryview) -> None:
-        """Asks for as many bytes as there is room for, and receives them where they belong."""
+        """Request as many bytes as fit into the destination, and receive them there."""
         self._stream.sendall(len(destination).to_bytes(8, "little"))
         received = 0
         while received < len(destination):
@@ -29,7 +29,7 @@ class SocketFloor:
 
 @contextmanager
 def socket_floor(nbytes_max: int) -> Iterator[SocketFloor]:
-    """Starts the process, and ends it."""
+    """Run the process for the duration of the block."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.fork()
         if pid == 0:

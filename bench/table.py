@@ -1,4 +1,4 @@
-"""Prints verdicts as a table."""
+"""Formats verdicts as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HEADER = ("", "cores", "ours", "peer", "floor", "vs peer", "vs floor", "goal", 
 
 
 def table(verdicts: Iterable[Verdict], procs: int) -> str:
-    """Lays the verdicts out, one a line; `procs` is the size of the meshes in it."""
+    """Return a table with one verdict per row; `procs` is the size of the meshes in it."""
     cells = [_HEADER, *(_cells(verdict, procs) for verdict in verdicts)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(_HEADER))]
     rule = "  ".join("-" * width for width in widths)
@@ -19,7 +19,7 @@ def table(verdicts: Iterable[Verdict], procs: int) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    # Figures and ratios are read downwards, so they are set to the right.
+    # Figures and ratios are right-aligned, so that they can be compared within a column.
     return "  ".join(
         cell.rjust(width) if 2 <= i <= 6 else cell.ljust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))

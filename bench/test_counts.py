@@ -1,4 +1,4 @@
-"""A call costs the kernel no more than it may, on any machine and under any load."""
+"""The system calls and context switches of a call stay within limits, on any machine and load."""
 
 from __future__ import annotations
 

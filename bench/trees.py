@@ -1,4 +1,4 @@
-"""Directories that are mounted in a benchmark: made, and read from one end to the other."""
+"""Directory trees for benchmarks of mounts: creating and reading them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.scale import QUICK, Scale
 
 MIB = 1 << 20
-#: Bytes of each small file of a tree.
+#: Size of each small file of a tree, in bytes.
 SMALL_BYTES = 8 << 10
 _LARGE_FILES = 4
 _FOLDER_LEN = 100
@@ -16,7 +16,7 @@ _BUFFER = bytearray(MIB)
 
 
 def make_tree(root: Path, scale: Scale) -> int:
-    """Makes many small files and a few large ones; gives the bytes of one large one."""
+    """Create many small files and a few large ones; return the size of a large one in bytes."""
     folders, large = (4, 12 * MIB) if scale is QUICK else (40, 117 * MIB)
     make_small(root, folders, SMALL_BYTES)
     for number in range(_LARGE_FILES):
@@ -25,7 +25,7 @@ def make_tree(root: Path, scale: Scale) -> int:
 
 
 def make_small(root: Path, folders: int, nbytes: int) -> None:
-    """Makes folders with a hundred files each."""
+    """Create folders with a hundred files each."""
     for folder in range(folders):
         (root / f"folder{folder}").mkdir(parents=True)
         for file in range(_FOLDER_LEN):
@@ -33,7 +33,7 @@ def make_small(root: Path, folders: int, nbytes: int) -> None:
 
 
 def read_all(root: Path) -> int:
-    """Walks a tree and reads each file; gives the bytes."""
+    """Walk a tree and read each file; return the number of bytes."""
     total = 0
     for folder, _, names in os.walk(root):
         for name in names:
@@ -46,5 +46,5 @@ def read_all(root: Path) -> int:
 
 
 def bytes_of(root: Path) -> int:
-    """Gives how many bytes the files of a tree have, by their attributes."""
+    """Return the total size of the files of a tree, from their attributes."""
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())

@@ -1,7 +1,7 @@
-"""Starts four processes, puts an actor into each, and calls all of them at once.
+"""Spawn an actor in each of four processes and call all of them at once.
 
-An actor is an object in a process of its own. What `spawn` gives back stands for all four: a call
-of one of its endpoints runs in each of them, and the answer has one value for each.
+An actor is an object in a separate process. `spawn` returns a mesh handle that represents all four
+actors: a call of an endpoint runs in each of them, and the result contains one value per actor.
 """
 
 from mesh_core import Actor, current_rank, endpoint, this_host
@@ -26,7 +26,7 @@ for point, greeting in greetings.items():
     print(f"{point}: {greeting}")
 assert len(greetings) == 4
 
-# An actor keeps its state from one call to the next.
+# An actor keeps its state between calls.
 again = greeters.greet.call("again").get()
 assert again.item(gpus=2) == "Hello, again! greeting 2 of rank 2"
 print(again.item(gpus=2))

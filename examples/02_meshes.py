@@ -1,7 +1,7 @@
-"""Gives processes, actors and answers a shape with named dimensions, and changes the shape.
+"""Give processes, actors and results a shape with named dimensions, and change the shape.
 
-A mesh is an array. Its dimensions have names that say what they mean; `split`, `flatten` and
-`rename` give other views of the same members, and answers come in the shape of what was called.
+A mesh is an array with named dimensions. `split`, `flatten` and `rename` return other views of the
+same members. The result of a call has the shape of the mesh that was called.
 """
 
 import os
@@ -29,7 +29,7 @@ places = workers.where.call().get()
 assert places.item(replica=1, stage=2) == "replica 1 of 2, stage 2"
 print(places.item(replica=1, stage=2))
 
-# Other shapes of the same six processes.
+# These views have other shapes and contain the same six processes.
 line = workers.flatten("rank")
 grid = line.split(rank=("row", "column"), column=2)
 renamed = workers.rename(replica="copy")
@@ -39,7 +39,7 @@ assert list(line.pid.call().get().values()) == list(pids)
 assert list(grid.pid.call().get().values()) == list(pids)
 assert len(set(pids)) == 6
 
-# A mesh iterates over its members, which are meshes of one.
+# Iterating over a mesh yields its members, each as a mesh of size one.
 assert [member.pid.call_one().get() for member in line] == list(pids)
 
 # prints:

@@ -1,7 +1,8 @@
-"""Calls a part of a mesh: a slice is as good as the whole, and reaches just its members.
+"""Call a part of a mesh: a slice supports everything that a mesh does, but has fewer members.
 
-A slice is a description and costs nothing to make. It takes a position, a range with a step in
-either direction, or a list; it can be called, split, flattened, sliced again, sent in a message.
+A slice is only a description, so creating one costs nothing. It selects positions, ranges with a
+step in either direction, or lists. A slice can be called, split, flattened, sliced again, and sent
+in a message.
 """
 
 from mesh_core import Actor, endpoint, this_host
@@ -34,7 +35,7 @@ for host in range(2):
 assert list(values.slice(host=0).values()) == [1011, 11, 1011, 111]
 assert list(values.slice(host=1).values()) == [1001, 10001, 11001, 101]
 
-# What is sliced is renumbered from 0, and slices of equal members are equal.
+# Ranks in a slice count from 0, and slices with the same members are equal.
 backwards = counters.slice(host=1, gpu=slice(None, None, -1))
 assert list(backwards.value.call().get().values()) == [101, 11001, 10001, 1001]
 assert counters.slice(host=1).slice(gpu=3) == counters.slice(host=1, gpu=-1) == backwards[0]

@@ -1,8 +1,8 @@
-"""Awaits calls in an asyncio program, and runs endpoints of one actor beside each other.
+"""Await calls in an asyncio program, and run endpoints of one actor concurrently.
 
-A future can be waited for with `.get()` or awaited; both may be mixed in one program. Endpoints may
-be `def` or `async def`. An actor takes one message at a time, unless an endpoint is declared to be
-concurrent: then the next message is taken while it waits.
+A future can be waited for with `.get()` or awaited, and a program may mix both. Endpoints may be
+`def` or `async def`. An actor serves one message at a time, except that it serves further messages
+while a concurrent endpoint awaits.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Gate(Actor):
 async def main() -> None:
     async with this_host().spawn_procs() as procs:
         gate = procs.spawn("gate", Gate)
-        # Sent now, whether or not anybody awaits them yet.
+        # These calls are sent immediately, before anything awaits them.
         passing = [gate.pass_through.call_one(who) for who in ("Ada", "Grace", "Barbara")]
         assert not await gate.is_open.call_one()
         print(await gate.open.call_one(), "waited at the gate")

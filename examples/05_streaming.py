@@ -1,7 +1,7 @@
-"""Takes answers one by one as they come, instead of waiting for the slowest.
+"""Process results as they arrive, instead of waiting for the slowest actor.
 
-`stream()` gives a future for each actor, in the order in which they answer; `with_ranks()` says who
-it was. An `Accumulator` folds the answers into one value on their way.
+`stream()` yields a future for each actor in the order in which they reply; `with_ranks()` adds the
+rank of the actor. An `Accumulator` folds the results into a single value as they arrive.
 """
 
 import operator
@@ -12,7 +12,7 @@ from mesh_core import Accumulator, Actor, current_rank, endpoint, this_host
 class Searcher(Actor):
     @endpoint
     def primes_below(self, limit: int) -> list[int]:
-        """The primes in this actor's share of the numbers: later shares take longer."""
+        """Return the primes in this actor's share of the numbers: later shares take longer."""
         rank, size = current_rank().rank, current_rank().extent.nelements
         share = range(max(2, limit * rank // size), limit * (rank + 1) // size)
         return [n for n in share if all(n % d for d in range(2, int(n**0.5) + 1))]

@@ -1,8 +1,8 @@
-"""Sends values on ports: from any process, at any time, as many as there are.
+"""Send any number of values over a port, from any process, at any time.
 
-A channel has two ends. The port can be sent in messages and used from everywhere; the receiver
-stays where it was opened. An endpoint with an explicit response port gets the caller's port as its
-first argument, and answers when it likes: here, when there is something to answer with.
+A channel has two ends. The port can be sent in messages and used in every process; the receiver
+stays in the process that opened the channel. An endpoint with an explicit response port receives
+the caller's port as its first argument and may reply later: in this example, when a letter arrives.
 """
 
 import os
@@ -41,7 +41,7 @@ port, receiver = Channel[tuple[int, int]].open()
 sensors = procs.spawn("sensors", Sensor)
 sensors.measure.broadcast(port, 3)
 received = [receiver.recv().get() for _ in range(6)]
-# Values of one sender arrive in the order in which it sent them.
+# Values from one sender arrive in the order in which it sent them.
 for rank in range(2):
     assert [n for sender, n in received if sender == rank] == [0, 1, 2]
 print("received", len(received), "measurements")
@@ -51,7 +51,7 @@ letter = letterbox.next_letter.call_one()
 letterbox.post.call_one("Dear reader, ...").get()
 print(letter.get())
 
-# A receiver is told when a process that holds its port has died: it never waits for nobody.
+# A receiver is notified when a process that holds its port dies, so it never waits in vain.
 os.kill(sensors.slice(n=1).keep.call_one(port).get(), signal.SIGKILL)
 try:
     receiver.recv().get()

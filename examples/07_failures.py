@@ -1,8 +1,8 @@
-"""Catches what goes wrong in other processes with the `except` clauses of an ordinary program.
+"""Handle failures in other processes with ordinary `except` clauses.
 
-An exception of an actor arrives as its own type, with the traceback of where it was raised. When
-several ranks fail, one failure is raised and names the others. The death of a process is an
-exception too, known within milliseconds. None of this hurts any other process.
+An exception in an actor arrives with its original type and the traceback of the remote process. If
+several ranks fail, one failure is raised and lists the others. The death of a process is reported
+as an exception, too, within milliseconds. Other processes are not affected.
 """
 
 import os
@@ -24,7 +24,7 @@ class Divider(Actor):
 procs = this_host().spawn_procs({"gpus": 4})
 dividers = procs.spawn("dividers", Divider)
 
-# `except ZeroDivisionError` works, and so does `except ActorError`: it is both.
+# The exception is both a `ZeroDivisionError` and an `ActorError`, so either clause catches it.
 try:
     dividers.divide.call(6).get()
 except ZeroDivisionError as error:
@@ -34,12 +34,12 @@ except ZeroDivisionError as error:
     print("ranks that failed:", [one.rank for _, one in error.failures])
     assert [one.rank for _, one in error.failures] == [0, 2]
 
-# What the other ranks have answered is not lost: ask for results and exceptions.
+# The results of the other ranks are not lost: request both results and exceptions.
 outcomes = dividers.divide.options(return_exceptions=True).call(6).get()
 print([type(one).__name__ for one in outcomes.values()])
 assert outcomes.get(1) == outcomes.get(3) == 6.0
 
-# A process that dies is an error of the call that waits for it, with all that is known.
+# The call that waits for a dead process raises an error with all known details.
 victim = dividers.slice(gpus=2).pid.call_one().get()
 os.kill(victim, signal.SIGKILL)
 try:
@@ -48,7 +48,7 @@ except ProcDied as died:
     assert (died.rank, died.pid, died.signal) == (2, victim, signal.SIGKILL)
     print(str(died).splitlines()[0].replace(str(victim), "..."))
 
-# The others never noticed.
+# The other processes are not affected.
 print(len(dividers.slice(gpus=[0, 1, 3]).pid.call().get()), "ranks go on")
 
 # prints:

@@ -1,8 +1,9 @@
-"""Hears of failures that no caller waits for: whoever spawned a mesh is its owner, and is told.
+"""Handle failures that no caller waits for: they are reported to the owner of the mesh.
 
-An actor that spawns others owns them. When one of them fails and nobody waits for its answer, the
-owner's `__supervise__` is called. It returns whether it took care; if not, the owner fails as well,
-and its own owner hears of it, up to the program, which would end with a report.
+An actor that spawns others owns them. If one of them fails and no caller waits for its reply, Mesh
+calls `__supervise__` of the owner. A true result means that the failure is handled. Otherwise the
+owner fails, too, and its own owner is notified. A failure that nobody handles reaches the program,
+which then exits with a report.
 """
 
 from mesh_core import Actor, Channel, MeshFailure, Port, endpoint, this_host

@@ -1,9 +1,9 @@
-"""Restarts what fails, before anybody has to hear of it.
+"""Restart failed actors automatically, before their owner is notified.
 
-`spawn(..., restart=...)` takes the words of Erlang/OTP: `permanent`, `transient`, `temporary`.
-Within the limits of a `RestartPolicy`, a failed actor or a dead process is started again in its
-place, with the arguments that it was spawned with; handles stay valid. One failure more goes to the
-owner, which here is the program.
+`spawn(..., restart=...)` accepts the restart types of Erlang/OTP: `permanent`, `transient` and
+`temporary`. Within the limits of a `RestartPolicy`, Mesh restarts a failed actor or a dead process
+at the same rank, with its original arguments, and handles stay valid. The next failure is reported
+to the owner, which is the program in this example.
 """
 
 import os
@@ -41,7 +41,7 @@ class Counter(Actor):
 
 
 def counts() -> list[int]:
-    """The counts of all ranks, asked again while one of them is being restarted."""
+    """Return the counts of all ranks; retry while one of them is being restarted."""
     while True:
         try:
             return list(counters.add.call(0).get().values())
@@ -60,7 +60,7 @@ policy = RestartPolicy("permanent", scope="one_for_one", intensity_max=2, period
 counters = this_host().spawn_procs({"gpus": 2}).spawn("counters", Counter, 10, restart=policy)
 counters.add.call(1).get()
 
-# The first failure is of a process. Who waits for an answer is told, and rank 0 starts over.
+# The first failure is the death of a process. The caller gets an error, and rank 0 restarts.
 try:
     counters.slice(gpus=0).exit.call_one(3).get()
 except ProcDied as died:
@@ -68,13 +68,13 @@ except ProcDied as died:
 print(counts())
 assert counts() == [10, 11]
 
-# The second is of an actor: an exception that no caller waits for. Its process goes on.
+# The second is an actor failure: an exception that no caller waits for. Its process keeps running.
 counters.slice(gpus=1).fail.broadcast()
 while counts() != [10, 10]:
     time.sleep(0.01)
 print(counts())
 
-# The third is one too many.
+# The third failure exceeds the limit.
 counters.slice(gpus=1).fail.broadcast()
 told.wait()
 

@@ -1,8 +1,9 @@
-"""Replaces a dead process in a mesh that goes on, and gives the newcomer its state back.
+"""Replace a dead process in a running mesh, and restore the state of its actor.
 
-A rank is a place. `replace(rank)` puts a new process there, with the actors that the place had and
-the arguments that they were spawned with. Every handle and slice stays valid, wherever it is. What
-an actor had learnt since is up to the program: here it is copied from a neighbour.
+A rank identifies a position. `replace(rank)` starts a new process at this position and spawns its
+actors again with their original arguments. Every handle and slice stays valid, in all processes.
+The program must restore the state that the actor had acquired since: this one copies it from
+another replica.
 """
 
 import os
@@ -50,7 +51,7 @@ except ProcDied as died:
     last.restore.call_one(neighbour.entries_held.call_one().get()).get()
     print(f"replaced and restored after {(time.perf_counter() - started) * 1000:.0f} ms")
 
-# The others had served the call that failed, and the newcomer has it from its neighbour.
+# The other replicas had served the failed call, and the new one has copied their entries.
 assert list(replicas.entries_held.call().get().values()) == [{"answer": 42, "question": 7}] * 3
 assert last.pid.call_one().get() != first_pid
 print("all three hold", replicas.entries_held.call().get().get(2))

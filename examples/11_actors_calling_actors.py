@@ -1,7 +1,7 @@
-"""Lets actors call each other: a handle of a mesh travels in messages like any other value.
+"""Let actors call each other: a mesh handle can be sent in messages like any other value.
 
-Readers, counters and one total: each reader calls the counter beside it, and every counter the one
-total, directly from process to process. The program only starts the work and asks for the result.
+Each reader calls the counter of the same rank, and all counters call one total, directly from
+process to process. The program only starts the work and fetches the result.
 """
 
 from collections import Counter as Tally

@@ -1,8 +1,8 @@
-"""Sends large arrays to many processes of a host without a copy for each.
+"""Send large arrays to many processes of a host without a copy for each of them.
 
-Buffers above a threshold do not go through sockets: they are copied once into shared memory, which
-every receiver maps. A receiver may write to what it got, and nobody else sees it; the sender may go
-on writing to its own. Nothing about the calls is different.
+Buffers above a size threshold bypass the sockets: Mesh copies them once into shared memory, which
+every receiver maps. A receiver may write to its array without affecting others, and the sender may
+keep writing to the original. The calls look the same as for small arguments.
 """
 
 import time
@@ -39,13 +39,13 @@ for attempt in ("first", "second"):
     took_ms = (time.perf_counter() - started) * 1000
     print(f"{MEGABYTES} MB to {len(holders)} processes, {attempt} time: {took_ms:.0f} ms")
 
-# What the sender writes afterwards, they do not see; what each of them writes is its own.
+# Receivers do not see later writes by the sender, nor the writes of other receivers.
 array[:] = 7
 sums = holders.overwrite.call().get()
 assert list(sums.values()) == [array.size * rank for rank in range(4)]
 print("each wrote over its own:", [int(one / array.size) for one in sums.values()])
 
-# Answers travel in the same way, and can be written to as well.
+# Results are transferred in the same way, and are writable as well.
 answer = holders.slice(gpus=3).give_back.call_one().get()
 answer += 1
 assert (answer == 4).all()

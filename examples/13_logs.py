@@ -1,8 +1,9 @@
-"""Shows what every process writes, once, in order, with the name of its place in front.
+"""Forward the output of all processes to the program, in order and labelled with mesh and rank.
 
-`print`, `logging` and whatever C libraries write come to the program's own output. A line that
-several ranks print within a moment is shown once, and once more for all the others together; lines
-that differ in anything are never merged. The last lines of a process that dies are in its error.
+The output of `print`, `logging` and C libraries appears in the output of the program. If several
+ranks print the same line at almost the same time, it is shown once, and once more for all other
+ranks together. Lines that differ are never merged. The error about a dead process contains its last
+lines.
 """
 
 import os
@@ -41,7 +42,7 @@ except ProcDied as died:
     assert "my share is 1/4" in died.log_tail
     assert died.exit_code == 28
 
-# Stopping waits until everything that was written has been shown.
+# `stop` returns after all output has been shown.
 procs.stop().get()
 
 # prints:

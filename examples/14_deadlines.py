@@ -1,8 +1,9 @@
-"""Gives calls a deadline, and takes back those that are not wanted any more.
+"""Set deadlines for calls, and cancel calls that are no longer needed.
 
-A deadline and a cancellation reach the actor: a message that waits is taken out of its mailbox, an
-`async` endpoint is cancelled at its `await`, a plain one at its next bytecode. The actor is not
-hurt, and serves what comes next. `get(timeout=...)` is something else: it stops the waiting only.
+Deadlines and cancellations take effect in the actor: a queued message is removed from the mailbox,
+an `async` endpoint is cancelled at its `await`, and a plain one at its next bytecode. The actor is
+not affected otherwise and serves the next message. In contrast, `get(timeout=...)` only stops
+waiting.
 """
 
 import asyncio
@@ -38,20 +39,20 @@ sleeper = this_host().spawn_procs().spawn("sleeper", Sleeper)
 sleeper.what_happened.call_one().get()
 started = time.perf_counter()
 
-# A deadline: a TimeoutError, also where it runs.
+# An expired deadline raises a TimeoutError at the caller, and stops the endpoint.
 try:
     sleeper.sleep.options(timeout=0.5).call_one(60).get()
 except DeadlineExceeded as error:
     assert isinstance(error, TimeoutError)
     print(f"after {time.perf_counter() - started:.1f} s: {error}")
 
-# A cancellation, of one call that runs and of one that waits behind it.
+# Cancel two calls: one that is running, and one that is queued behind it.
 running, waiting = sleeper.compute.call_one(10**10), sleeper.compute.call_one(1)
 assert waiting.cancel()
 assert running.cancel()
 assert isinstance(running.exception(), CallCancelled)
 
-# To stop waiting is not to cancel: the answer still comes.
+# To stop waiting is not to cancel: the reply still arrives.
 nap = sleeper.sleep.call_one(0.5)
 try:
     nap.get(timeout=0.01)

@@ -1,15 +1,15 @@
-"""One program, two machines: workers are taken in as hosts, and meshes of actors go over both.
+"""Use two machines from one program: attach workers as hosts, and spawn meshes across both.
 
-On each of the other machines, with credentials as `python3 -m mesh_core.credentials keys w0 w1`
-makes them:
+Start a worker on each of the other machines, with credentials that
+`python3 -m mesh_core.credentials keys w0 w1` creates:
 
     python3 -m mesh_core.worker --listen 'tcp://*:26600' --credentials keys/w0
 
-Here:
+Start the program on this machine:
 
     python3 15_two_hosts.py --credentials keys/controller w0:26600 w1:26600
 
-Without arguments it starts two workers on this machine, to be tried alone.
+Without arguments the program starts two workers on this machine.
 """
 
 import argparse
@@ -33,13 +33,13 @@ class Member(Actor):
 
     @endpoint
     def ask(self, others: "Member", number: int) -> int:
-        """Calls the actor in the same place on another machine."""
+        """Call the actor with the same coordinate in `procs` on another machine."""
         return others.slice(procs=current_rank()["procs"]).square.call_one(number).get()
 
 
 @contextlib.contextmanager
 def worker_here() -> Iterator[str]:
-    """A worker on this machine, on a port that the system chooses and it prints."""
+    """Run a worker on this machine, on a free port that the worker prints."""
     command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         try:

@@ -1,7 +1,8 @@
-"""Loses a whole machine: whoever waits for it is told, and the others go on.
+"""Lose a whole machine: callers that wait for it get an error, and other hosts continue.
 
-By hand as in 15_two_hosts.py, and then pull the plug of the last worker's machine when it says so.
-Without arguments it starts two workers on this machine, and stops one of them dead.
+To run it on several machines, start workers as in 15_two_hosts.py, and pull the plug of the last
+machine when the program prints "losing the last host". Without arguments the program starts two
+workers on this machine and stops all processes of one of them.
 """
 
 import argparse
@@ -28,7 +29,7 @@ class Member(Actor):
 
 
 class WorkerHere:
-    """A worker on this machine that can be lost as a machine is: all of it, without a word."""
+    """A local worker that can fail like a machine: with all its processes and without notice."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]

@@ -1,8 +1,8 @@
-"""Crawls a web site with several processes: no page is fetched twice, none is left out.
+"""Crawl a web site with several processes, fetching every page exactly once.
 
-One actor is the frontier: it knows which pages were seen, which wait, and which are being fetched.
-Each fetcher asks it for a page, fetches that, and hands in the links that it found there. A fetcher
-keeps a few requests going at once, and no more. The site is made and served by this script itself.
+The frontier actor tracks the pages that are known, queued and being fetched. Each fetcher requests
+a page from it, fetches the page, and reports the links in it, with a fixed number of concurrent
+requests. The script generates and serves the web site itself.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LINK = re.compile(r'href="([^"]+)"')
 
 
 class Frontier(Actor):
-    """Knows every page once. Who asks for one when none is left waits until there is."""
+    """Stores each page once. A request for a page waits until one is queued or all are done."""
 
     def __init__(self, first: str) -> None:
         self.seen = {first}
@@ -84,7 +84,7 @@ class Fetcher(Actor):
 
 
 def fetch(page: str) -> str | None:
-    """The text of a page, or None when there is no such page."""
+    """Return the text of a page, or None if the page does not exist."""
     try:
         with urllib.request.urlopen(page, timeout=10) as response:
             body: bytes = response.read()
@@ -94,7 +94,7 @@ def fetch(page: str) -> str | None:
 
 
 def write_site(folder: Path, count: int) -> None:
-    """Writes pages that all can be reached from the first; one link of the last leads nowhere."""
+    """Write pages that are all reachable from the first; the last one has a broken link."""
     chance = random.Random(0)
     for number in range(count):
         links = [2 * number + 1, 2 * number + 2, *chance.choices(range(count), k=3)]
@@ -105,11 +105,11 @@ def write_site(folder: Path, count: int) -> None:
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 def serve(folder: str) -> ThreadingHTTPServer:
-    """Serves the files of a folder on a free port of this machine."""
+    """Serve the files of a folder on a free port of this machine."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

@@ -1,8 +1,9 @@
-"""Serves an actor from several processes, and goes on when one of them is killed.
+"""Serve an actor from several processes, and continue when one of them is killed.
 
-A service keeps its number of replicas. Here each one sums up prices and takes its time; clients ask
-all at the same time. Half way through a replica is killed: what it had is asked again elsewhere,
-because `total` is said to be repeatable, and another replica takes its place.
+A service maintains its number of replicas. Here each replica slowly adds up prices, and 200 clients
+send requests concurrently. After some of the replies a replica is killed. Its pending requests are
+retried on other replicas, because `retries` declares `total` safe to repeat, and a new replica
+replaces the killed one.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ async def client(tills: Till, number: int) -> int:
         try:
             return await tills.total.route(basket)
         except ServiceOverloaded:
-            # Too many wait already: come back later.
+            # The queue is full: retry later.
             await asyncio.sleep(0.05)
 
 

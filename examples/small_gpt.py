@@ -1,6 +1,6 @@
-"""A small GPT and a text to train it on, for the examples with tensors.
+"""A small GPT with training data, used by the examples with tensors.
 
-The text is the documentation that Python brings along, so nothing is downloaded.
+The training data is documentation that is included with Python, so nothing is downloaded.
 """
 
 from pydoc_data.topics import topics
@@ -17,7 +17,7 @@ tokens = torch.tensor([letters.index(one) for one in text])
 
 
 def batches(count: int, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Gives inputs and the letters that follow them, each `size` x `CONTEXT`."""
+    """Return pairs of inputs and next-letter targets, each of shape `size` x `CONTEXT`."""
     draw = torch.Generator().manual_seed(0)
     found = []
     for _ in range(count):
@@ -67,12 +67,12 @@ class GPT(nn.Module):
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """Gives the mean over all letters."""
+    """Return the mean cross entropy over all letters."""
     return functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
 
 
 def trained_alone(steps: int, size: int) -> list[float]:
-    """Gives the losses of training in this process alone: what any other way is to match."""
+    """Return the losses of training in this process alone: the reference for the examples."""
     torch.manual_seed(0)
     model = GPT()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -1,7 +1,7 @@
-"""Trains a small GPT on two processes, each with half of each batch: data parallel.
+"""Train a small GPT on two processes, each with half of each batch (data parallel).
 
-The loop is that of one process. What is added are the `with`, `shard` for the batch, and one line
-that averages the gradients along the dimension `dp`.
+The training loop is that of a single process, with three additions: the `with` statement, `shard`
+for the batch, and a line that averages the gradients over the dimension `dp`.
 """
 
 import time
@@ -17,7 +17,7 @@ STEPS, SIZE = 30, 16
 procs = this_host().spawn_procs({"dp": 2})
 
 torch.manual_seed(0)
-model = GPT()  # the weights of this process, the same as those of a run by itself
+model = GPT()  # initial weights as in single-process training
 data = batches(STEPS, SIZE)
 with procs.activate():
     put(model)
@@ -31,7 +31,7 @@ with procs.activate():
         for parameter in model.parameters():
             parameter.grad.reduce_("dp", "avg")
         optimizer.step()
-        losses.append(loss.detach().reduce("dp", "avg"))  # not waited for: the loop runs ahead
+        losses.append(loss.detach().reduce("dp", "avg"))  # without waiting: the loop runs ahead
     found = [loss.item() for loss in inspect(losses)]
     took_ms = (time.perf_counter() - began) / STEPS * 1000
 

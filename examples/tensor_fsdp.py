@@ -1,7 +1,7 @@
-"""Trains a small GPT that is cut over two processes by FSDP2, inside of a remote module.
+"""Train a small GPT that FSDP2 shards over two processes, inside a remote module.
 
-Each process keeps half of every parameter and of its optimizer state. The program sees a module: it
-calls it with a batch of which each process takes its part, and has backward run.
+Each process stores half of every parameter and of its optimizer state. The program calls the remote
+module with a batch, of which each process receives its part, and runs backward.
 """
 
 import torch
@@ -28,7 +28,7 @@ class Trained(nn.Module):
 
 
 def build(mesh: DeviceMesh) -> nn.Module:
-    """Runs in each process, with the mesh of all of them."""
+    """Build the module in each process, with the device mesh of all processes."""
     torch.manual_seed(0)
     whole = Trained()
     for block in whole.model.blocks:
@@ -38,7 +38,8 @@ def build(mesh: DeviceMesh) -> nn.Module:
 
 data = batches(STEPS, SIZE)
 with this_host().spawn_procs({"dp": 2}).activate() as mesh:
-    # The number of letters may be odd: the parts of processes then differ, so they stay there.
+    # The vocabulary size may be odd, so shards may differ in size. The parameters stay on the
+    # processes.
     model = RemoteModule(build, mesh, keep_parameters=True)
     optimizer = model.optimizer(torch.optim.AdamW, lr=1e-2)
     losses = []

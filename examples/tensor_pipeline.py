@@ -1,8 +1,8 @@
-"""Trains a small GPT in two stages on two processes: pipeline parallel.
+"""Train a small GPT in two stages on two processes (pipeline parallel).
 
-Each stage is made on a slice of the mesh. `to_mesh` moves what the first one gives to the second,
-and its gradient back. The program issues the work of all micro-batches without waiting, so the
-first stage is at the next one while the second works on the last.
+Each stage is created on a slice of the mesh. `to_mesh` moves the output of the first stage to the
+second, and its gradient back. The program issues the work of all micro-batches without waiting, so
+the first stage processes the next micro-batch while the second processes the previous one.
 """
 
 import torch

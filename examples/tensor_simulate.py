@@ -1,7 +1,7 @@
-"""Simulates a training step of a GPT on 1,000 devices: its time and its memory, on a laptop.
+"""Simulate the time and memory of a training step of a GPT on 1,000 devices, on a laptop.
 
-Each block is cut over the eight devices of a host (tensor parallel), the batch over 125 hosts (data
-parallel). It is the program as it would be on real processes; only the mesh is another one.
+Each block is sharded over the eight devices of a host (tensor parallel), and the batch over 125
+hosts (data parallel). The program is the same as on real processes; only the mesh is simulated.
 """
 
 import torch
@@ -15,7 +15,7 @@ WIDTH, HEADS, LAYERS, CONTEXT, WORDS, SIZE = 4096, 32, 32, 2048, 50_304, 4
 
 
 class Attention(nn.Module):
-    """The heads of one device."""
+    """The attention heads of one device."""
 
     def __init__(self) -> None:
         super().__init__()

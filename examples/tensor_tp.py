@@ -1,7 +1,7 @@
-"""Trains a small GPT whose wide layers are cut over two processes: tensor parallel.
+"""Train a small GPT whose wide layers are sharded over two processes (tensor parallel).
 
-Of each MLP every process has half of the hidden units. `vary` stands where the halves begin to do
-something of their own, `reduce` where their results become one again.
+Each process has half of the hidden units of every MLP. `vary` marks the point after which the
+processes compute different values, and `reduce` combines their results.
 """
 
 import torch

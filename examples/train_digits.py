@@ -1,9 +1,10 @@
-"""Trains a network on handwritten digits over several processes, one of which is killed on the way.
+"""Train a classifier of handwritten digits on several processes, one of which is killed.
 
-Every process holds the same network and a share of the images. A step asks each for the gradient
-of its next images, averages what they answer, and has each apply the average. In the middle of an
-epoch one process gets a SIGKILL: it is replaced, takes its weights from a survivor, and training
-goes on. Recovery is a few lines of this script, because a death is an exception that can be caught.
+Every process holds the same network and a share of the images. A training step computes a gradient
+in each process, averages the gradients in the program, and applies the average in each process. In
+the middle of an epoch one process is killed with SIGKILL. The program replaces it, copies the
+weights of a surviving process to it, and continues. Recovery takes only a few lines, because the
+death of a process is an exception that the program can catch.
 """
 
 import sys
@@ -19,16 +20,16 @@ from mesh_core import Actor, ProcDied, current_rank, endpoint
 from mesh_core.testing import kill_proc
 from mesh_jobs import LocalJob
 
-# Where it runs. On two processes, on nodes of SLURM or in pods, this line is another and no other.
+# The job determines where the trainers run. For SLURM or Kubernetes only this line changes.
 job = LocalJob(["trainers"])
 
-PROCS, EPOCHS, STEPS = 4, 12, 20  # steps in an epoch
+PROCS, EPOCHS, STEPS = 4, 12, 20  # steps per epoch
 
 
 class Trainer(Actor):
     def __init__(self, images: Tensor, labels: Tensor) -> None:
-        torch.set_num_threads(1)  # the processes share the processors
-        torch.manual_seed(0)  # and begin with the same network
+        torch.set_num_threads(1)  # the processes share the CPU cores
+        torch.manual_seed(0)  # all processes start with the same network
         self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
         share = slice(current_rank().rank, None, PROCS)
         self.images, self.labels = images[share], labels[share]
@@ -37,7 +38,7 @@ class Trainer(Actor):
     @endpoint
     def load(self, weights: Tensor, step: int) -> None:
         self.weights, self.step = weights, step
-        vector_to_parameters(weights, self.net.parameters())  # from now on they are views of it
+        vector_to_parameters(weights, self.net.parameters())  # now they are views of `weights`
 
     @endpoint
     def save(self) -> tuple[Tensor, int]:
@@ -62,7 +63,7 @@ class Trainer(Actor):
 
 
 def recover(died: ProcDied) -> int:
-    """Replaces the dead, gives them the weights of a survivor, and says which step it is at."""
+    """Replace dead ranks, copy the weights of a surviving rank to them, and return its step."""
     noticed = time.perf_counter()
     dead = {failure.rank for _, failure in died.failures}
     saved = trainers[min(set(range(PROCS)) - dead)].save.call_one().get()
@@ -76,7 +77,7 @@ def recover(died: ProcDied) -> int:
 
 
 def show_progress(step: int, loss: float) -> None:
-    """Redraws one line on a terminal; writes a line for each epoch to anything else."""
+    """Redraw one line on a terminal; otherwise print a line for each epoch."""
     bar = "#" * (40 * step // (EPOCHS * STEPS))
     line = f"epoch {(step - 1) // STEPS + 1:2} [{bar:.<40}] loss {loss:.3f}"
     if sys.stdout.isatty():
@@ -94,7 +95,7 @@ hosts = job.state().trainers
 procs = hosts.spawn_procs({"gpus": PROCS // hosts.size()}).flatten("rank")
 trainers = procs.spawn("trainers", Trainer, images, labels)
 
-step, victims = 0, {EPOCHS * STEPS // 2 + STEPS // 2: PROCS - 1}  # who is killed at which step
+step, victims = 0, {EPOCHS * STEPS // 2 + STEPS // 2: PROCS - 1}  # rank to kill by step
 while step < EPOCHS * STEPS:
     epoch, batch = divmod(step, STEPS)
     try:
@@ -110,7 +111,7 @@ while step < EPOCHS * STEPS:
     except ProcDied as died:
         step = recover(died)
 
-(accuracy,) = set(trainers.accuracy.call(test_images, test_labels).get().values())  # all the same
+(accuracy,) = set(trainers.accuracy.call(test_images, test_labels).get().values())  # all equal
 print(f"test accuracy {accuracy:.1%} on {PROCS} processes")
 assert accuracy >= 0.95
 

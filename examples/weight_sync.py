@@ -1,8 +1,9 @@
-"""Moves weights from trainers to generators that have them cut in another way, as training goes on.
+"""Copy weights from trainers to generators with a different sharding, while training continues.
 
-Four trainers have some rows each, four generators a quarter each. Trainers publish a version each
-step, and what is moved is held meanwhile: nobody sees a half-written one. Which bytes go where is
-found out once. The generators fetch them side by side; nothing of it passes this script.
+Each of four trainers has a range of rows, and each of four generators a quarter of the matrix. A
+trainer publishes a version per step, and versions are held during the transfer, so no generator
+reads a partly written one. The schedule of transfers is computed once. The generators fetch their
+parts concurrently, and the data does not pass through this script.
 """
 
 import numpy as np
@@ -37,7 +38,7 @@ class Trainer(Actor):
 
     @endpoint
     def train(self, step: int) -> None:
-        self.weights += 1 + self.rank / 10  # the gradient of each is another
+        self.weights += 1 + self.rank / 10  # each rank has a different gradient
         self.published.publish(self.weights, step=step)
 
 
@@ -70,7 +71,7 @@ training = trainers.train.call(1)
 for step in range(1, STEPS + 1):
     training.get()
     versions = [reader.hold(after=step - 1) for reader in readers]
-    training = trainers.train.call(step + 1)  # goes on while the weights of this step move
+    training = trainers.train.call(step + 1)  # trains while the weights of this step are copied
     schedule.run([version.buffer for version in versions], rooms).get()
     for version in versions:
         version.release()

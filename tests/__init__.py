@@ -1,1 +1,1 @@
-"""Tests across packages. Those of one package alone are in packages/*/tests."""
+"""Tests across packages. The tests of a single package are in packages/*/tests."""

@@ -1,4 +1,4 @@
-"""Runs a program as a user would, and looks at what it printed and what it left behind."""
+"""Runs a program as a user would, and checks its output and the processes that it leaves behind."""
 
 import os
 import subprocess
@@ -11,24 +11,24 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-#: Given to the program and so to all it starts: what still carries it afterwards was left behind.
+#: Passed to the program and inherited by all its processes, to identify those it leaves behind.
 MARK = "MESH_PROGRAM_MARK"
 
-#: How long a process of the program may take to go once the program has gone.
+#: Time limit for processes of the program to exit after the program.
 LEAVING_LIMIT_S = 2.0
 
 
 def run_program(script: Path, *, cwd: Path, limit_s: float) -> str:
-    """Runs a script to its end, and returns what it printed.
+    """Run a script to completion and return its output.
 
     Raises:
-        AssertionError: It failed, took too long, or left a process behind.
+        AssertionError: The script failed, took too long, or left a process behind.
     """
     mark = uuid.uuid4().hex
     env = {**os.environ, MARK: mark}
-    # Unbuffered, a line of the log may come between the text and the end of a line that is printed.
+    # With unbuffered output, a log line may come between the text and the end of a printed line.
     env.pop("PYTHONUNBUFFERED", None)
-    # Files, not pipes: a process left behind would hold a pipe open and only look like slowness.
+    # Files, not pipes: a process left behind would keep a pipe open and only look slow.
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         command = [sys.executable, str(script)]
         with subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err) as process:
@@ -41,7 +41,7 @@ def run_program(script: Path, *, cwd: Path, limit_s: float) -> str:
 
 
 def left_behind(mark: str) -> list[str]:
-    """Waits until all processes with this mark have gone; returns those that stay."""
+    """Wait until all processes with this mark have exited; return those that remain."""
     deadline = time.monotonic() + LEAVING_LIMIT_S
     pause = threading.Event()
     while True:
@@ -52,10 +52,10 @@ def left_behind(mark: str) -> list[str]:
 
 
 def missing_line(printed: str, expected: Sequence[str]) -> str | None:
-    """Returns the first expected line that was not printed after those before it.
+    """Return the first expected line that does not follow the previous expected lines.
 
-    Lines between them do not matter, nor does space at either end of a line. `...` in an expected
-    line stands for anything.
+    Other lines in between are ignored, and so is whitespace around a line. `...` in an expected
+    line matches any text.
     """
     lines = iter(printed.splitlines())
     for wanted in expected:
@@ -93,7 +93,7 @@ def _matches(line: str, wanted: str) -> bool:
 
 
 def _marked(mark: bytes) -> tuple[list[str], bool]:
-    """Returns the processes with a mark, and whether the marks of all could be seen."""
+    """Return the processes with a mark, and whether all environments could be read."""
     found, is_sure = [], True
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -102,10 +102,10 @@ def _marked(mark: bytes) -> tuple[list[str], bool]:
                 status = (folder / "stat").read_text()
                 found.append(f"pid {folder.name}: {status.partition('(')[2]}")
             elif not environment and _start_time(folder) >= _start_time(Path("/proc/self")):
-                # In the middle of an exec a process has memory, but no environment yet.
+                # During an exec a process has memory but no environment yet.
                 is_sure = is_sure and (folder / "statm").read_text().startswith("0 ")
         except OSError:
-            continue  # it went while we looked
+            continue  # The process exited after it was listed.
     return found, is_sure
 
 

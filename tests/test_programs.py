@@ -1,4 +1,4 @@
-"""The harness that examples and documents run in: it must not call a bad program good."""
+"""The harness for examples and documents: it must detect every kind of failure."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 def run(folder: Path, code: str, limit_s: float = 30) -> str:
-    """Runs some code as a program."""
+    """Run code as a program."""
     script = folder / "program.py"
     script.write_text(code)
     return run_program(script, cwd=folder, limit_s=limit_s)

@@ -1,6 +1,6 @@
-"""What the repository is built, checked and released with. None of it ships."""
+"""The tools to build, check and release the repository. They are not shipped."""
 
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036  # said here, before an import fails for it
+if sys.version_info < (3, 11):  # noqa: UP036  # reported here, before an import fails
     raise SystemExit(f"python is {sys.version.split()[0]}: use python 3.11 or newer")

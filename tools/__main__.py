@@ -1,8 +1,8 @@
-"""The way in: `python3 -m tools test`, `python3 -m tools run examples/train_digits.py`.
+"""The entry point: `python3 -m tools test`, `python3 -m tools run examples/train_digits.py`.
 
-Needs Python 3.11 and a Rust toolchain. All else is installed into a cache outside the tree
-(`$MESH_CACHE`, or `mesh-dev` in the user's cache folder), so a second run starts warm. With `-v`
-before the command, compilers and installers show their output.
+Requires Python 3.11 and a Rust toolchain. Everything else is installed into a cache outside the
+repository (`$MESH_CACHE`, or `mesh-dev` in the user's cache folder), which later runs reuse. With
+`-v` before the command, compilers and installers show their output.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tools.workspace import PACKAGES, ROOT, clone_folder, package
 
 @dataclass(frozen=True)
 class Command:
-    """One word after `python3 -m tools`."""
+    """A subcommand of `python3 -m tools`."""
 
     name: str
     summary: str
@@ -29,7 +29,7 @@ class Command:
 
 
 def main(argv: list[str]) -> int:
-    """Does what the command line says, and returns the exit status."""
+    """Run the command line, and return the exit status."""
     commands = {command.name: command for command in COMMANDS}
     if argv[:1] == ["-v"]:
         os.environ[steps.VERBOSE] = "1"
@@ -38,10 +38,10 @@ def main(argv: list[str]) -> int:
         print(_usage(), file=sys.stderr)
         return 2
     os.environ.update(toolbox.environment())
-    # Jobs run in sessions of their own: they end only if this process lives to end them.
+    # Jobs run in separate sessions: they end only if this process lives to end them.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A shell that runs this in the background has these ignored, and every program would inherit
-    # that, those too that are to show how they end on Ctrl-C.
+    # A shell ignores these signals in background jobs, and every program would inherit that,
+    # including those that test Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
@@ -77,12 +77,12 @@ def _run(script: list[str]) -> int:
 
 
 def _run_environment(built: list[str]) -> str:
-    """Installs wheels and what the examples need, unless that is done, and gives the Python."""
+    """Install wheels and dependencies of the examples if necessary, and return the Python path."""
     uv, folder = toolbox.program("uv"), clone_folder() / "run"
     python = str(folder / "bin" / "python")
     install = [uv, "pip", "install", "--quiet", "--python", str(folder), *built]
     install += ["--group", f"{ROOT / 'pyproject.toml'}:examples"]
-    # Under the environment, so that both go together.
+    # The marker is inside the environment, so that both are deleted together.
     done, wanted = folder / "installed", "\n".join([*install, toolbox.CONSTRAINTS.read_text()])
     if done.is_file() and done.read_text() == wanted:
         return python
@@ -94,7 +94,7 @@ def _run_environment(built: list[str]) -> str:
 
 
 def _develop(names: list[str]) -> int:
-    """Installs packages into `.venv` so that Python files are used from where they are."""
+    """Install packages into `.venv` in editable mode."""
     uv, folder = toolbox.program("uv"), ROOT / ".venv"
     install = [uv, "pip", "install", "--quiet", "--python", str(folder)]
     groups = [f"--group={ROOT / 'pyproject.toml'}:{name}" for name in ("toolbox", "test")]
@@ -104,7 +104,8 @@ def _develop(names: list[str]) -> int:
     with steps.step(f"installing into {folder}", "compiles Rust without optimization"):
         steps.run_quietly([uv, "venv", "--quiet", "--allow-existing", str(folder)])
         steps.run_quietly([*install, *groups])
-        # Without isolation the interpreter keeps its path, so cargo need not compile pyo3 again.
+        # Without build isolation the path of the interpreter is stable, so cargo does not recompile
+        # pyo3.
         build = ["--no-build-isolation", "--config-settings=build-args=--profile=dev"]
         steps.run_quietly([*install, *build, *folders])
     return 0

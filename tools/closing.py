@@ -1,4 +1,4 @@
-"""Adds up what the test runners said into one closing line each."""
+"""Summarizes the output of each test runner in one closing line."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)(?: - (.*))?$|^test (\S+) \.\
 _UNSTEADY = re.compile(r"^UNSTEADY (\S+::\S+) - (.*)$")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|ignored|xfailed)\b")
 
-#: What each word of a runner counts as; a known failure is a test that ran as expected.
+#: The category of each word in a runner's summary; an expected failure counts as passed.
 _MEANING = {
     "passed": "passed",
     "xfailed": "passed",
@@ -28,9 +28,9 @@ _MEANING = {
 
 
 def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
-    """Returns the failures, then a line like `pytest: 31 passed, 0 failed` for every runner.
+    """Return the failures, then a line like `pytest: 31 passed, 0 failed` for every runner.
 
-    A test that passed when it was run again counts as passed, and is named as unsteady.
+    A test that passed when it was run again counts as passed, and is listed as unsteady.
     """
     outcomes = list(outcomes)
     output = _lines_of(outcomes)
@@ -45,7 +45,7 @@ def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
             counts = _add_up(summaries)
             if name == "pytest":
                 counts["passed"] += len(passed_then)
-                # It may have failed twice: itself, and where it was taken down.
+                # It may have been counted twice: for the test itself and for its teardown.
                 counts["failed"] -= sum(_UNSTEADY.match(line) is not None for line in output)
             lines.append(_line(name, counts))
     sessions = Counter("failed" if one.failed else "passed" for one in outcomes)
@@ -53,7 +53,7 @@ def closing_lines(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def unsteady(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Returns the tests that failed and passed when they were run again, with the reasons."""
+    """Return the tests that failed and then passed when they were run again, with the reasons."""
     return _reasons(_lines_of(outcomes), _UNSTEADY)
 
 
@@ -64,7 +64,7 @@ def _lines_of(outcomes: Iterable[Outcome]) -> list[str]:
 def _reasons(output: Iterable[str], pattern: re.Pattern[str]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for match in filter(None, map(pattern.match, output)):
-        # A test that fails, and then again when it is taken down, is one.
+        # A test that fails, and fails again in its teardown, counts once.
         reasons.setdefault(match[1] or match[3], match[2] or "")
     return reasons
 

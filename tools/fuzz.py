@@ -1,8 +1,8 @@
-"""Fuzzes what comes from other hosts: `python3 -m tools nox -s fuzz -- --seconds 600`.
+"""Fuzz the parsers of data from other hosts: `python3 -m tools nox -s fuzz -- --seconds 600`.
 
-The targets are in fuzz/. Those in Rust are built for coverage with the stable compiler. All run
-side by side for a while, and fail with the input that shows why. What was learnt stays in the
-cache.
+The targets are in fuzz/. Rust targets are built with coverage instrumentation by the stable
+compiler. All targets run concurrently for a limited time; a failure prints the input that causes
+it. The corpus is kept in the cache.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from tools.workspace import ROOT, cache_folder, read_toml
 
 CRATE = ROOT / "fuzz"
 
-#: All targets together, without building them: enough to run the kept inputs and a few new ones.
+#: For all targets together, without the build: enough to run the kept inputs and a few new ones.
 SECONDS = 20.0
-#: Resident memory of one target, the fuzzer's own tables and corpus with it.
+#: Limit of resident memory per target, including the fuzzer's own tables and corpus.
 MEMORY_MAX_MB = 512
-#: Longest that one input may take: no target waits for anything.
+#: Time limit of a single input; no target waits for anything.
 INPUT_LIMIT_S = 20
-#: Over the time it was given, how long a target may take to end.
+#: Time that a target may take to exit after its share of the time.
 END_LIMIT_S = 60.0
 
-#: libFuzzer asks LLVM for counters of edges and for the operands of comparisons.
+#: libFuzzer requires counters of edges and the operands of comparisons from LLVM.
 COVERAGE_FLAGS = (
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -49,30 +49,30 @@ _FOUND = re.compile(r"Test unit written to (?P<path>.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Target:
-    """One program that takes bytes, and the places of its inputs."""
+    """A program that accepts bytes, and the folders of its inputs."""
 
     name: str
     command: tuple[str, ...]
 
     @property
     def seeds(self) -> Path:
-        """Inputs that the repository keeps."""
+        """The inputs in the repository."""
         return CRATE / "seeds" / self.name
 
     @property
     def corpus(self) -> Path:
-        """Inputs that runs before this one have found worth keeping."""
+        """The inputs that previous runs have added."""
         return cache_folder() / "fuzz" / "corpus" / self.name
 
     @property
     def found(self) -> Path:
-        """Where inputs go that make it fail."""
+        """The folder for inputs that make the target fail."""
         return cache_folder() / "fuzz" / "found" / self.name
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How the run of one target ended."""
+    """The result of running one target."""
 
     target: Target
     status: int
@@ -80,11 +80,11 @@ class Finding:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with anything but status 0, or without a word."""
+        """Whether the status was not 0, or the final statistics are missing."""
         return self.status != 0 or _END.search(self.output) is None
 
     def line(self) -> str:
-        """Returns what a table says of it."""
+        """Return the row of the target in the table."""
         name = f"{self.target.name:<12}"
         end = _END.search(self.output)
         if self.failed or end is None:
@@ -93,7 +93,7 @@ class Finding:
         return f"{name}  {runs:>9} runs  {cov:>5} edges  {corpus:>5} inputs kept  {rss:>4} MB"
 
     def report(self) -> str:
-        """Returns what somebody needs who is to mend it."""
+        """Return the information that is necessary to reproduce and fix the failure."""
         lines = [f"== {self.target.name} failed; the end of its output:"]
         lines += self.output.splitlines()[-40:]
         found = _FOUND.search(self.output)
@@ -105,7 +105,7 @@ class Finding:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Builds and runs what the command line says, and returns the exit status."""
+    """Build and run the selected targets, and return the exit status."""
     asked = _arguments(argv)
     os.environ.update(toolbox.environment())
     if packages := system.ensure(system.FUZZ):
@@ -139,11 +139,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _build() -> Path:
-    """Compiles the targets, and returns the folder they are in."""
+    """Compile the targets, and return their folder."""
     host = _host_triple()
     folder = cache_folder() / "cargo-fuzz"
     command = ["cargo", "build", "--release", "--locked", "--quiet", "--bins", "--target", host]
-    # With a target named, the flags are for it alone and not for what runs while building.
+    # With `--target` the flags apply only to the target, not to build scripts.
     env = {**os.environ, "CARGO_TARGET_DIR": str(folder), "RUSTFLAGS": " ".join(COVERAGE_FLAGS)}
     subprocess.run(command, check=True, cwd=CRATE, env=env)
     return folder / host / "release"
@@ -165,7 +165,7 @@ def _targets(folder: Path) -> list[Target]:
 
 
 def _run_all(targets: Sequence[Target], seconds: float, jobs: int) -> list[Finding]:
-    """Gives each target the same share of the time."""
+    """Run all targets, each with the same share of the time."""
     share = max(1.0, seconds * min(jobs, len(targets)) / len(targets))
     with ThreadPoolExecutor(jobs) as threads:
         return list(threads.map(lambda target: _run(target, share), targets))
@@ -175,7 +175,7 @@ def _run(target: Target, seconds: float) -> Finding:
     finding = _fuzz(target, seconds)
     found = _FOUND.search(finding.output)
     if found and Path(found["path"]).name.startswith("timeout-"):
-        # The clock on the wall goes on while a machine is asleep or a process is stopped.
+        # The timeout is wall-clock time, which includes suspension of the machine or process.
         alone = subprocess.run([*target.command, found["path"]], capture_output=True)
         if alone.returncode == 0:
             return _fuzz(target, seconds)
@@ -187,7 +187,7 @@ def _fuzz(target: Target, seconds: float) -> Finding:
     target.found.mkdir(parents=True, exist_ok=True)
     command = [
         *target.command,
-        # New inputs go into the first folder.
+        # libFuzzer adds new inputs to the first folder.
         str(target.corpus),
         str(target.seeds),
         f"-max_total_time={int(seconds)}",

@@ -1,4 +1,4 @@
-"""Finds the packages of this tree that a script imports, itself or by modules beside it."""
+"""Finds the packages of this repository that a script imports, directly or through neighbours."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -8,14 +8,14 @@ from tools.workspace import PACKAGES, package
 
 
 def packages_of(arguments: Sequence[str]) -> list[str]:
-    """Return the packages that a command line for Python needs, each after its dependencies.
+    """Return the packages that a Python command line needs, each after its dependencies.
 
     Args:
-        arguments: What follows `python`: a script and its arguments, or options such as `-m`.
+        arguments: The arguments of `python`: a script and its arguments, or options such as `-m`.
 
     Returns:
-        The packages that the script imports and those that they require. All packages, if the
-        arguments do not begin with a Python file that can be parsed.
+        The packages that the script imports and their dependencies. All packages, if the arguments
+        do not begin with a Python file that can be parsed.
     """
     script = Path(arguments[0]) if arguments else None
     if script is None or script.suffix != ".py" or not script.is_file():
@@ -30,12 +30,12 @@ def packages_of(arguments: Sequence[str]) -> list[str]:
 
 
 def _imported(script: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield the top-level modules that a file imports, also by modules of its own folder."""
+    """Yield the top-level modules that a file imports, including through modules in its folder."""
     seen.add(script)
     try:
         tree = ast.parse(script.read_bytes())
     except SyntaxError:
-        # Python itself reports the error, with all packages there.
+        # Python itself reports the error, so all packages are provided.
         yield from (package(name).import_name for name in PACKAGES)
         return
     for name in _names(tree):

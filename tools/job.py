@@ -1,4 +1,4 @@
-"""One command that runs beside others: its output is shown whole when it ends, or at once."""
+"""A command that runs concurrently with others; its output is shown at the end or live."""
 
 import os
 import signal
@@ -15,26 +15,26 @@ _PRINTING = threading.Lock()
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended."""
+    """The result of a job."""
 
     name: str
     status: int
     seconds: float
     output: str
-    #: Processor time of the command and of the descendants that it waited for.
+    #: CPU time of the command and of the descendants that it waited for, in seconds.
     cpu_seconds: float = 0.0
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with anything but status 0."""
+        """Whether the exit status is not 0."""
         return self.status != 0
 
 
 class Job:
-    """A command with a name and a time limit, run once."""
+    """A command with a name and a time limit that is run once."""
 
     def __init__(self, name: str, command: Sequence[str], limit_s: float) -> None:
-        """Describes the job; nothing runs yet."""
+        """Create a job without starting it."""
         self.name = name
         self._command = command
         self._limit_s = limit_s
@@ -42,17 +42,17 @@ class Job:
         self._is_stopped = False
 
     def run(self, *, live: bool) -> Outcome:
-        """Runs the command to its end.
+        """Run the command to completion.
 
         Args:
-            live: Show each line as it comes; else all lines together at the end, so that jobs that
-                run side by side do not mix.
+            live: Show each line immediately; otherwise show all lines together at the end, so that
+                the output of concurrent jobs does not mix.
         """
         if self._is_stopped:
             return Outcome(self.name, -signal.SIGKILL, 0.0, "")
         _show(f"== {self.name} started\n")
         started = time.monotonic()
-        # A session of its own, so that stopping it ends whatever the command started.
+        # A separate session, so that stopping the job kills all processes that the command started.
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -75,9 +75,9 @@ class Job:
         return Outcome(self.name, status, seconds, output, usage.ru_utime + usage.ru_stime)
 
     def stop(self) -> None:
-        """Ends the command and what it started; a job that has not begun never will."""
+        """Kill the command and all its processes; a job that has not started never will."""
         self._is_stopped = True
-        # Not `poll`: it could reap the process, and `wait4` would lose the processor time.
+        # Not `poll`: it could reap the process, and `wait4` would not get the CPU time.
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Shows what all processes of a test do when it takes too long: `pytest -p tools.late`.
+"""Prints the stacks of all processes of a test that takes too long: `pytest -p tools.late`.
 
-pytest-timeout shows the threads of the process that runs the test. Where that one waits for
-another, the reason stands in the other's stacks.
+pytest-timeout shows the threads of the process that runs the test. If that process waits for
+another one, the reason is in the stacks of the other.
 """
 
 import os
@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-#: How much of its time a test may take before they are written down.
+#: Fraction of the time limit after which the stacks are recorded.
 _SHARE = 0.8
-#: Longest that one process may take to be looked at, in seconds.
+#: Time limit for inspecting one process, in seconds.
 _LOOK_LIMIT_S = 20.0
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Writes them down while a test takes too long; they are shown if it fails."""
+    """Record the stacks when a test takes too long; they are shown if it fails."""
     limit_s = _limit_s(item)
     if not limit_s:
         return (yield)

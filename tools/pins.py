@@ -1,4 +1,4 @@
-"""Writes tools/constraints.txt: the version of everything that any session installs."""
+"""Writes tools/constraints.txt: the versions of all packages that any session installs."""
 
 import subprocess
 
@@ -7,15 +7,15 @@ from tools.workspace import ROOT, packages, read_toml
 
 HEADER = "# Written by `python3 -m tools pins`; every session installs within these versions.\n"
 
-#: The bench groups are left out: their peers bring versions of their own.
+#: The bench groups are excluded: their peers require other versions.
 UNPINNED_GROUPS = frozenset({"bench", "bench-torch"})
 
 
 def write_pins() -> None:
-    """Resolves all groups and packages together, to the newest versions that agree.
+    """Resolve all groups and packages together, to the newest compatible versions.
 
     Raises:
-        subprocess.CalledProcessError: They do not agree; uv says where.
+        subprocess.CalledProcessError: No compatible versions exist; uv reports the conflict.
     """
     toolbox.ensure()
     groups = read_toml(ROOT / "pyproject.toml")["dependency-groups"]

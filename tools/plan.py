@@ -1,4 +1,4 @@
-"""Which nox sessions `python3 -m tools test` runs, how they share the machine, and the report."""
+"""The nox sessions of `python3 -m tools test`, their schedule, and the report."""
 
 import os
 import queue
@@ -13,14 +13,14 @@ from tools.closing import closing_lines, unsteady
 from tools.job import Job, Outcome
 from tools.workspace import ROOT, clone_folder
 
-#: Longest that one session may take; then it is stopped and has failed.
+#: Time limit of a session in seconds; a session that exceeds it is stopped and has failed.
 SESSION_LIMIT_S = 2100
 
-#: How many tests may fail once and pass when run again: beyond that something is wrong with all.
+#: Maximum number of tests that may fail once and pass when run again; more indicate a common cause.
 UNSTEADY_MAX = 8
 
-#: Sessions that run at the same time. Most of them wait more than they compute: three of them leave
-#: a fifth of two processors idle.
+#: Number of concurrent sessions. Most of them wait more than they compute: three of them leave a
+#: fifth of two processors idle.
 CONCURRENT_MAX = 4
 
 
@@ -32,13 +32,13 @@ class Session:
     args: tuple[str, ...] = ()
 
 
-#: Programs on few hosts, where anything may happen.
+#: Programs on few hosts with arbitrary faults.
 SMALL = Session("sim", ("--seeds", "50"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 
-#: Sessions that share the machine. The longest ones come first, so that none of them is left over
-#: when the others have ended; `rust` is the first because it compiles what others need.
+#: Sessions that run concurrently. The longest ones are first, so that none of them is left over at
+#: the end; `rust` is the first because it compiles crates that others need.
 SHARED: tuple[Session, ...] = (
     Session("rust"),
     Session("telemetry"),
@@ -65,7 +65,7 @@ SHARED: tuple[Session, ...] = (
     LARGE,
 )
 
-#: Sessions that run alone, after the others: they count system calls, or keep the machine busy.
+#: Sessions that run alone after the others: they count system calls, or keep the machine busy.
 ALONE: tuple[Session, ...] = (
     Session("bench", ("counts", "--check")),
     Session("chaos", ("--minutes", "0.5")),
@@ -73,7 +73,7 @@ ALONE: tuple[Session, ...] = (
 
 
 def nox_command(args: Sequence[str]) -> list[str]:
-    """Returns the command that runs nox with environments of this clone's own, outside the tree."""
+    """Return the nox command with environments of this clone, outside the repository."""
     envs = clone_folder() / "nox"
     return [
         toolbox.program("nox"),
@@ -86,11 +86,11 @@ def nox_command(args: Sequence[str]) -> list[str]:
 
 
 def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) -> int:
-    """Runs all sessions, also after a failure, and returns the exit status."""
+    """Run all sessions, even after a failure, and return the exit status."""
     started = time.monotonic()
-    # A whole run compiles each crate once: data for the next compilation would only cost time.
+    # A whole run compiles each crate once: data for incremental compilation would only cost time.
     os.environ.setdefault("CARGO_INCREMENTAL", "0")
-    # Several sessions need each of these, so they are there before any of them waits for another.
+    # Several sessions need these, so they are prepared before any session would wait for another.
     setup = [
         Job("wheels", [sys.executable, "-m", "tools", "wheels"], SESSION_LIMIT_S),
         Job("system packages", [sys.executable, "-m", "tools.system"], SESSION_LIMIT_S),
@@ -105,7 +105,7 @@ def run(shared: Sequence[Session] = SHARED, alone: Sequence[Session] = ALONE) ->
 
 
 def _run_side_by_side(jobs: Sequence[Job], lanes: int, *, live: bool = False) -> list[Outcome]:
-    """Runs jobs in their order, so many at a time, and returns the outcomes in that order."""
+    """Run jobs in order, at most `lanes` at a time, and return the outcomes in that order."""
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in jobs:
         waiting.put(job)
@@ -124,7 +124,7 @@ def _run_side_by_side(jobs: Sequence[Job], lanes: int, *, live: bool = False) ->
             for done in [threads.submit(run_lane) for _ in range(lanes)]:
                 done.result()
         except BaseException:
-            # Ctrl-C reaches only this process: the jobs are in sessions of their own.
+            # Ctrl-C reaches only this process: the jobs run in separate sessions.
             for job in jobs:
                 job.stop()
             raise

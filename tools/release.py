@@ -1,7 +1,7 @@
 """Prepares the release of one package: `python3 -m tools.release mesh-core 0.2.0`.
 
 Sets the version, turns the notes in `changes/` into a section of the changelog, commits and tags.
-Nothing leaves the machine: pushing the tag is what publishes.
+Nothing leaves the machine: publishing means pushing the tag.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.workspace import PACKAGES, Package, package
 
-#: What a note may be about, in the order of the changelog: `changes/<anything>.<kind>.md`.
+#: The kinds of notes, in the order of the changelog: `changes/<anything>.<kind>.md`.
 KINDS = {"added": "Added", "changed": "Changed", "fixed": "Fixed", "removed": "Removed"}
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
@@ -28,17 +28,17 @@ class ReleaseError(Exception):
 
 @dataclass(frozen=True)
 class Note:
-    """One change as a user sees it."""
+    """One user-visible change."""
 
     kind: str
     text: str
 
 
 def parse_version(text: str) -> tuple[int, int, int, int, int]:
-    """Turns a version into something that sorts.
+    """Convert a version into a sortable tuple.
 
     Raises:
-        ReleaseError: It is not like `0.2.0` or `0.2.0rc1`.
+        ReleaseError: The version does not look like `0.2.0` or `0.2.0rc1`.
     """
     found = _VERSION.fullmatch(text)
     if not found:
@@ -48,10 +48,10 @@ def parse_version(text: str) -> tuple[int, int, int, int, int]:
 
 
 def read_notes(folder: Path) -> list[Note]:
-    """Reads the notes of the next release, in the order of the changelog.
+    """Read the notes of the next release, in the order of the changelog.
 
     Raises:
-        ReleaseError: A file is not named for a kind, or there is none at all.
+        ReleaseError: The name of a file contains no kind, or no notes exist.
     """
     notes = []
     for path in sorted(folder.glob("*.md")):
@@ -66,7 +66,7 @@ def read_notes(folder: Path) -> list[Note]:
 
 
 def changelog_section(version: str, date: datetime.date, notes: list[Note]) -> str:
-    """Writes the section of one release."""
+    """Return the changelog section of one release."""
     lines = [f"## {version} ({date.isoformat()})"]
     for kind, title in KINDS.items():
         texts = [note.text for note in notes if note.kind == kind]
@@ -76,7 +76,7 @@ def changelog_section(version: str, date: datetime.date, notes: list[Note]) -> s
 
 
 def insert_section(changelog: str, section: str) -> str:
-    """Puts a section above those of earlier releases."""
+    """Insert a section above those of earlier releases."""
     head, separator, earlier = changelog.partition("\n## ")
     parts = [head.rstrip(), section.rstrip()]
     if separator:
@@ -85,7 +85,7 @@ def insert_section(changelog: str, section: str) -> str:
 
 
 def set_version(manifest: str, version: str) -> str:
-    """Writes a version into the text of a manifest.
+    """Set the version in the text of a manifest.
 
     Raises:
         ReleaseError: The manifest does not state its version exactly once.
@@ -97,10 +97,10 @@ def set_version(manifest: str, version: str) -> str:
 
 
 def release(target: Package, version: str, date: datetime.date) -> list[Path]:
-    """Writes version and changelog, deletes the notes, and returns the files that changed.
+    """Write version and changelog, delete the notes, and return the changed files.
 
     Raises:
-        ReleaseError: The version is not newer, or there is nothing to release.
+        ReleaseError: The version is older than the current one, or no notes exist.
     """
     if parse_version(version) < parse_version(target.version):
         raise ReleaseError(f"{version} is older than {target.version}: choose a newer one")
@@ -116,7 +116,7 @@ def release(target: Package, version: str, date: datetime.date) -> list[Path]:
 
 
 def main() -> int:
-    """Releases what the command line says, from a clean tree."""
+    """Make the release that the command line requests, from a clean checkout."""
     parser = argparse.ArgumentParser(description="Prepare the release of one package.")
     parser.add_argument("package", choices=PACKAGES)
     parser.add_argument("version")

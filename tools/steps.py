@@ -1,7 +1,7 @@
-"""Reports the slow steps of a command while it works: what runs, how long it usually takes.
+"""Reports the slow steps of a command while they run, with their usual duration.
 
-A step whose command prints a lot (a compiler, an installer) shows that output only when it fails,
-or with `-v`.
+If the command of a step prints a lot (a compiler, an installer), its output is shown only if it
+fails, or with `-v`.
 """
 
 import os
@@ -17,11 +17,11 @@ VERBOSE = "MESH_TOOLS_VERBOSE"
 
 @contextmanager
 def step(what: str, usually: str = "") -> Iterator[None]:
-    """Report a step on standard error: before it begins, and its duration when it has ended.
+    """Report a step on standard error before it begins, and its duration when it has ended.
 
     Args:
         what: The step in the present participle, such as "building mesh-core".
-        usually: How long it takes on a small machine, such as "about 1 minute".
+        usually: Its duration on a small machine, such as "about 1 minute".
     """
     expected = f" ({usually})" if usually else ""
     print(f"{what}{expected} ...", file=sys.stderr, flush=True)

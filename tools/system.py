@@ -1,4 +1,4 @@
-"""Programs of the system that some sessions need, and the packages of Debian that bring them."""
+"""System programs that some sessions require, and the Debian packages that provide them."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from tools.workspace import cache_folder
 
-#: What makes the hosts of tests/hosts.
+#: For the emulated hosts of tests/hosts.
 HOSTS = {
     "bridge": "iproute2",
     "hostname": "hostname",
@@ -22,7 +22,7 @@ HOSTS = {
     "unshare": "util-linux",
 }
 
-#: What makes the cluster of tests/jobs/slurm.
+#: For the cluster of tests/jobs/slurm.
 SLURM = {
     **HOSTS,
     "munged": "munge",
@@ -31,17 +31,17 @@ SLURM = {
     "slurmd": "slurmd",
 }
 
-#: What the stand-in for a Kubernetes cluster of tests/jobs/kube calls.
+#: For the stand-in for a Kubernetes cluster of tests/jobs/kube.
 KUBE = {"openssl": "openssl", "setpriv": "util-linux"}
 
-#: What the tests of jobs log in to.
+#: For the ssh server of the tests of jobs.
 SSH = {
     "ps": "procps",
     "ssh": "openssh-client",
     "sshd": "openssh-server",
 }
 
-#: What users without rights mount with, and what pyfuse3 is built with.
+#: For mounts by unprivileged users, and for compiling pyfuse3.
 FUSE = {
     "fusermount3": "fuse3",
     "gcc": "gcc",
@@ -50,16 +50,16 @@ FUSE = {
     "/usr/include/fuse3/fuse.h": "libfuse3-dev",
 }
 
-#: A terminal that tests look at.
+#: A terminal whose screen tests can read.
 TERMINAL = {"tmux": "tmux"}
 
-#: What mounts are measured with: the peer's, other hosts, and another way to have files there.
+#: For the benchmarks of mounts: the peer's mounts, emulated hosts, and rsync as a baseline.
 MOUNTS = {**HOSTS, "fusermount3": "fuse3", "rsync": "rsync"}
 
-#: What the tests of the dashboard look at it with.
+#: For the tests of the dashboard.
 BROWSER = {"chromium": "chromium"}
 
-#: What the machine of tests/rdma/vm is made of, and what verbs need that run in it.
+#: For the virtual machine of tests/rdma/vm, and for verbs inside it.
 VERBS = {
     "busybox": "busybox-static",
     "depmod": "kmod",
@@ -71,13 +71,13 @@ VERBS = {
     "/usr/lib/python3/dist-packages/pyverbs": "python3-pyverbs",
 }
 
-#: What the targets of fuzz/ are compiled with: libFuzzer is C++.
+#: For compiling the targets of fuzz/: libFuzzer is written in C++.
 FUZZ = {"c++": "g++"}
 
-#: What the attacks of tests/security run with, as two users.
+#: For the attacks of tests/security, which run as two users.
 SECURITY = {**HOSTS, **FUSE, "setpriv": "util-linux"}
 
-#: What all sessions of `python3 -m tools test` need.
+#: For all sessions of `python3 -m tools test`.
 ALL = {
     **SLURM,
     **KUBE,
@@ -89,22 +89,22 @@ ALL = {
     **SECURITY,
 }
 
-#: How long `apt-get` waits for another program that installs packages.
+#: Seconds that `apt-get` waits for another program that installs packages.
 APT_WAIT_S = 600
 
-#: Where programs of root are; the PATH of others often leaves them out.
+#: Folders with administration programs, which the PATH of other users often lacks.
 ADMIN_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def search_path() -> str:
-    """Returns PATH with the folders of root's programs in it."""
+    """Return PATH including the folders with administration programs."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     more = [folder for folder in ADMIN_FOLDERS if folder not in folders]
     return os.pathsep.join([*folders, *more])
 
 
 def missing(programs: dict[str, str]) -> list[str]:
-    """Returns the packages of those programs, or files by their path, that are not there."""
+    """Return the packages of those programs, or files given by path, that do not exist."""
     path = search_path()
 
     def is_there(name: str) -> bool:
@@ -114,10 +114,9 @@ def missing(programs: dict[str, str]) -> list[str]:
 
 
 def ensure(programs: dict[str, str]) -> list[str]:
-    """Installs the missing packages, if that needs no password.
+    """Install the missing packages, if that requires no password.
 
-    Sessions that run at the same time wait for each other: `apt-get` fails while another process
-    holds its lock.
+    Concurrent sessions wait for each other: `apt-get` fails while another process holds its lock.
 
     Returns:
         The packages that are still missing.
@@ -128,7 +127,8 @@ def ensure(programs: dict[str, str]) -> list[str]:
         packages = missing(programs)
         if packages and (apt := _apt()):
             print(f"installing {' '.join(packages)}", file=sys.stderr, flush=True)
-            # The lists may be missing or old. If they cannot be updated, the present ones may do.
+            # The lists may be missing or old. If the update fails, the present ones may be
+            # sufficient.
             subprocess.run([*apt, "update", "--quiet=2"])
             install = ["install", "--quiet=2", "--yes", "--no-install-recommends"]
             install.append(f"--option=DPkg::Lock::Timeout={APT_WAIT_S}")
@@ -138,7 +138,7 @@ def ensure(programs: dict[str, str]) -> list[str]:
 
 @contextmanager
 def _installing() -> Iterator[None]:
-    """Holds the lock of this user's installations."""
+    """Hold the lock of this user's installations."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with open(cache_folder() / "system.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -146,7 +146,7 @@ def _installing() -> Iterator[None]:
 
 
 def _apt() -> Sequence[str] | None:
-    """Returns the command that installs packages, or None where we may not."""
+    """Return the command that installs packages, or None without the permission to install."""
     if not shutil.which("apt-get"):
         return None
     command = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]

@@ -1,4 +1,4 @@
-"""The house rules, as a check: `python3 -m tools.tidy` prints each place that breaks one."""
+"""The check of the house rules: `python3 -m tools.tidy` prints each violation."""
 
 import sys
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ RULES = (
 
 
 def findings(tree: Tree) -> Iterator[Finding]:
-    """Yields whatever breaks a rule in the tree."""
+    """Yield all violations in the tree."""
     for rule in RULES:
         yield from rule(tree)
 
 
 def main() -> int:
-    """Prints all findings; warnings alone are no failure."""
+    """Print all findings; warnings alone are not a failure."""
     found = list(findings(Tree(ROOT)))
     for finding in found:
         print(finding)

@@ -1,4 +1,4 @@
-"""One environment outside the tree that holds uv, nox and the build back ends, pinned."""
+"""An environment outside the repository with pinned versions of uv, nox and build backends."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ OVERRIDES = ROOT / "tools" / "overrides.txt"
 
 
 class ToolMissing(Exception):
-    """Something that the tree cannot install by itself is not on this machine."""
+    """A required program is missing on this machine and cannot be installed automatically."""
 
 
 def environment() -> dict[str, str]:
-    """Returns the variables that pin what uv, cargo and Python do, wherever they are called from.
+    """Return the variables that pin the behaviour of uv, cargo and Python, wherever they run.
 
-    Python writes bytecode even if the caller's environment forbids it: without it, each of the
-    thousands of processes that the tests start compiles all that it imports, torch among it.
+    Python writes bytecode even if the caller's environment forbids it: without bytecode, each of
+    the thousands of processes that the tests start would compile all its imports, including torch.
     """
     cache = cache_folder()
     return {
@@ -39,10 +39,10 @@ def environment() -> dict[str, str]:
 
 
 def ensure() -> Path:
-    """Makes the toolbox if it is not there, and returns its Python.
+    """Create the toolbox if it does not exist, and return its Python.
 
     Raises:
-        ToolMissing: There is no cargo, or this Python cannot make environments.
+        ToolMissing: cargo is not installed, or this Python cannot create environments.
     """
     _check_machine()
     folder = _folder()
@@ -62,7 +62,7 @@ def ensure() -> Path:
 
 
 def program(name: str) -> str:
-    """Returns the path of a program in the toolbox."""
+    """Return the path of a program in the toolbox."""
     return str(_bin() / name)
 
 

@@ -1,8 +1,8 @@
-"""Runs pytest, and what failed there once more, in a process of its own: `python -m tools.twice`.
+"""Run pytest, and failed tests once more in a separate process: `python -m tools.twice`.
 
-What a test that failed has left behind, in its process or on its machine's processors, is gone by
-then. A test that passes now is a fault all the same, of the test or of what it tests: so it is
-named `UNSTEADY` at the end, with the reason, and `tools.closing` repeats that.
+By then the effects of a failed test on its process and on the machine's load are gone. A test that
+passes in the second run is a defect all the same, of the test or of the code: it is listed as
+`UNSTEADY` at the end, with the reason, and `tools.closing` repeats that.
 """
 
 import subprocess
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-#: More than these are not run again: something is wrong with all then.
+#: More failures than this are not run again, because they have a common cause.
 FAILED_MAX = 10
 
 _FILE = "failed-reports"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs it with arguments for pytest; gives the exit status of the last run."""
+    """Run pytest with these arguments, and return the exit status of the last run."""
     with tempfile.TemporaryDirectory(prefix="mesh-pytest-") as cache:
         plugins = ["-p", "tools.late", "-p", "tools.twice", "-o", f"cache_dir={cache}"]
         command = [sys.executable, "-m", "pytest", *plugins, *arguments]
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         if status != pytest.ExitCode.TESTS_FAILED or not 0 < len(names) <= FAILED_MAX:
             return status
         print(f"\n== once more, what failed: {len(names)}", flush=True)
-        # `-q`: the line that adds up is that of the first run.
+        # `-q` suppresses the summary, which must come from the first run.
         status = subprocess.call([*command, "-q", "--last-failed", "--numprocesses=0"])
         if status == 0:
             for name, reason in failed:
@@ -47,7 +47,7 @@ def _failed_reports(cache: Path) -> list[tuple[str, str]]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leaves the names of what failed, and why, to the process that started this one."""
+    """Store the names and reasons of failures for the parent process."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     cache = Path(session.config.getini("cache_dir"))
     if reporter is None or hasattr(session.config, "workerinput"):

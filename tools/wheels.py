@@ -1,4 +1,4 @@
-"""Builds each wheel once per content, and hands the same file to whoever asks again."""
+"""Builds each wheel once per content, and returns the same file to later callers."""
 
 import fcntl
 import hashlib
@@ -12,15 +12,15 @@ from tools import toolbox
 from tools.steps import run_quietly, step
 from tools.workspace import Package, cache_folder
 
-#: Builds of one package that are kept; older ones are deleted.
+#: Number of builds that are kept per package; older ones are deleted.
 KEPT_PER_PACKAGE = 4
 
-#: Files outside a package that change what its extension module is.
+#: Files outside a package that affect its extension module.
 RUST_FILES = ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml")
 
 
 def wheel(target: Package) -> Path:
-    """Returns the wheel of a package as its files are now, building it if nobody has.
+    """Return the wheel of a package in its current state, building it if necessary.
 
     Raises:
         subprocess.CalledProcessError: The build failed; its output went to stderr.
@@ -39,7 +39,7 @@ def wheel(target: Package) -> Path:
 
 
 def digest(target: Package) -> str:
-    """Returns a name for all that goes into a wheel: equal digests make equal wheels."""
+    """Return a digest of all inputs of a wheel: equal digests make equal wheels."""
     state = hashlib.sha256(toolbox.CONSTRAINTS.read_bytes())
     for path in sorted(_inputs(target)):
         state.update(f"{path.relative_to(target.root)}\0".encode())
@@ -59,7 +59,8 @@ def _inputs(target: Package) -> Iterator[Path]:
 
 
 def _build(target: Package, folder: Path) -> None:
-    # Without isolation the interpreter keeps its path, so cargo need not compile pyo3 again.
+    # Without build isolation the path of the interpreter is stable, so cargo does not recompile
+    # pyo3.
     python = toolbox.ensure()
     shutil.rmtree(folder, ignore_errors=True)
     command = [toolbox.program("uv"), "build", "--wheel", "--no-build-isolation"]
@@ -84,7 +85,7 @@ def _drop_oldest(wheels: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keeps two runs, or two clones, from building the same thing into the same folder."""
+    """Prevent two runs or clones from building into the same folder."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

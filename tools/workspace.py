@@ -1,4 +1,4 @@
-"""The tree as the tools see it: where it is, which packages it holds, what each declares."""
+"""The repository from the view of the tools: its root, its packages and their metadata."""
 
 import hashlib
 import os
@@ -10,22 +10,22 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Every distribution, each after those it may depend on. Releases go in this order.
+#: All distributions, each after its dependencies. Releases happen in this order.
 PACKAGES = ("mesh-core", "mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
 
-#: The public modules of a package: for its users, for those who build on it, for their tests.
+#: The public modules of a package: for users, for extensions, and for the tests of both.
 DOOR_FILES = ("__init__.py", "spi.py", "testing.py")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Reads one TOML file."""
+    """Read a TOML file."""
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def cache_folder() -> Path:
-    """Returns the folder for what is slow to make again.
+    """Return the folder for artifacts that are slow to build.
 
-    It lies outside the tree, so that a second clone starts warm.
+    It is outside the repository, so that other clones can share it.
     """
     if explicit := os.environ.get("MESH_CACHE"):
         return Path(explicit)
@@ -34,20 +34,20 @@ def cache_folder() -> Path:
 
 
 def clone_folder() -> Path:
-    """Returns the part of the cache that belongs to this clone alone."""
+    """Return the folder in the cache that is private to this clone."""
     return cache_folder() / "clones" / hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
 class Package:
-    """One distribution: a folder under `packages/`."""
+    """A distribution: a folder under `packages/`."""
 
     name: str
     root: Path = ROOT
 
     @property
     def folder(self) -> Path:
-        """Where the package lives."""
+        """The folder of the package."""
         return self.root / "packages" / self.name
 
     @property
@@ -62,7 +62,7 @@ class Package:
 
     @property
     def offers_names(self) -> bool:
-        """Whether any of its doors has something behind it."""
+        """Whether any of its public modules exports names."""
         doors = (self.source / name for name in DOOR_FILES)
         return any("\n__all__: list[str] = []\n" not in door.read_text("utf-8") for door in doors)
 
@@ -74,7 +74,7 @@ class Package:
 
     @property
     def version_file(self) -> Path:
-        """The one file that states its version: the extension crate's, or pyproject.toml."""
+        """The only file with its version: Cargo.toml of its extension, or pyproject.toml."""
         if "version" in self.project:
             return self.folder / "pyproject.toml"
         return self.folder / "crates" / f"{self.name}-py" / "Cargo.toml"
@@ -88,31 +88,31 @@ class Package:
 
     @property
     def requirements(self) -> list[str]:
-        """What it declares to need when nothing extra is asked for."""
+        """Its declared dependencies, without extras."""
         lines: list[str] = self.project.get("dependencies", [])
         return lines
 
     @property
     def siblings(self) -> list[str]:
-        """The packages of this tree among its requirements."""
+        """The packages of this repository among its dependencies."""
         return [name for line in self.requirements if (name := requirement_name(line)) in PACKAGES]
 
 
 def requirement_name(line: str) -> str:
-    """Returns the distribution that a requirement names: `torch` for `torch>=2.6`."""
+    """Return the distribution that a requirement names: `torch` for `torch>=2.6`."""
     return re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0]
 
 
 def packages(root: Path = ROOT) -> list[Package]:
-    """Returns all packages, each after those it depends on."""
+    """Return all packages, each after its dependencies."""
     return [Package(name, root) for name in PACKAGES]
 
 
 def package(name: str, root: Path = ROOT) -> Package:
-    """Returns one package.
+    """Return a package.
 
     Raises:
-        LookupError: There is no package of that name.
+        LookupError: No package has this name.
     """
     if name not in PACKAGES:
         raise LookupError(f"no package {name!r}: there are {', '.join(PACKAGES)}")

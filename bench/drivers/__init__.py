@@ -1,1 +1,1 @@
-"""What is measured: Mesh, its peer, and the floors that no framework can go below."""
+"""The subjects of the measurements: Mesh, its peer, and floors that no framework can beat."""

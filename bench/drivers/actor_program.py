@@ -1,7 +1,7 @@
-"""The benchmark's program, written once for every framework with this API.
+"""The benchmark program, written once for all frameworks with this API.
 
-Mesh and its peer share their public names, so the workers and the calls below are the same
-text for both; `drivers.mesh` and `drivers.monarch` differ in what they import.
+Mesh and its peer have the same public names, so both use the same workers and calls below;
+`drivers.mesh` and `drivers.monarch` differ in their imports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.drivers.driver import Driver, Pending
 
 @dataclass(frozen=True)
 class ActorApi:
-    """The names a framework is driven by."""
+    """The names through which a framework is driven."""
 
     this_host: Callable[[], Any]
     shutdown_context: Callable[[], Any]
@@ -26,12 +26,12 @@ class ActorApi:
 
 
 def blocking_worker(actor: type, endpoint: Callable[[Any], Any], module: str) -> type:
-    """Defines the worker whose endpoints are plain functions.
+    """Define the worker whose endpoints are plain functions.
 
     Args:
-        actor: The framework's base class.
-        endpoint: The framework's decorator.
-        module: The module that will hold the class, so that it is pickled by reference.
+        actor: The base class of the framework.
+        endpoint: The decorator of the framework.
+        module: The module that will contain the class, so that it is pickled by reference.
     """
 
     class BlockingWorker(actor):  # type: ignore[misc]
@@ -79,7 +79,7 @@ def blocking_worker(actor: type, endpoint: Callable[[Any], Any], module: str) ->
 
 
 def async_worker(actor: type, endpoint: Callable[[Any], Any], module: str) -> type:
-    """Defines the worker whose endpoints are coroutines (arguments as `blocking_worker`)."""
+    """Define the worker whose endpoints are coroutines (arguments as in `blocking_worker`)."""
 
     class AsyncWorker(actor):  # type: ignore[misc]
         @endpoint

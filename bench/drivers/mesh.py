@@ -1,4 +1,4 @@
-"""Drives `mesh_core`, the framework that is under test."""
+"""Drives `mesh_core`, the framework under test."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ AsyncWorker = async_worker(Actor, endpoint, __name__)
 
 
 def driver() -> Driver:
-    """Returns the driver of `mesh_core`."""
+    """Return the driver of `mesh_core`."""
     api = ActorApi(this_host, shutdown_context, BlockingWorker, AsyncWorker)
     return ActorDriver("mesh", api)

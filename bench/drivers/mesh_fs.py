@@ -10,10 +10,10 @@ from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 
 
 class FilesDriver(Driver):
-    """One mount at a time; chunks are kept between them."""
+    """Supports one mount at a time; chunks are kept between mounts."""
 
     name = "mesh_fs"
-    #: What the process of the host is called.
+    #: The name of the process that serves the mount on the host.
     process = "mesh-fs"
 
     def start(self, workers: int, kind: str = "blocking") -> None:
@@ -28,10 +28,10 @@ class FilesDriver(Driver):
         way: str = "auto",
         is_prefetched: bool = True,
     ) -> MountHandler:
-        """Mounts it, with its chunks in a folder.
+        """Mount the directory, with its chunks in a folder.
 
         Raises:
-            NotOfferedError: Not in this way, here.
+            NotOfferedError: This way of mounting is not available here.
         """
         options = CacheOptions(folder=str(cache))
         try:
@@ -48,19 +48,19 @@ class FilesDriver(Driver):
         return handler
 
     def moved(self, handler: MountHandler) -> int:
-        """Gives the bytes that have left the client."""
+        """Return the number of bytes that the client has sent."""
         return handler.sent_bytes()
 
     def refresh(self, handler: MountHandler) -> None:
-        """Shows what the source is now."""
+        """Update the mount to the current state of the source."""
         handler.refresh()
 
     def unmount(self, handler: MountHandler) -> None:
-        """Ends a mount."""
+        """Close a mount."""
         handler.close()
 
     def close(self) -> None:
-        """Nothing is left to end."""
+        """Do nothing: nothing is left to stop."""
 
 
 driver = FilesDriver

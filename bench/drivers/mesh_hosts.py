@@ -1,4 +1,4 @@
-"""Drives `mesh_core` over several hosts, which are namespaces of this machine."""
+"""Drives `mesh_core` over several emulated hosts, which are namespaces of this machine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from bench.hosts.cluster import Cluster
 
 
 class HostsDriver(Driver):
-    """Makes clusters; what is done there the workloads say themselves."""
+    """Creates clusters; the workloads define the operations."""
 
     name = "mesh_hosts"
 
     def cluster(self, hosts: int, program: str = "bench.hosts.program") -> Cluster:
-        """Makes a client, on which a module runs, and hosts with workers."""
+        """Create a client that runs a module, and hosts with workers."""
         return Cluster(hosts, program)
 
 
 def driver() -> Driver:
-    """Returns the driver of `mesh_core` over hosts."""
+    """Return the driver of `mesh_core` over hosts."""
     return HostsDriver()

@@ -1,4 +1,4 @@
-"""Drives the command `mesh` and SLURM's own commands, as a user of a cluster does."""
+"""Drives the `mesh` command and SLURM's own commands like a user of a cluster."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from bench.slurm.site import Site
 
 
 class JobsDriver(Driver):
-    """Makes a cluster; what is done there the workloads say themselves."""
+    """Creates a cluster; the workloads define the operations."""
 
     name = "mesh_jobs"
 
     def site(self) -> Site:
-        """Makes a cluster with a user's folder."""
+        """Create a cluster with a user's folder."""
         return Site()
 
 
 def driver() -> Driver:
-    """Returns the driver of `mesh_jobs`."""
+    """Return the driver of `mesh_jobs`."""
     return JobsDriver()

@@ -1,4 +1,4 @@
-"""Drives mesh-rdma: a process that owns memory, and reads of it from here."""
+"""Drives mesh-rdma: a process that owns memory, and reads of it from this process."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class _Owner(Actor):
 
             return RDMABuffer(torch.ones(nbytes, dtype=torch.uint8, device="cuda"))
         memory = allocate(nbytes) if kind == "arena" else memoryview(bytearray(nbytes))
-        # Each page is there before anything is timed.
+        # Allocates every page before the measurement.
         memory[::4096] = b"m" * len(memory[::4096])
         return RDMABuffer(memory)
 
     @endpoint
     def see(self, weights: VersionedReader, after: int) -> int:
-        """Brings the next version into view, and gives its last byte."""
+        """Wait for the next version and return its last byte."""
         with weights.hold(after=after) as version:
             return version.view()[-1]
 
 
 class RDMADriver(Driver):
-    """One owner, or as many receivers as are wanted."""
+    """One owner, or the given number of receivers."""
 
     name = "mesh_rdma"
-    #: The ways that are measured, and the kind of memory that each is for.
+    #: The measured transports, and the kind of memory that each of them requires.
     ways = (("arena", "arena"), ("attach", "plain"), ("unix", "plain"), ("tcp", "plain"))
 
     def start(self, workers: int, kind: str = "blocking") -> None:
@@ -41,42 +41,42 @@ class RDMADriver(Driver):
         self._owners = procs.spawn("owners", _Owner)
 
     def lend(self, nbytes: int, kind: str) -> RDMABuffer:
-        """Has the first process offer memory."""
+        """Make the first process register memory."""
         buffer: RDMABuffer = self._owners.slice(procs=0).lend.call_one(nbytes, kind).get()
         return buffer
 
     def lend_each(self, lengths: Sequence[int], kind: str, first: int = 0) -> list[RDMABuffer]:
-        """Has processes offer memory, one each, from the one of this number on."""
+        """Make processes from rank `first` on register memory, one length each."""
         owners = enumerate(lengths, first)
         lent = [self._owners.slice(procs=at).lend.call_one(n, kind) for at, n in owners]
         return [one.get() for one in lent]
 
     def reached(self, buffer: RDMABuffer, way: str) -> RDMABuffer:
-        """Gives the same buffer by one transport."""
+        """Return the same buffer through one transport."""
         return buffer.via(way)
 
     def read(self, buffer: RDMABuffer, destination: Any) -> None:
-        """Reads a buffer, and waits."""
+        """Read a buffer and wait for completion."""
         buffer.read_into(destination).get()
 
     def write(self, buffer: RDMABuffer, source: Any) -> None:
-        """Writes a buffer, and waits."""
+        """Write a buffer and wait for completion."""
         buffer.write_from(source).get()
 
     def published(self, nbytes: int) -> VersionedBuffer:
-        """Makes memory that is pushed to all workers."""
+        """Create memory that is pushed to all workers."""
         return VersionedBuffer(nbytes)
 
     def push(self, weights: VersionedBuffer, data: Any, last: int) -> list[int]:
-        """Publishes data; returns when each worker has it in view."""
+        """Publish data; return when each worker has seen it."""
         seen = self._owners.see.call(weights, last)
         weights.publish(data)
         return seen.get().values()
 
     def stop(self) -> None:
-        """Nothing: the processes end with the program."""
+        """Do nothing: the processes exit with the program."""
 
 
 def driver() -> Driver:
-    """Returns the driver of `mesh_rdma`."""
+    """Return the driver of `mesh_rdma`."""
     return RDMADriver()

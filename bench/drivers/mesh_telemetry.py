@@ -28,8 +28,8 @@ class MeshTelemetryDriver(TelemetryDriver):
     has_dashboard = find_spec("mesh_telemetry._dash.dashboard") is not None
 
     def spawn_more(self, meshes: int) -> None:
-        """Spawns so many more meshes of actors, and waits until all of them have answered."""
-        # Some at a time, so that what is on its way stays little.
+        """Spawn this number of additional meshes and wait until all of their actors reply."""
+        # Spawns in batches to limit the number of messages in transit.
         for at in range(0, meshes, 50):
             names = [f"w{number}" for number in range(at, min(at + 50, meshes))]
             some = [self._procs.spawn(name, BlockingWorker) for name in names]
@@ -50,7 +50,7 @@ class MeshTelemetryDriver(TelemetryDriver):
         self.telemetry.store_pyspy_dump(dump_id, "the benchmark", json.dumps(dump))
 
     def folder_bytes(self, pid: int) -> int:
-        """Says how much the events of a process take on this host."""
+        """Return the size of the stored events of a process on this host."""
         sql = "select kept_bytes from procs where pid = $1"
         (row,) = self.telemetry.query(sql, [pid]).table.to_pylist()
         kept: int = row["kept_bytes"]
@@ -70,6 +70,6 @@ class MeshTelemetryDriver(TelemetryDriver):
 
 
 def driver() -> MeshTelemetryDriver:
-    """Returns the driver of mesh-telemetry."""
+    """Return the driver of mesh-telemetry."""
     api = ActorApi(this_host, shutdown_context, BlockingWorker, AsyncWorker)
     return MeshTelemetryDriver(_NAME.replace("-", "_"), api)

@@ -33,7 +33,7 @@ def _inspect_remote(function: Any) -> Any:
 
 
 def driver() -> TensorDriver:
-    """Returns the driver of `mesh_tensor`."""
+    """Return the driver of `mesh_tensor`."""
     api = TensorApi(
         this_host=this_host,
         fetch=inspect,

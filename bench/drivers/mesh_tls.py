@@ -1,4 +1,4 @@
-"""Drives `mesh_core` with its workers behind TCP and mutual TLS, on the loopback."""
+"""Drives `mesh_core` with workers behind TCP and mutual TLS on the loopback interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh_core import Credentials, HostMesh, attach_to_workers, shutdown_context
 
 
 class TlsDriver(ActorDriver):
-    """As the driver of one host, whose processes belong to a worker."""
+    """Like the driver for one host, but the processes belong to a worker."""
 
     def __init__(self) -> None:
         api = ActorApi(self._host, shutdown_context, BlockingWorker, AsyncWorker)
@@ -46,5 +46,5 @@ class TlsDriver(ActorDriver):
 
 
 def driver() -> Driver:
-    """Returns the driver of `mesh_core` over TCP and TLS."""
+    """Return the driver of `mesh_core` over TCP and TLS."""
     return TlsDriver()

@@ -16,16 +16,17 @@ _POLL = "HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"
 BlockingWorker = blocking_worker(Actor, endpoint, __name__)
 AsyncWorker = async_worker(Actor, endpoint, __name__)
 
-# The default hook ends the client on any failure, those that a caller was told of included.
+# The default hook ends the client on any failure, including those that a caller has received.
 monarch.actor.unhandled_fault_hook = lambda failure: None
 
 
 class _MonarchDriver(ActorDriver):
-    # A call to the second worker that is killed in a mesh was seen to wait for over a minute.
+    # After the first kill in a mesh, a call to the second killed worker was observed to wait for
+    # over a minute.
     kills_per_mesh = 1
     kill_pause_s_max = float(os.environ.get(_POLL, "10s").removesuffix("s"))
 
-    # Stopping a mesh with dead processes takes this peer up to a minute, so it is left alone.
+    # Stopping a mesh with dead processes takes the peer up to a minute, so it is not stopped.
     def stop_after_kills(self) -> None:
         pass
 
@@ -35,6 +36,6 @@ class _MonarchDriver(ActorDriver):
 
 
 def driver() -> Driver:
-    """Returns the driver of the peer."""
+    """Return the driver of the peer."""
     api = ActorApi(this_host, shutdown_context, BlockingWorker, AsyncWorker)
     return _MonarchDriver("monarch", api)

@@ -1,4 +1,4 @@
-"""Drives the peer's `remotemount`, `torchmonarch` 0.7.0; it needs `fusermount3`."""
+"""Drives the peer's `remotemount`, `torchmonarch` 0.7.0; requires `fusermount3`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from bench.drivers.driver import Driver
 
 
 class MonarchFilesDriver(Driver):
-    """One mount at a time; it keeps nothing between them."""
+    """Supports one mount at a time; nothing is kept between mounts."""
 
     name = "monarch_fs"
-    #: What the process of the host is called; that of its client is the smaller one.
+    #: The name of the process on the host; the smaller process of this name is its client.
     process = "python"
 
     def start(self, workers: int, kind: str = "blocking") -> None:
-        """Nothing is needed before."""
+        """Do nothing: no preparation is necessary."""
 
     def mount(self, source: Path, mountpoint: Path, cache: Path) -> Any:
-        """Mounts it; it has no folder for what it fetched."""
+        """Mount the directory; the peer has no chunk folder."""
         mountpoint.mkdir(exist_ok=True)
         handler = remotemount(this_host(), str(source), str(mountpoint))
         handler.open()
         return handler
 
     def moved(self, handler: Any) -> int:
-        """Not told by it."""
+        """Return 0: the peer does not report this."""
         return 0
 
     def refresh(self, handler: Any) -> None:
-        """Shows what the source is now."""
+        """Update the mount to the current state of the source."""
         handler.refresh()
 
     def unmount(self, handler: Any) -> None:
-        """Ends a mount."""
+        """Close a mount."""
         handler.close()
 
     def close(self) -> None:

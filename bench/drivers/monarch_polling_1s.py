@@ -1,10 +1,10 @@
-"""Drives the peer with the setting a user would choose to hear of dead processes sooner."""
+"""Drives the peer with the setting that a user would choose to detect dead processes earlier."""
 
 from __future__ import annotations
 
 import os
 
-# Read when the peer is imported, and inherited by the processes it starts.
+# The peer reads the variable at import, and its processes inherit it.
 os.environ["HYPERACTOR_MESH_SUPERVISION_POLL_FREQUENCY"] = "1s"
 
 from bench.drivers.monarch import driver

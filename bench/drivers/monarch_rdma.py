@@ -1,4 +1,4 @@
-"""Drives the peer's buffers, `torchmonarch` 0.7.0, which go over TCP where no NIC is."""
+"""Drives the peer's buffers, `torchmonarch` 0.7.0, which use TCP if no NIC is available."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Owner(Actor):  # type: ignore[misc]
 
 
 class _Reader(Actor):  # type: ignore[misc]
-    """Reads must be made in an actor, whose process has the manager that they need."""
+    """Reads must be made in an actor, because its process has the manager that they require."""
 
     @endpoint  # type: ignore[untyped-decorator]
     async def times(self, buffer: Any, nbytes: int, count: int) -> list[float]:
@@ -48,7 +48,7 @@ class MonarchRDMADriver(Driver):
         self._reader = this_host().spawn_procs({"procs": 1}).spawn("reader", _Reader)
 
     def read_times(self, nbytes: int, count: int) -> list[float]:
-        """Reads memory of one process in another one; gives the seconds of each read."""
+        """Read memory of one process in another; return the duration of each read in seconds."""
         buffer = self._owner.lend.call_one(nbytes).get()
         times: list[float] = self._reader.times.call_one(buffer, nbytes, count).get()
         return times
@@ -59,5 +59,5 @@ class MonarchRDMADriver(Driver):
 
 
 def driver() -> Driver:
-    """Returns the driver of the peer."""
+    """Return the driver of the peer."""
     return MonarchRDMADriver()

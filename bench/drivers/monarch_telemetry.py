@@ -19,7 +19,7 @@ from bench.drivers.telemetry_program import TelemetryDriver
 
 
 class MonarchTelemetryDriver(TelemetryDriver):
-    """Workers of the peer; with or without telemetry they are those of a job."""
+    """Workers of the peer; they belong to a job with or without telemetry."""
 
     def __init__(self) -> None:
         self._job = ProcessJob({"hosts": 1})
@@ -27,7 +27,7 @@ class MonarchTelemetryDriver(TelemetryDriver):
         super().__init__("monarch_telemetry", api)
 
     def record_host(self) -> None:
-        # Of what it does besides, nothing is wanted here.
+        # Disables the features that are not measured.
         config = TelemetryConfig(dashboard_port=0, snapshot_interval_secs=0)
         self._job.enable_telemetry(config)
 
@@ -43,11 +43,11 @@ class MonarchTelemetryDriver(TelemetryDriver):
         self._client.store_pyspy_dump(dump_id, "the benchmark", stored)
 
     def folder_bytes(self, pid: int) -> int:
-        """It keeps no events in files."""
+        """Return 0: the peer stores no events in files."""
         return 0
 
     def kept_bytes(self) -> int:
-        """Counts what collects the rows, which is a process of its own."""
+        """Return the memory of the process that collects the rows."""
         found = 0
         for one in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -58,7 +58,7 @@ class MonarchTelemetryDriver(TelemetryDriver):
         return found
 
     def close(self) -> None:
-        # What hangs in it is ended by whoever runs this.
+        # The runner kills processes that hang.
         with suppress(TimeoutError):
             self._job.kill()
         sys.stdout.flush()
@@ -71,5 +71,5 @@ class MonarchTelemetryDriver(TelemetryDriver):
 
 
 def driver() -> MonarchTelemetryDriver:
-    """Returns the driver of the peer."""
+    """Return the driver of the peer."""
     return MonarchTelemetryDriver()

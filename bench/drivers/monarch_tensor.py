@@ -1,4 +1,4 @@
-"""Drives the tensors of the peer, `torchmonarch` 0.7.0, which reduces on GPUs only."""
+"""Drives the tensors of the peer, `torchmonarch` 0.7.0, which supports reductions only on GPUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Toucher(Actor):  # type: ignore[misc]
 
 
 def _place(tensor: torch.Tensor, deviation: float) -> Any:
-    # It has no way to send a tensor of the program.
+    # The peer cannot send a tensor of the program.
     drawn = torch.randn(tensor.shape).mul_(deviation)
     return drawn.requires_grad_(tensor.requires_grad)
 
@@ -47,7 +47,7 @@ class _Monarch(TensorDriver):
 
 
 def driver() -> TensorDriver:
-    """Returns the driver of the peer."""
+    """Return the driver of the peer."""
     api = TensorApi(
         this_host=this_host,
         fetch=lambda tensor: fetch_shard(tensor).result(timeout=_S_MAX),

@@ -1,4 +1,4 @@
-"""Recorded programs, the same for Mesh and its peer: workers, questions, and what is stored."""
+"""Recorded programs, the same for Mesh and its peer: workers, queries and stored data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class TelemetryDriver(ActorDriver):
     """Workers on one host, recorded or not."""
 
     def start_recorded(self, workers: int) -> None:
-        """Starts telemetry, then workers that are recorded."""
+        """Start telemetry, then workers that are recorded."""
         self.record_host()
         self.start(workers)
 
     def broadcast(self, n: int) -> None:
-        """Sends `n` messages to every worker, and waits until all have taken them."""
+        """Send `n` messages to every worker, and wait until all have been received."""
         noop = self._mesh.noop
         for i in range(n):
             noop.broadcast(i)
@@ -29,20 +29,20 @@ class TelemetryDriver(ActorDriver):
 
     @abstractmethod
     def record_host(self) -> None:
-        """Starts telemetry."""
+        """Start telemetry."""
 
     @abstractmethod
     def query(self, sql: str) -> Any:
-        """Asks in SQL, and gives the answer as the client has it."""
+        """Execute an SQL query and return the result in the client's format."""
 
     @abstractmethod
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """Asks in SQL, and gives the rows."""
+        """Execute an SQL query and return the rows."""
 
     @abstractmethod
     def store_dump(self, dump_id: str, dump: dict[str, Any]) -> None:
-        """Stores a dump of stacks, as py-spy makes them."""
+        """Store a stack dump in the format of py-spy."""
 
     @abstractmethod
     def kept_bytes(self) -> int:
-        """Says how much memory of its own what answers for the host takes."""
+        """Return the memory of the component that serves queries for the host, in bytes."""

@@ -1,1 +1,1 @@
-"""Workers on hosts made of namespaces, and a program among them that is measured."""
+"""Workers on emulated hosts, and the measured program on one of them."""

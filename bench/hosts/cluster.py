@@ -19,22 +19,22 @@ PORT = 26600
 
 
 class Cluster:
-    """Hosts with a worker each, and a client whose program does what it is told.
+    """Hosts with a worker each, and a client whose program executes commands.
 
-    Links between them are mutual TLS.
+    All connections between them use mutual TLS.
     """
 
     def __init__(self, hosts: int, program: str = "bench.hosts.program") -> None:
-        """Makes the hosts and starts all.
+        """Create the hosts and start all programs.
 
         Args:
-            hosts: How many have workers.
+            hosts: Number of hosts with workers.
             program: The module that runs on the client.
         """
         self._stack = ExitStack()
         self.folder = Path(self._stack.enter_context(TemporaryDirectory()))
         names = ["client", *(f"w{number}" for number in range(hosts))]
-        # Where the interpreter or the tree is in a folder that each host has of its own.
+        # The interpreter or the repository may be in a folder that is private to each host.
         shared = [self.folder, ROOT, Path(sys.prefix)]
         self.world = self._stack.enter_context(World(names, shared=shared))
         self.client, *self.hosts = self.world.hosts
@@ -56,11 +56,11 @@ class Cluster:
         return worker
 
     def attach(self, hosts: Sequence[Host]) -> None:
-        """Has the program take workers into its job."""
+        """Make the program attach workers."""
         self.program.do("attach", [f"tcp://{host.name}:{PORT}" for host in hosts])
 
     def close(self) -> None:
-        """Ends all."""
+        """Stop everything."""
         self._stack.close()
 
     def __enter__(self) -> Cluster:
@@ -71,25 +71,25 @@ class Cluster:
 
 
 class Talk:
-    """A module that runs on a host and answers one line of JSON with another."""
+    """A module that runs on a host and replies to each line of JSON with another."""
 
     def __init__(self, host: Host, module: str, *words: str) -> None:
-        """Starts it."""
+        """Start the module."""
         command = [sys.executable, "-m", module, *words]
         pipe = subprocess.PIPE
         self._process = host.popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
 
     def tell(self, what: str, *arguments: Any) -> None:
-        """Asks for something, to hear later what came of it."""
+        """Send a command without waiting for its reply."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([what, *arguments]) + "\n")
         self._process.stdin.flush()
 
     def hear(self) -> Any:
-        """Waits for the next answer.
+        """Wait for the next reply.
 
         Raises:
-            RuntimeError: There is none.
+            RuntimeError: The program has exited.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -98,6 +98,6 @@ class Talk:
         return json.loads(line)
 
     def do(self, what: str, *arguments: Any) -> Any:
-        """Asks for something and waits for the answer."""
+        """Send a command and wait for the reply."""
         self.tell(what, *arguments)
         return self.hear()

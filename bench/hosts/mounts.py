@@ -1,4 +1,4 @@
-"""The program that is measured, on the client: mounts a directory on all hosts of its job."""
+"""The measured program on the client: mounts a directory on all hosts of its job."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from bench.trees import SMALL_BYTES, bytes_of, make_tree, read_all
 from mesh_core import Actor, endpoint
 from mesh_fs import CacheOptions, MountHandler, remotemount
 
-#: In folders that each host has for itself.
+#: These folders are private to each host.
 _SOURCE, _MOUNTPOINT, _CHUNKS = Path("/tmp/source"), "/tmp/mount", "/tmp/chunks"
 _EDITED = "folder0/file0"
 
 
 class Reader(Actor):
-    """Sees what its host sees."""
+    """Reads the mount on its host."""
 
     @endpoint
     def read_all(self) -> int:
-        """Reads everything; gives the bytes."""
+        """Read all files; return the number of bytes."""
         return read_all(Path(_MOUNTPOINT))
 
     @endpoint
     def read(self, name: str) -> bytes:
-        """Reads a file."""
+        """Read a file."""
         return Path(_MOUNTPOINT, name).read_bytes()
 
 
 class Mounts(Program):
-    """What it may be told, by name."""
+    """The commands of the program, by name."""
 
     def make(self, is_quick: bool) -> int:
-        """Makes the directory; gives its bytes. Has readers on all hosts."""
+        """Create the directory and spawn readers on all hosts; return the size in bytes."""
         make_tree(_SOURCE, QUICK if is_quick else FULL)
         self._readers = self._hosts.spawn_procs(name="readers").spawn("readers", Reader)
         self._readers.initialized.get(timeout=LIMIT_S)
         return bytes_of(_SOURCE)
 
     def open(self) -> float:
-        """Mounts it on all hosts; gives the seconds until it is."""
+        """Mount the directory on all hosts; return the duration in seconds."""
         started = time.perf_counter()
         cache = CacheOptions(folder=_CHUNKS)
         self._handler: MountHandler = remotemount(self._hosts, _SOURCE, _MOUNTPOINT, cache=cache)
@@ -50,7 +50,7 @@ class Mounts(Program):
         return time.perf_counter() - started
 
     def read_all(self) -> float:
-        """Has all hosts read everything; gives the seconds that took."""
+        """Make all hosts read all files; return the duration in seconds."""
         started = time.perf_counter()
         seen = self._readers.read_all.call().get(timeout=LIMIT_S).values()
         took = time.perf_counter() - started
@@ -58,7 +58,7 @@ class Mounts(Program):
         return took
 
     def edit(self) -> float:
-        """Edits one small file; gives the seconds until all hosts have seen it."""
+        """Edit a small file; return the time until all hosts have seen the change, in seconds."""
         content = os.urandom(SMALL_BYTES)
         (_SOURCE / _EDITED).write_bytes(content)
         started = time.perf_counter()
@@ -69,7 +69,7 @@ class Mounts(Program):
         return took
 
     def close(self) -> None:
-        """Unmounts it everywhere."""
+        """Unmount the directory on all hosts."""
         self._handler.close()
 
 

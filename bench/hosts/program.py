@@ -1,4 +1,4 @@
-"""The program that is measured, on the client: does what it is told, line by line, and answers."""
+"""The measured program on the client: executes commands line by line, and replies."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from mesh_core import (
     endpoint,
 )
 
-#: Longer than anything takes that does happen.
+#: Exceeds the duration of everything that completes.
 LIMIT_S = 120.0
 
 
 class Member(Actor):
-    """One in each process."""
+    """The actor in each process."""
 
     @endpoint
     def noop(self, x: int) -> int:
-        """Gives back what it got."""
+        """Return the argument."""
         return x
 
     @endpoint
     def ends(self, x: Any) -> int:
-        """Looks at the first and the last byte of an array."""
+        """Return the sum of the first and the last byte of an array."""
         return int(x[0]) + int(x[-1])
 
     @endpoint
     def pid(self) -> int:
-        """The process."""
+        """Return the pid."""
         return os.getpid()
 
     @endpoint
     def hang(self) -> None:
-        """Does not return."""
+        """Never return."""
         time.sleep(600)
 
     @endpoint
     def kill(self, pid: int, pause_s: float) -> float:
-        """Kills another process of its host after a while; gives the time of that."""
+        """Kill another process of the host after a pause; return the time of the kill."""
         time.sleep(pause_s)
         now = time.monotonic()
         os.kill(pid, 9)
@@ -57,31 +57,31 @@ class Member(Actor):
 
 
 class Program:
-    """What it may be told, by name."""
+    """The commands of the program, by name."""
 
     def __init__(self, folder: str) -> None:
-        """Has no hosts yet."""
+        """Create a program without hosts."""
         self._credentials = Credentials.load(folder)
 
     def attach(self, workers: list[str]) -> int:
-        """Takes workers in."""
+        """Attach workers."""
         self._hosts = attach_to_workers(workers, credentials=self._credentials)
         self._hosts.initialized.get(timeout=LIMIT_S)
         return len(workers)
 
     def spawn(self, procs: int, hosts: int) -> int:
-        """Starts processes with an actor each on the first hosts."""
+        """Spawn processes with one actor each on the first hosts."""
         chosen = self._hosts.slice(hosts=slice(0, hosts))
         self._procs = chosen.spawn_procs({"procs": procs})
         self._members = self._procs.spawn("members", Member)
         return len(self._members.noop.call(0).get(timeout=LIMIT_S).values())
 
     def stop(self) -> None:
-        """Ends them."""
+        """Stop the processes."""
         self._procs.stop().get(timeout=LIMIT_S)
 
     def noops(self, calls: int) -> list[float]:
-        """Calls all of them so many times; gives the seconds that each took."""
+        """Call all actors this many times; return the duration of each call in seconds."""
         noop, clock, times = self._members.noop, time.perf_counter, []
         for number in range(calls):
             started = clock()
@@ -91,7 +91,7 @@ class Program:
         return times
 
     def cast(self, length: int) -> float:
-        """Sends an array to all of them, which look at both ends; gives the seconds it took."""
+        """Send an array to all actors, which read both ends; return the duration in seconds."""
         body = np.random.default_rng().integers(0, 256, length, dtype=np.uint8)
         started = time.perf_counter()
         answers = self._members.ends.call(body).get(timeout=LIMIT_S)
@@ -100,7 +100,7 @@ class Program:
         return took
 
     def kills(self, pause_s: float) -> list[float]:
-        """Kills all processes of the last host but one, each in the middle of a call."""
+        """Kill all processes except one of the last host, each during a call to it."""
         last = self._members.slice(hosts=self._members.size("hosts") - 1)
         killer = last.slice(procs=0)
         times = []
@@ -116,7 +116,7 @@ class Program:
         return times
 
     def lose(self, rank: int) -> float:
-        """Waits for a host until it is dead; gives the time of that. Says first that it waits."""
+        """Wait until a host is dead and return that time; print a line before waiting."""
         pending = self._members.slice(hosts=rank, procs=0).hang.call_one()
         print(json.dumps("waiting"), flush=True)
         try:
@@ -127,8 +127,8 @@ class Program:
 
 
 def answer(kind: type[Program]) -> None:
-    """Reads what to do, one line of JSON each, and answers with another."""
-    # What is killed here is killed on purpose.
+    """Read commands, one line of JSON each, and print one line of JSON as the reply."""
+    # The deaths are intentional.
     mesh_core.unhandled_fault_hook = lambda failure: None
     program = kind(sys.argv[1])
     for line in sys.stdin:

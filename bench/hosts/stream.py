@@ -1,7 +1,7 @@
-"""One TLS 1.3 connection over TCP, as Python and OpenSSL have it: what bulk data costs at least.
+"""One TLS 1.3 connection over TCP with Python and OpenSSL: the minimum cost of bulk data.
 
-`serve` takes connections and reads them; anything else is a host to send to: it answers each line
-on its input, a number of bytes, with the seconds until the other side has had them all.
+`serve` accepts connections and reads from them. Any other argument is a host to send to: for each
+line of the input, a number of bytes, it prints the seconds until the peer has received them all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PIECE_LEN = 1 << 20
 
 
 def serve(identity: Path) -> None:
-    """Answers each message with one byte, once all of it is there."""
+    """Reply to each message with one byte after all of it has arrived."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(identity)
@@ -41,7 +41,7 @@ def _read(stream: ssl.SSLSocket) -> None:
 
 
 def send(host: str) -> None:
-    """Sends what each line of the input asks for."""
+    """Send as many bytes as each line of the input requests."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

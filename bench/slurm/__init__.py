@@ -1,1 +1,1 @@
-"""What a user of a SLURM cluster has: a script to train with, and a job to run it in."""
+"""The files of a user of a SLURM cluster: a training script, and a job to run it in."""

@@ -1,4 +1,4 @@
-"""A cluster, a folder on it, and commands as a user gives them there."""
+"""A cluster with a user's folder, and the user's commands."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIRST = "step 0"
 
 
 class Site:
-    """A SLURM cluster of hosts made of namespaces, and a user's folder that all of them see."""
+    """A SLURM cluster of emulated hosts, and a user's folder that all of them see."""
 
     def __init__(self) -> None:
-        """Starts it."""
+        """Start the cluster."""
         self._stack = ExitStack()
         folder = Path(mkdtemp(prefix="mesh-bench-"))
         self._stack.callback(shutil.rmtree, folder)
@@ -35,10 +35,10 @@ class Site:
         self.cluster = self._stack.enter_context(SlurmCluster(folder / "cluster", shared=shared))
 
     def first_line(self, words: Sequence[str]) -> float:
-        """Runs a command to its end; gives the seconds until the script's first step was seen.
+        """Run a command to completion; return the time until the script's first step, in seconds.
 
         Raises:
-            RuntimeError: It has failed.
+            RuntimeError: The command failed.
         """
         started = time.perf_counter()
         took = None
@@ -56,11 +56,11 @@ class Site:
         return took
 
     def seconds(self, words: Sequence[str]) -> float:
-        """Runs a command; gives the seconds that it took."""
+        """Run a command; return its duration in seconds."""
         started = time.perf_counter()
         self.cluster.controller.run(words, env=self.cluster.variables, cwd=self.home)
         return time.perf_counter() - started
 
     def close(self) -> None:
-        """Ends all."""
+        """Stop everything."""
         self._stack.close()

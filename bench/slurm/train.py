@@ -1,6 +1,6 @@
-"""A training loop as short as one can be; with torch where that is installed and asked for.
+"""A minimal training loop; with torch if it is installed and requested.
 
-It knows its rank from torchrun's variables or from those of SLURM.
+The rank comes from the variables of torchrun or of SLURM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Fits a line; prints each step."""
+    """Fit a line and print each step."""
     rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
     if "torch" in sys.argv[1:]:
         import torch

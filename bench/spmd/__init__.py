@@ -1,1 +1,1 @@
-"""The same training without a controller: one program in each process, begun by torchrun."""
+"""The same training without a controller: one program per process, started by torchrun."""

@@ -1,4 +1,4 @@
-"""Two processes under torchrun that a workload tells what to do, in turn with ours."""
+"""Two processes under torchrun that a workload controls, in turn with ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STOP_S_MAX = 20
 
 
 class Pair:
-    """Both wait for a message while others are measured, and use no processor meanwhile."""
+    """Both processes block on a message, without using CPU time, while others are measured."""
 
     def __enter__(self) -> Pair:
         self._folder = tempfile.TemporaryDirectory(prefix="bench")
@@ -50,28 +50,28 @@ class Pair:
         self._folder.cleanup()
 
     def hold(self, nbytes: int) -> None:
-        """Has each make a tensor."""
+        """Make each process create a tensor."""
         self._ask("hold", nbytes)
 
     def reduce(self) -> float:
-        """Has them average it in place; gives the seconds of the slower one."""
+        """Average the tensor in place; return the duration in the slower process, in seconds."""
         return float(max(self._ask("reduce")))
 
     def clone_and_reduce(self) -> float:
-        """Has them average a copy of it; gives the seconds of the slower one."""
+        """Average a copy of the tensor; return the duration in the slower process, in seconds."""
         return float(max(self._ask("clone_and_reduce")))
 
     def prepare(self, sizes: Sizes, steps: int) -> dict[str, float]:
-        """Has them get ready to train in each way; gives the losses after some steps."""
+        """Prepare every variant of the training; return the losses after some steps."""
         losses: dict[str, float] = self._ask("prepare", sizes, steps)[0]
         return losses
 
     def train(self, way: str, steps: int) -> float:
-        """Has them train; gives the seconds of the slower one."""
+        """Train; return the duration in the slower process, in seconds."""
         return float(max(self._ask("train", way, steps)))
 
     def pin(self, cores: list[int]) -> None:
-        """Keeps both on some cores."""
+        """Restrict both processes to some cores."""
         self._ask("pin", cores)
 
     def _ask(self, name: str, *arguments: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""One process of the pair: does what it is told over a socket, with gloo and one thread of torch.
+"""One process of the pair: executes commands from a socket, with gloo and one torch thread.
 
 Started by torchrun: `python -m torch.distributed.run ... -m bench.spmd.rank ADDRESS`.
 """
@@ -20,7 +20,7 @@ from bench.spmd.training import Layers, Sizes, fresh, step, step_of_module
 
 
 class Rank:
-    """What there is to do; the names are those of `Pair`."""
+    """The commands; their names are those of `Pair`."""
 
     def __init__(self) -> None:
         self._steps: dict[str, Callable[[], torch.Tensor]] = {}
@@ -36,7 +36,7 @@ class Rank:
         return _seconds(lambda: dist.all_reduce(self._tensor.clone(), op=dist.ReduceOp.AVG))
 
     def prepare(self, sizes: Sizes, steps: int) -> dict[str, float]:
-        """Makes every way of training, and takes some steps of each; gives the losses."""
+        """Create every variant of the training and take some steps of each; return the losses."""
         mine, alone, theirs = fresh(sizes), fresh(sizes), fresh(sizes)
         module = torch.nn.parallel.DistributedDataParallel(Layers(theirs[0]))
         self._steps = {
@@ -67,7 +67,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Serves until it is told to stop."""
+    """Execute commands until the connection ends."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = Rank()

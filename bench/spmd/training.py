@@ -1,6 +1,6 @@
-"""The loop that is trained in every way: a few layers of one width, and SGD by hand.
+"""The training loop of all variants: a few layers of the same width, and a hand-written SGD.
 
-One text for all ways, so that they issue the same operations; what differs is passed in.
+All variants share this code, so that they issue the same operations; differences are parameters.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _RATE = 0.01
 
-#: What a training step is run on: weights, inputs, what they should give.
+#: The state of a training step: weights, inputs, targets.
 State = tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a model is, and a batch of one process."""
+    """The size of a model, and of the batch of one process."""
 
     layers: int
     width: int
@@ -28,7 +28,7 @@ class Sizes:
 
 
 def fresh(sizes: Sizes) -> State:
-    """Makes weights and a batch, the same in every process."""
+    """Create weights and a batch, the same in every process."""
     draw = torch.Generator().manual_seed(0)
     scale = (2 / sizes.width) ** 0.5
     weights = [
@@ -40,19 +40,19 @@ def fresh(sizes: Sizes) -> State:
 
 
 def forward(weights: list[torch.Tensor], inputs: torch.Tensor) -> torch.Tensor:
-    """Goes through the layers."""
+    """Apply the layers."""
     for weight in weights:
         inputs = torch.relu(inputs @ weight)
     return inputs
 
 
 def step(state: State, combine: Callable[[torch.Tensor], Any] | None = None) -> torch.Tensor:
-    """Trains once; gives the loss.
+    """Take one training step; return the loss.
 
     Args:
-        state: What is trained, on what.
-        combine: Replaces a gradient by its mean over the processes; where there is none, each
-            process trains by itself.
+        state: The weights, inputs and targets.
+        combine: Replaces a gradient by its mean over the processes. Default: each process trains
+            separately.
     """
     weights, inputs, goals = state
     loss = (forward(weights, inputs) - goals).square().mean()
@@ -66,19 +66,19 @@ def step(state: State, combine: Callable[[torch.Tensor], Any] | None = None) -> 
 
 
 class Layers(torch.nn.Module):
-    """The same model as a module, for what wants one."""
+    """The same model as a module, for APIs that require one."""
 
     def __init__(self, weights: list[torch.Tensor]) -> None:
         super().__init__()
         self.weights = torch.nn.ParameterList(weights)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Goes through the layers."""
+        """Apply the layers."""
         return forward(list(self.weights), inputs)
 
 
 def step_of_module(module: torch.nn.Module, state: State) -> torch.Tensor:
-    """Trains a module once, which sees to the means of its gradients; gives the loss."""
+    """Take one training step of a module that averages its gradients itself; return the loss."""
     _, inputs, goals = state
     loss = (module(inputs) - goals).square().mean()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -91,7 +91,7 @@ def step_of_module(module: torch.nn.Module, state: State) -> torch.Tensor:
 
 
 def operations(state: State) -> int:
-    """Counts the operations of torch in a step, below autograd."""
+    """Count the torch operations of a step, below autograd."""
     with _Counter() as counter:
         step(state)
     return counter.count

@@ -1,1 +1,1 @@
-"""One file a workload; each function takes a driver, a scale and a recorder."""
+"""The workloads, one per file; each function takes a driver, a scale and a recorder."""

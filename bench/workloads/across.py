@@ -1,4 +1,4 @@
-"""What hosts make of casts, gathers and deaths."""
+"""Casts, gathers and failures across hosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KILL_PAUSE_S = 0.02
 
 
 def cast(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
-    """Casts an array to all processes, and sends as much over one TLS connection, in turn."""
+    """Cast an array to all processes, and send as much over one TLS connection, in turn."""
     length = _CAST_LEN if scale.casts > 2 else _CAST_LEN // 10
     with driver.cluster(CAST_HOSTS) as cluster:
         cluster.attach(cluster.hosts)
@@ -34,7 +34,7 @@ def cast(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
             with ExitStack() as shaped:
                 for host in cluster.world if bits_per_s else ():
                     shaped.enter_context(cluster.world.faults.bandwidth(host, bits_per_s))
-                # The first of each fills pools and opens windows.
+                # The first transfers fill pools and open TCP windows.
                 cluster.program.do("cast", length)
                 sender.do("send", length)
                 for _ in range(scale.casts):
@@ -59,7 +59,7 @@ def _shown(links: list[Traffic]) -> list[tuple[int, int]]:
 
 
 def gather(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
-    """Calls a no-op on eight processes of one host, and on as many of each of eight hosts."""
+    """Call a no-op on eight processes of one host, and on eight of each of eight hosts."""
     with driver.cluster(GATHER_HOSTS) as cluster:
         cluster.attach(cluster.hosts)
         for hosts in (1, GATHER_HOSTS):
@@ -71,13 +71,14 @@ def gather(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
                 times = cluster.program.do("noops", scale.block_calls // 4)
                 record.times(f"{hosts}_", times, "us")
                 used_us = (cpu_ns_of(everyone) - before) / 1e3
-                # Where it comes near the time of a call times the cores, these are the limit.
+                # If it is close to the duration of a call times the cores, the cores are the
+                # bottleneck.
                 record.value(f"{hosts}_cpu", used_us / len(times), "us")
             cluster.program.do("stop")
 
 
 def kill(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
-    """Kills processes of another host, each in the middle of a call."""
+    """Kill processes of another host, each during a call to it."""
     with driver.cluster(2) as cluster:
         cluster.attach(cluster.hosts)
         times: list[float] = []
@@ -89,7 +90,7 @@ def kill(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
 
 
 def power_cut(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
-    """Takes the power of one host after the other, each in the middle of a call to it."""
+    """Cut the power of one host after the other, each during a call to it."""
     hosts = 4
     with driver.cluster(hosts) as cluster:
         cluster.attach(cluster.hosts)

@@ -1,4 +1,4 @@
-"""One worker calls another, one call at a time, timed inside the caller."""
+"""One worker calls another, one call at a time, measured inside the caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Both endpoints are plain functions; the caller waits in `.get()`."""
+    """Measure plain endpoints; the caller waits in `.get()`."""
     driver.start(2)
     driver.worker_to_worker(scale.warm_calls)
     for _ in range(scale.blocks):

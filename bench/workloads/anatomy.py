@@ -1,6 +1,6 @@
-"""What one call makes the kernel do: context switches and system calls, client and worker.
+"""The kernel's work for one call: context switches and system calls of client and worker.
 
-Counts hardly depend on the machine or its load, so they are what the project's checks gate on.
+Counts hardly depend on the machine or its load, so the project's checks use them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROW = re.compile(r"^\s*\d+\.\d+\s+\S+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$")
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Counts for a call from a plain thread that waits for its answer."""
+    """Count for a call from a plain thread that waits for the reply."""
     driver.start(1)
     who = {"client": os.getpid(), "worker": driver.pids()[0]}
     for i in range(scale.warm_calls):
@@ -36,7 +36,7 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def _switches(driver: Driver, who: dict[str, int], scale: Scale, record: Recorder) -> None:
-    """Takes the median block: one that someone else's load broke into says nothing."""
+    """Report the median block, because a block that another load has disturbed is meaningless."""
     blocks: list[dict[str, float]] = []
     for _ in range(max(scale.blocks, 5)):
         before = {name: context_switches(pid) for name, pid in who.items()}
@@ -56,7 +56,7 @@ def _switches(driver: Driver, who: dict[str, int], scale: Scale, record: Recorde
 
 
 def _system_calls(driver: Driver, who: dict[str, int], record: Recorder) -> None:
-    """Traces one side after the other: a traced process is slower, and its peer waits longer."""
+    """Trace one side after the other: a traced process is slower, so its peer waits longer."""
     by_side = {name: _traced(driver, pid) for name, pid in who.items()}
     totals = {name: sum(counts.values()) for name, counts in by_side.items()}
     most = {
@@ -67,7 +67,7 @@ def _system_calls(driver: Driver, who: dict[str, int], record: Recorder) -> None
 
 
 def _traced(driver: Driver, pid: int) -> dict[str, float]:
-    """Returns how often each system call was made per call, most frequent first."""
+    """Return the number of system calls per call, most frequent first."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "strace")
         strace = subprocess.Popen(

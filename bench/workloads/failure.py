@@ -1,4 +1,4 @@
-"""A worker is killed while a call to it is pending: how long until that call raises."""
+"""A worker is killed during a call to it: the time until the call raises."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RAISE_S_MAX = 60.0
 # Long enough for the client to be inside `get` when the kill comes.
 _PAUSE_S_MIN = 0.01
 
-# Runs beside the client. CLOCK_MONOTONIC is one clock for all processes of a machine.
+# Runs next to the client. CLOCK_MONOTONIC is the same for all processes of a machine.
 _KILLER = """
 import os, signal, sys, time
 for line in sys.stdin:
@@ -33,7 +33,7 @@ for line in sys.stdin:
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Kills one worker after the other, each in the middle of a call that never returns."""
+    """Kill one worker after the other, each during a call that never returns."""
     killer = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _KILLER],
         stdin=subprocess.PIPE,
@@ -49,7 +49,7 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
             pids = driver.pids()
             for rank in range(driver.kills_per_mesh):
                 fifo = Path(folder, f"{len(times)}.fifo")
-                # A driver that polls must not be asked at the same point of its period each time.
+                # Kills must be spread over the period of a driver that polls.
                 pause_s = _PAUSE_S_MIN + random.uniform(0, driver.kill_pause_s_max)
                 took, raised = _kill_one(driver, rank, fifo, killer, f"{pids[rank]} {pause_s}")
                 times.append(took)

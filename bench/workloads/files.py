@@ -1,4 +1,4 @@
-"""A directory of the client on a host: mounted, read, edited; beside a copy of it in tmpfs."""
+"""A directory of the client on a host is mounted, read and edited, compared with a tmpfs copy."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _MEMORY_FOLDER = Path("/dev/shm")
 _ROUNDS = 5
-#: Of what takes seconds.
+#: Number of rounds of operations that take seconds.
 _LONG_ROUNDS = 3
-#: A host that has read all is at rest when nothing has changed for so long.
+#: A host that has read everything counts as idle when nothing has changed for this time.
 _REST_S, _REST_LIMIT_S = 1.0, 15.0
 _EDITED, _LARGE = Path("folder0/file0"), Path("large0")
 
 
 def whole(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Mounts a tree of small and large files, and reads and edits it."""
+    """Mount a tree of small and large files, and read and edit it."""
     with _place() as place:
         source, mountpoint, cache = place / "source", place / "mount", place / "chunks"
         large = make_tree(source, scale)
@@ -69,7 +69,7 @@ def whole(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
 
 
 def rsync(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Brings the same tree to another folder by `rsync`, again, and after an edit."""
+    """Copy the same tree to another folder with `rsync`, again, and after an edit."""
     if shutil.which("rsync") is None:
         record.left_out("rsync", "it is not installed")
         return
@@ -88,7 +88,7 @@ def rsync(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
 
 
 def small(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Walks many small files and reads them, when all of them have been read before."""
+    """Walk many small files and read them, after all of them have been read before."""
     with _small_files(scale) as place:
         driver.start(1)
         handler = driver.mount(place / "source", place / "mount", place / "chunks")
@@ -97,7 +97,7 @@ def small(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
 
 
 def image(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """The same where the host mounts an image of the tree."""
+    """Do the same on a host that mounts an image of the tree."""
     with _small_files(scale) as place:
         driver.start(1)
         try:
@@ -110,14 +110,14 @@ def image(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
 
 
 def imports(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Imports torch from a mount of all that is installed, and from where that is."""
+    """Import torch from a mount of the installed packages, and from the original folder."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         record.left_out("import of torch", "it is not installed")
         return
     source = Path(spec.origin).parent.parent
     with _place(Path(tempfile.gettempdir())) as place:
-        # Which compiles what has not been.
+        # Compiles modules that have no bytecode yet.
         _import_torch(source)
         driver.start(1)
         handler = driver.mount(source, place / "mount", place / "chunks", is_prefetched=False)
@@ -126,7 +126,7 @@ def imports(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
 
 
 def memory(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
-    """Counts the memory of a host that has read everything, and what can be taken of it."""
+    """Measure the memory of a host that has read everything, and how much can be reclaimed."""
     with _place() as place, _place(Path(tempfile.gettempdir())) as disk:
         source, mountpoint, chunks = place / "source", place / "mount", disk / "chunks"
         make_tree(source, scale)
@@ -153,7 +153,7 @@ def memory(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
 
 
 def _wait_until_at_rest(chunks: Path) -> None:
-    """Waits until a host has had the kernel forget what it will; its disk takes its time."""
+    """Wait until a host has dropped its part of the page cache, which depends on the disk."""
     before, until = -1, time.perf_counter() + _REST_LIMIT_S
     while (cached := cached_bytes(chunks)) != before and time.perf_counter() < until:
         before = cached
@@ -167,7 +167,7 @@ def _record_best(
     mountpoint: Path,
     rounds: int = _ROUNDS,
 ) -> None:
-    """Uses both trees in turn, and keeps the best of the rounds after the first, which warms."""
+    """Use both trees in turn, and keep the best round; the first round only warms up."""
     roots = {"plain": source, "warm": mountpoint}
     best = dict.fromkeys(roots, float("inf"))
     for number in range(rounds + 1):
@@ -215,7 +215,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _own_bytes(name: str) -> int:
-    """Gives the memory that is no file's of the largest process of a name below this one."""
+    """Return the memory that is not backed by files of the largest descendant of this name."""
     largest = 0
     for pid in descendants(os.getpid()):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What it costs to import the package, to download it and to keep it."""
+"""The cost of importing, downloading and storing the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = {"mesh": ("mesh-core", "mesh_core"), "monarch": ("torchmonarch", "mon
 
 
 def imports(driver: str, scale: Scale, record: Recorder) -> None:
-    """Starts fresh interpreters that import the package and end."""
+    """Start fresh interpreters that import the package and exit."""
     _, module = _MODULES.get(driver, ("", ""))
     program = f"import {module}" if module else "pass"
     _import_cpu_s(program)
@@ -27,7 +27,7 @@ def imports(driver: str, scale: Scale, record: Recorder) -> None:
 
 
 def sizes(driver: str, scale: Scale, record: Recorder) -> None:
-    """Adds up the installed files, and what they compress to (as a wheel does)."""
+    """Add up the installed files, and their compressed size (as in a wheel)."""
     name, _ = _MODULES[driver]
     files = _files(name)
     record.value("wheel", sum(map(_deflated, files)) / 1e6, "MB", files=len(files))
@@ -50,7 +50,7 @@ def _import_cpu_s(program: str) -> float:
 
 
 def _files(name: str) -> list[Path]:
-    """The files a wheel brought, without what was compiled or written when it was installed."""
+    """Return the files of a wheel, without those that the installation compiled or wrote."""
     dist = importlib.metadata.distribution(name)
     files = [Path(str(dist.locate_file(f))) for f in dist.files or []]
     if any(f.suffix == ".pth" for f in files):
@@ -72,7 +72,7 @@ def _deflated(path: Path) -> int:
 
 
 def _closure(name: str) -> list[str]:
-    """The distribution and everything that is installed because of it."""
+    """Return the distribution and all its installed dependencies."""
     found: list[str] = []
     todo = [name]
     while todo:

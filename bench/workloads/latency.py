@@ -1,4 +1,4 @@
-"""One call at a time to one worker: how long it takes, and how much CPU both sides spend."""
+"""One call at a time to one worker: its duration, and the CPU time of both sides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.scale import Scale
 
 
 class _CpuMeter:
-    """CPU time of the client, the worker, and whatever else the framework runs."""
+    """CPU time of the client, the worker, and all other processes of the framework."""
 
     def __init__(self, worker: int) -> None:
         self._client = os.getpid()
@@ -33,7 +33,7 @@ class _CpuMeter:
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Calls from a plain thread that waits for each answer."""
+    """Call from a plain thread that waits for each reply."""
     driver.start(1)
     worker = driver.pids()[0]
     call = driver.call
@@ -58,7 +58,7 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def async_client(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Calls from an event loop that awaits each answer; the worker's endpoint is a coroutine."""
+    """Call from an event loop that awaits each reply; the worker's endpoint is a coroutine."""
     driver.start(1, "async")
     worker = driver.pids()[0]
     asyncio.run(_await_calls(driver, worker, scale, record))

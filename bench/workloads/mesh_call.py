@@ -1,4 +1,4 @@
-"""One call to every worker of a mesh, answered by all of them."""
+"""One call to every worker of a mesh, with replies from all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """The client waits for all answers before it calls again."""
+    """Wait for all replies before the next call."""
     procs = scale.procs
     driver.start(procs)
     for i in range(10):

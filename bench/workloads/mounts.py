@@ -1,4 +1,4 @@
-"""A directory of the client on hosts that are apart, and what its link carries for that."""
+"""A directory of the client on separate hosts, and the traffic on its link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PROGRAM = "bench.hosts.mounts"
 
 
 def across(driver: HostsDriver, scale: Scale, record: Recorder) -> None:
-    """Mounts a tree on four hosts, which all read all of it; edits it; mounts it again."""
+    """Mount a tree on four hosts that all read all of it; edit it; mount it again."""
     with driver.cluster(HOSTS, _PROGRAM) as cluster:
         cluster.attach(cluster.hosts)
         tree = cluster.program.do("make", scale is QUICK)

@@ -1,4 +1,4 @@
-"""How long a new user of a cluster waits for the first line of training."""
+"""The time until the first line of training for a new user of a cluster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NODES = 2
 
 
 def slurm(driver: JobsDriver, scale: Scale, record: Recorder) -> None:
-    """Runs a script on two nodes with `srun`, on new hosts of ours, on the same again, and inside.
+    """Run a script on two nodes with `srun`, on new hosts of a job, on the same hosts, and inside.
 
-    In turn, so that a noisy minute hits all of them.
+    The ways alternate, so that a noisy minute affects all of them.
     """
     site = driver.site()
     srun = ["srun", f"--nodes={_NODES}", "--ntasks-per-node=1", sys.executable, "-u", "train.py"]

@@ -1,7 +1,7 @@
-"""Payloads there and back, one to many, and whether what arrives may be written to.
+"""Payloads there and back, one to many, and whether received payloads are writable.
 
-A payload's time runs from the call until its answer has been checked at both ends and let go, so
-that giving memory back is paid for in the same place as taking it.
+The time of a payload includes the call, the check of the reply at both ends and its release, so
+that both allocation and deallocation of memory are included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _S_MAX = 8.0
 
 
 def echo(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Sends bytes and numpy arrays of each size to one worker, which returns them."""
+    """Send bytes and numpy arrays of each size to one worker, which returns them."""
     driver.start(1)
     for label, size, reps in scale.payloads:
         for kind in ("bytes", "numpy"):
@@ -31,7 +31,7 @@ def echo(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def echo_bytes(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Sends only bytes, for a floor that knows nothing else."""
+    """Send only bytes, for a floor that supports nothing else."""
     driver.start(1)
     for label, size, reps in scale.payloads:
         record.times(f"bytes_{label}_", _echo_times(driver, "bytes", size, reps), "us")
@@ -40,7 +40,7 @@ def echo_bytes(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def fill_and_read(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Measures the floor of a large payload: one copy in and one read by another process."""
+    """Measure the floor of a large payload: one copy in and one read by another process."""
     label, size, reps = scale.payloads[-1]
     driver.start(1)
     x = _payload("numpy", size)
@@ -58,7 +58,7 @@ def fill_and_read(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def cast(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Sends one large array to every worker of a mesh."""
+    """Send one large array to every worker of a mesh."""
     label, size, _ = scale.payloads[-1]
     driver.start(scale.procs)
     x = _payload("numpy", size)
@@ -75,7 +75,7 @@ def cast(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def isolation(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """Finds out whether what arrives can be written to, and whether anyone else sees that."""
+    """Find out whether received data is writable, and whether others see a write."""
     driver.start(1)
     x = _payload("numpy", scale.payloads[-1][1])
     first = int(x[0])
@@ -89,7 +89,7 @@ def isolation(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def _can(write: Any) -> float:
-    # The framework decides how a failed write arrives here: any exception says no.
+    # The kind of the failure depends on the framework: any exception means not writable.
     try:
         write()
     except Exception:

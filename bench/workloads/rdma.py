@@ -1,7 +1,7 @@
-"""Memory to memory: long reads as a share of a memory copy, short ones beside a bare ping-pong.
+"""Memory to memory: long reads relative to a memory copy, short ones relative to a ping-pong.
 
-Each round takes every way once and a copy of the same size, so that a noisy moment hits all; the
-best of the rounds counts, for both.
+Each round measures every transport once and a copy of the same size, so that noise affects all; the
+best round counts.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 _ROUNDS = 9
 _SHORT = 8
-#: What is read in the thread that asks, and in no other.
+#: Size of reads that the calling thread executes alone.
 _PIECE = 256 << 10
 _RECEIVERS = 8
 _GB = 1e9
 
 
 def long_size(scale: Scale) -> int:
-    """Gives how long a long read is: 256 MiB, or less for a quick look."""
+    """Return the length of a long read: 256 MiB, or less for a quick run."""
     return 4 * scale.payloads[-1][1]
 
 
 def long(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder) -> None:
-    """Reads and writes memory of another process in every way, beside a copy and a bare stream."""
+    """Read and write another process's memory by every transport, a copy and a plain stream."""
     nbytes = long_size(scale)
     if driver.name == "monarch_rdma":
         driver.start(1)
@@ -44,7 +44,7 @@ def long(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder)
         for way in ("arena", "attach", "attach_alone", "unix", "tcp"):
             record.value(f"{way}_read", rate, "GB/s")
         return
-    # Forked before there are threads.
+    # The floor forks, which must happen before threads are started.
     with socket_floor(nbytes) as stream:
         driver.start(1)
         ours, other = _warm(nbytes), _warm(nbytes)
@@ -70,7 +70,7 @@ def long(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder)
 
 
 def short(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder) -> None:
-    """Reads 8 bytes of another process in every way, beside a bare ping-pong over loopback."""
+    """Read 8 bytes of another process by every transport, and by a ping-pong over loopback."""
     if driver.name == "monarch_rdma":
         driver.start(1)
         times = driver.read_times(_SHORT, scale.block_calls)
@@ -95,7 +95,7 @@ def short(driver: RDMADriver | MonarchRDMADriver, scale: Scale, record: Recorder
 
 
 def push(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
-    """Brings new contents into view of eight processes, beside one copy and eight bare maps."""
+    """Publish new contents to eight processes, and compare with one copy and eight mappings."""
     nbytes = long_size(scale)
     data = _warm(nbytes)
     bare = _bare_push(data)
@@ -108,7 +108,7 @@ def push(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
         seen = driver.push(weights, data, step - 1)
         times.append(time.perf_counter() - started)
         assert seen == [step] * _RECEIVERS
-    # The first ones take memory from the system.
+    # The first rounds allocate memory from the system.
     record.value("push", min(times[3:]) * 1e3, "ms")
     record.value("copy_and_maps", bare * 1e3, "ms")
     driver.stop()
@@ -120,7 +120,7 @@ def _in_pieces(driver: RDMADriver, buffer: Any, view: memoryview) -> None:
 
 
 def _bare_push(data: np.ndarray[Any, np.dtype[np.uint8]]) -> float:
-    """Copies into shared memory, and maps it in eight processes in turn; gives the best seconds."""
+    """Copy into shared memory, map it in eight processes in turn, and return the best time in s."""
     fd = os.memfd_create("bench")
     os.ftruncate(fd, len(data))
     there = np.frombuffer(mmap.mmap(fd, len(data)), np.uint8)

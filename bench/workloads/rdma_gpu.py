@@ -1,4 +1,4 @@
-"""Memory of a device of another process, beside a copy of as many bytes on the device."""
+"""Reads of another process's device memory, compared with a copy on the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GB = 1e9
 
 
 def long(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
-    """Reads memory of a device to one, by CUDA IPC and through the processor's, in turns."""
+    """Read device memory into device memory, by CUDA IPC and through host memory, in turn."""
     import torch
 
     nbytes = long_size(scale)

@@ -1,6 +1,6 @@
-"""Weights from trainers to generators: cut in another way, and to many at once.
+"""Weights from trainers to generators: resharded, and to many at once.
 
-Each round takes everything once, and a copy in one process; the best of the rounds counts.
+Each round measures everything once, and a copy in one process; the best round counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIDE = 4
 _RECEIVERS = 8
 _ITEM = 4
 _GB = 1e9
-#: How the weights lie at the generators; at the trainers each has some rows.
+#: The layouts of the weights at the generators; each trainer has some rows.
 _PLACES = {
     "columns": ([_SIDE], [Shard(1)]),
     "grid": ([2, 2], [Shard(0), Shard(1)]),
@@ -42,7 +42,7 @@ _PLACES = {
 
 
 def reshard(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
-    """Moves an array from four processes to four others, which have it cut in another way."""
+    """Reshard an array from four processes to four others with a different layout."""
     part = long_size(scale)
     side = int((part * _SIDE / _ITEM) ** 0.5)
     rows = Layout.of((side, side), _ITEM, [_SIDE], [Shard(0)])
@@ -52,7 +52,7 @@ def reshard(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
         srcs = driver.lend_each([rows.nbytes(place) for place in range(_SIDE)], kind)
         for name, (mesh, placements) in _PLACES.items():
             layout = Layout.of((side, side), _ITEM, mesh, placements)
-            # All have the same length, so that what was filled before is filled again.
+            # All have the same length, so that the same memory is reused.
             lengths = [layout.nbytes(place) for place in range(_SIDE)]
             dsts = driver.lend_each(lengths, kind, first=_SIDE)
             schedule = plan_reshard(rows, layout)
@@ -62,7 +62,7 @@ def reshard(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
 
 
 def to_many(driver: RDMADriver, scale: Scale, record: Recorder) -> None:
-    """Copies one buffer to eight processes, and once to where all of them see it."""
+    """Copy one buffer to eight processes, and once to memory that all of them share."""
     nbytes = long_size(scale)
     driver.start(_RECEIVERS + 1)
     (src,) = driver.lend_each([nbytes], "arena")

@@ -1,4 +1,4 @@
-"""Processes until all of them have answered, what an idle one weighs, and until all are gone."""
+"""The time until all processes have replied, the memory of an idle one, and the time to stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """The framework's own bring-up counts, its import in the client does not."""
+    """Include the startup of the framework, but not its import in the client."""
     procs = scale.procs
     started = time.perf_counter()
     driver.start(procs)
@@ -33,7 +33,7 @@ def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def _pss_while_alive(pid: int) -> int:
-    # What helped to start the workers may have ended since it was listed.
+    # A process that helped to start the workers may have exited since it was listed.
     try:
         return pss_kib(pid)
     except OSError:

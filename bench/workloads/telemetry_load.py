@@ -1,4 +1,4 @@
-"""What telemetry costs a program that sends as fast as it can, and how much memory it takes."""
+"""The overhead of telemetry for a program that sends at full speed, and its memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bench.scale import QUICK, Scale
 from bench.trees import MIB
 
 _STREAMS = ("pipelined", "one_way")
-#: So much is sent that what a process may keep of its messages is full.
+#: Enough messages to fill the space that a process has for them.
 _LOAD_MESSAGES = 500_000
 _LOAD_BLOCK = 20_000
 
 
 def rate(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Sends in turn with two programs, one of which is recorded.
+    """Send with two programs in turn, one of which is recorded.
 
-    Two processes that do the same differ by what the machine made of them, so there are some pairs.
+    Two identical processes may differ in speed by chance, so several pairs are measured.
     """
     pairs, blocks, n = (1, 2, 2_000) if scale is QUICK else (3, 8, scale.stream_len)
     for _ in range(pairs):
@@ -28,7 +28,7 @@ def rate(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
             for each in programs:
                 each.ask(stream, n // 4)
             for at in range(blocks):
-                # Who goes first takes turns.
+                # The order alternates.
                 order = programs if at % 2 else programs[::-1]
                 took = {each: each.ask(stream, n) for each in order}
                 plain, recorded = (took[each] for each in programs)
@@ -38,7 +38,7 @@ def rate(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
 
 
 def memory(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Compares the worker of two programs that have had the same load."""
+    """Compare the memory of the workers of two programs after the same load."""
     n = 20_000 if scale is QUICK else _LOAD_MESSAGES
     own: dict[bool, int] = {}
     for is_recorded in (False, True):

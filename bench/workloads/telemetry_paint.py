@@ -1,4 +1,4 @@
-"""How long the dashboard takes until it shows something, of a program with many actors."""
+"""The time until the dashboard of a program with many actors shows its first content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MESHES, _RANKS = 1250, 8
 _BROWSER = "chromium"
 _LIMIT_MS = 30_000
-# From the start of the navigation to the moment in which the number of actors is there to be seen.
+# From the start of the navigation until the number of actors is visible.
 _PAINTED = """
 () => new Promise(done => {
   const seen = () => requestAnimationFrame(() => setTimeout(() => done(performance.now())));
@@ -29,7 +29,7 @@ _PAINTED = """
 
 
 def first(driver: MeshTelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Opens the overview of a program with ten thousand actors in eight processes."""
+    """Open the overview of a program with ten thousand actors in eight processes."""
     reason = _missing(driver)
     if reason:
         record.left_out("first paint of the dashboard", reason)
@@ -56,7 +56,7 @@ def first(driver: MeshTelemetryDriver, scale: Scale, record: Recorder) -> None:
 
 
 def _paint_s(browser: Any, url: str) -> float:
-    # A context of its own has nothing in its cache.
+    # A new context has an empty cache.
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(_LIMIT_MS)
@@ -68,7 +68,7 @@ def _paint_s(browser: Any, url: str) -> float:
 
 
 def _missing(driver: MeshTelemetryDriver) -> str:
-    """Says why it cannot be measured here; nothing where it can."""
+    """Return the reason why this cannot be measured here; empty if it can."""
     try:
         import playwright.sync_api as playwright
     except ImportError:

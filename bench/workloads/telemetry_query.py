@@ -1,4 +1,4 @@
-"""How long questions in SQL take: over many rows of messages, small tables, and stored stacks."""
+"""The duration of SQL queries: over many messages, small tables, and stored stacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALL = {
     "join": "select m.given_name, count(*) as n from actors a join meshes m on a.mesh_id = m.id"
     " group by m.given_name order by n desc",
 }
-# What is asked anew each time: a number in it that was in none before, and leaves nothing out.
+# A different query each time: its number is new and filters nothing out.
 _NEW = (
     "select m.given_name, count(*) as n from actors a join meshes m on a.mesh_id = m.id"
     " where a.rank <> {at} + 1000 group by m.given_name order by n desc"
@@ -33,7 +33,7 @@ _STACKS = {
     " group by name order by n desc, name",
     "order": "select dump_id, thread_id, frame_depth, name, line from pyspy_frames"
     " where line <> {at} + 5000 order by line desc, dump_id, thread_id, frame_depth limit 1000",
-    # The last: the peer was seen to answer nothing after it.
+    # Measured last: the peer was observed to reply to nothing after it.
     "join": "select d.proc_ref, t.thread_name, f.name, count(*) as n, count(distinct v.repr) as m"
     " from pyspy_dumps d join pyspy_stack_traces t on t.dump_id = d.dump_id"
     " join pyspy_frames f on f.dump_id = t.dump_id and f.thread_id = t.thread_id"
@@ -45,7 +45,7 @@ _DUMPS, _THREADS, _FRAMES = 50, 20, 100
 
 
 def small(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Asks about a program of four workers that has done little."""
+    """Query a program of four workers that has done little."""
     driver.start_recorded(4)
     for i in range(200):
         driver.call_all(i)
@@ -56,7 +56,7 @@ def small(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
 
 
 def stacks(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Asks about dumps of stacks, with a hundred thousand frames and as many local variables."""
+    """Query stack dumps with a hundred thousand frames and as many local variables."""
     driver.start_recorded(1)
     dumps = 5 if scale is QUICK else _DUMPS
     for number in range(dumps):
@@ -73,7 +73,7 @@ def stacks(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
 
 
 def count(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
-    """Counts some of a million rows that eight processes have, and the same rows in one table."""
+    """Count some of a million rows in eight processes, and the same rows in one table."""
     import datafusion
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def count(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
     started = time.perf_counter()
     driver.query(_COUNT.format(at=0))
     record.value("first", (time.perf_counter() - started) * 1e3, "ms")
-    # One rank at a time: all rows together are more than may be sent.
+    # One rank at a time: all rows together exceed the limit of a result.
     parts = [
         driver.query(f"select * from messages where rank = {rank}").table
         for rank in range(_WORKERS)
@@ -94,7 +94,7 @@ def count(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
     session.register_record_batches("messages", [local.to_batches(max_chunksize=1 << 16)])
     ours, theirs = [], []
     for at in range(1, 10 if scale is QUICK else 40):
-        # Another question each time, so that nobody knows the answer.
+        # A different query each time, so that no result is cached.
         sql = _COUNT.format(at=-at)
         started = time.perf_counter()
         answer = driver.query(sql)
@@ -111,7 +111,7 @@ def count(driver: TelemetryDriver, scale: Scale, record: Recorder) -> None:
 
 
 def _dump(number: int) -> dict[str, Any]:
-    """Makes a dump as py-spy does, every frame of which has a variable."""
+    """Return a dump in the format of py-spy in which every frame has a variable."""
     traces = [
         {
             "pid": 1000 + number,
@@ -144,7 +144,7 @@ def _frame(number: int, thread: int, depth: int) -> dict[str, Any]:
 def _record_median(
     record: Recorder, metric: str, ask: Callable[[int], Any], scale: Scale, most: int = 100
 ) -> None:
-    """Times questions; each is given a number of its own. Ends at the first that fails."""
+    """Measure queries, each with a different number, until one fails."""
     n = 5 if scale is QUICK else most
     times: list[float] = []
     try:
@@ -154,7 +154,7 @@ def _record_median(
             times.append(time.perf_counter() - started)
     except OSError as error:
         record.left_out(f"{metric}, after {len(times)} of {n + n // 5} answers", str(error))
-    # The first fifth warms.
+    # The first fifth is the warm-up.
     counted = times[n // 5 :] or times
     if counted:
         record.value(
@@ -163,7 +163,7 @@ def _record_median(
 
 
 def _until(is_so: Callable[[], bool], limit_s: float = 30.0) -> None:
-    """Waits for rows, which need not be there at once."""
+    """Wait for rows, which may arrive later."""
     until = time.monotonic() + limit_s
     while not is_so():
         if time.monotonic() > until:

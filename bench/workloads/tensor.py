@@ -1,4 +1,4 @@
-"""What one operation on distributed tensors, one fetch and one call cost the program."""
+"""The cost to the program of one operation on distributed tensors, one fetch and one call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MLP = Sizes(layers=8, width=64, batch=32)
 
 
 def operations(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Issues additions that depend on each other, then fetches the last."""
+    """Issue additions that depend on each other, then fetch the last."""
     driver.start(_RANKS)
     count = scale.stream_len // (40 if driver.is_peer else 2)
     bare = _BareTensor(torch.ones(4, 4))
@@ -43,7 +43,7 @@ def operations(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
             ended, _, process_ended = _clocks()
         record.value("cpu_thread", issued / count * 1e6, "us", n=count)
         record.value("cpu_process", (process_ended - process) / count * 1e6, "us", n=count)
-        # Of fewer for the peer: its time for each does not depend on how many there are.
+        # The peer issues fewer: its time per operation does not depend on their number.
         record.value("adds", (ended - started) / count * 10_000 * 1e3, "ms", n=count)
         if not driver.is_peer:
             record.value(
@@ -54,7 +54,7 @@ def operations(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def hot_path(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Does nothing but issue additions for a while: what a profile is taken of."""
+    """Only issue additions for a while, for a profiler."""
     driver.start(_RANKS)
     count = 0
     with driver.activate():
@@ -70,7 +70,7 @@ def hot_path(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def latency(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Fetches a small tensor, calls a function and an endpoint with it, one after the other."""
+    """Fetch a small tensor, and call a function and an endpoint with it, in turn."""
     driver.start(_RANKS)
     driver.start_actors()
     with driver.activate():
@@ -95,7 +95,7 @@ def latency(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def answers(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """The floor of those: two processes answer a message each."""
+    """Measure the floor of `latency`: two processes reply to one message each."""
     driver.start(_RANKS)
     times = [_wall(lambda: driver.call_all(0)) for _ in range(scale.blocks * scale.block_calls)]
     record.times("", times, "ms")
@@ -103,7 +103,7 @@ def answers(driver: Driver, scale: Scale, record: Recorder) -> None:
 
 
 def large(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Fetches 64 MiB, in turn with a copy of as many bytes."""
+    """Fetch 64 MiB, in turn with a copy of as many bytes."""
     driver.start(_RANKS)
     here, there = torch.ones(_LARGE // 4), torch.ones(_LARGE // 4)
     with driver.activate():
@@ -120,7 +120,7 @@ def large(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def trace(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Plays a trace of 50 additions."""
+    """Replay a trace of 50 additions."""
     if driver.api.trace is None:
         record.left_out("replay of a trace", f"{driver.name} has no trace")
         return
@@ -147,7 +147,7 @@ def trace(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def mlp(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Trains 8 layers of 64 x 64: what a step costs the program, as it is and played."""
+    """Train 8 layers of 64 x 64: the cost of a step to the program, eager and replayed."""
     local = fresh(_MLP)
     driver.start(_RANKS)
     weights, inputs, goals = local
@@ -179,7 +179,7 @@ def mlp(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def memory(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Issues operations of which no process has said that they are done, and looks what stays."""
+    """Issue operations that no process has acknowledged, and measure the retained memory."""
     driver.start(_RANKS)
     count = scale.stream_len // (8 if driver.is_peer else 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -198,7 +198,7 @@ def memory(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def issue_additions(x: Any, count: int, other: Any = None) -> Any:
-    """Adds to a tensor again and again; a profile is cut off at this name."""
+    """Add to a tensor repeatedly; a profile is cut off at this name."""
     other = x if other is None else other
     y = x
     for _ in range(count):
@@ -207,7 +207,7 @@ def issue_additions(x: Any, count: int, other: Any = None) -> Any:
 
 
 class _BareTensor(torch.Tensor):
-    """What torch takes by itself for such a tensor: each operation makes another one, no more."""
+    """The floor of torch for such a tensor: each operation only creates another one."""
 
     __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
 
@@ -240,7 +240,7 @@ def _wall(run: Callable[[], Any]) -> float:
 
 
 def _resident() -> int:
-    """Gives the bytes that this process has in memory, without what it has let go of."""
+    """Return the resident bytes of this process, after returning free memory to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,10 +1,10 @@
-"""How large what is trained is: known where torch is not."""
+"""Model sizes, in a module that does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: By the microseconds that the mean operation takes, about: width of the layers, rows of a batch.
+#: By the approximate mean duration of an operation in microseconds: layer width, rows of a batch.
 CASES: Mapping[int, tuple[int, int]] = {
     10: (72, 144),
     50: (152, 304),

@@ -1,4 +1,4 @@
-"""From nothing to the first value of two processes, in turn with an interpreter that has torch."""
+"""The time from start to the first value of two processes, in turn with importing torch alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BARE = "import os, torch; os.write(1, b'x')"
 
 
 def first_fetch(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Starts fresh interpreters until each has written a byte."""
+    """Start fresh interpreters and wait until each has written a byte."""
     for program in (_BARE, driver.api.first_fetch):
         _seconds(program)
     for _ in range(2 if driver.is_peer else scale.imports):

@@ -1,7 +1,7 @@
 """A training loop in every way: one process, two under torchrun, two of ours and a controller.
 
-The ways take turns, and nothing of the others runs meanwhile. Sizes are such that the mean
-operation takes about as long as the case says, which is measured along with it.
+The variants take turns, and only one runs at a time. The sizes are such that the mean operation
+takes about as long as the case says; the actual duration is measured, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.spmd.training import Sizes, State, fresh, operations, step
 from bench.workloads.tensor_cases import CASES
 
 _RANKS = 2
-#: After so many steps all ways must have come to the same loss.
+#: After this number of steps all variants must have reached the same loss.
 _WARM_STEPS = 4
 _PEER_STEPS = 2
 _BYTES = 64 << 20
@@ -40,17 +40,17 @@ def eight(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
 
 
 def two_apart(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Two layers, the controller on a core of its own."""
+    """Two layers, with the controller on a separate core."""
     _compare(driver, scale, record, layers=2, apart=True)
 
 
 def eight_apart(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Eight layers, the controller on a core of its own."""
+    """Eight layers, with the controller on a separate core."""
     _compare(driver, scale, record, layers=8, apart=True)
 
 
 def reduce(driver: TensorDriver, scale: Scale, record: Recorder) -> None:
-    """Averages 64 MiB over two processes, in turn with two processes that have nothing but gloo."""
+    """Average 64 MiB over two processes, in turn with two processes that use only gloo."""
     with Pair() as pair:
         pair.hold(_BYTES)
         driver.start(_RANKS)
@@ -167,7 +167,7 @@ def _placed(driver: TensorDriver, sizes: Sizes) -> State:
 
 
 def _train(driver: TensorDriver, one: Callable[[], Any], steps: int) -> tuple[float, float]:
-    """Gives the seconds until all processes have done it all, and the last loss."""
+    """Return the seconds until all processes have completed all steps, and the last loss."""
     with driver.activate():
         started = time.perf_counter()
         for _ in range(steps):

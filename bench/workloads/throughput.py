@@ -1,4 +1,4 @@
-"""Many messages to one worker at once: calls in flight, and messages that nobody answers."""
+"""Many messages to one worker at once: concurrent calls, and one-way messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.scale import Scale
 
 
 def sync(driver: Driver, scale: Scale, record: Recorder) -> None:
-    """The client issues everything from one thread and then waits."""
+    """Issue everything from one thread, and wait afterwards."""
     driver.start(1)
     worker = driver.pids()[0]
     for i in range(scale.warm_calls):

@@ -1,1 +1,1 @@
-"""Packages of different versions with each other."""
+"""Combinations of package versions."""

@@ -1,4 +1,4 @@
-"""Every package works with the mesh-core that it is developed beside."""
+"""Every package accepts the version of mesh-core in the same repository."""
 
 from importlib.metadata import requires, version
 
@@ -10,7 +10,7 @@ UPPER = ("mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
 
 
 def core_requirement(distribution: str) -> Requirement:
-    """Returns what a package says about mesh-core."""
+    """Return the requirement of a package on mesh-core."""
     wanted = [Requirement(line) for line in requires(distribution) or []]
     (core,) = [one for one in wanted if one.name == "mesh-core" and one.marker is None]
     return core
@@ -27,6 +27,6 @@ def test_range_ends_before_the_core_may_break(distribution: str) -> None:
         one.operator: Version(one.version) for one in core_requirement(distribution).specifier
     }
     oldest, end = specifiers[">="], specifiers["<"]
-    # Before 1.0 a minor release may break; from then on only a major one.
+    # Before 1.0 a minor release may be incompatible; later only a major release may.
     following = (0, oldest.minor + 1) if oldest.major == 0 else (oldest.major + 1, 0)
     assert (end.major, end.minor) <= following

@@ -1,1 +1,1 @@
-"""The documents: their code runs, their links lead somewhere, their commands exist."""
+"""The documentation: its code runs, its links resolve, its commands exist."""

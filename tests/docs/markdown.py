@@ -15,7 +15,7 @@ _HEADING = re.compile(r"^#+ (.+)$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its lines, and the line of the file after its fence."""
+    """A fenced block: its language, its lines, and the line number of its first line."""
 
     language: str
     first_line: int
@@ -30,16 +30,16 @@ class Document:
 
     @property
     def name(self) -> str:
-        """Its path from the root."""
+        """Its path relative to the root."""
         return self.path.relative_to(ROOT).as_posix()
 
     @property
     def lines(self) -> list[str]:
-        """Its text."""
+        """Its lines."""
         return self.path.read_text(encoding="utf-8").splitlines()
 
     def blocks(self) -> Iterator[Block]:
-        """Yields its fenced blocks.
+        """Yield its fenced blocks.
 
         Raises:
             ValueError: A fence is never closed.
@@ -59,7 +59,7 @@ class Document:
             raise ValueError(f"{self.name}: the last fence is never closed")
 
     def commands(self) -> Iterator[tuple[int, str, list[str]]]:
-        """Yields the line, the command and what it prints, for each command of console blocks."""
+        """Yield line number, command and expected output of each command in console blocks."""
         for block in self.blocks():
             if block.language != "console":
                 continue
@@ -69,7 +69,7 @@ class Document:
                 yield block.first_line + start, block.lines[start][2:], shown
 
     def prose(self) -> Iterator[tuple[int, str]]:
-        """Yields the numbered lines outside of blocks."""
+        """Yield the numbered lines outside of blocks."""
         inside = {
             number
             for block in self.blocks()
@@ -80,24 +80,24 @@ class Document:
                 yield number, line
 
     def links(self) -> Iterator[tuple[int, str]]:
-        """Yields the targets of its links that stay inside the tree."""
+        """Yield the targets of its links to files in the repository."""
         for number, line in self.prose():
             for target in _LINK.findall(re.sub(r"`[^`]*`", "", line)):
                 if not re.match(r"[a-z]+:", target):
                     yield number, target
 
     def anchors(self) -> set[str]:
-        """Returns what a link into this file may end in."""
+        """Return the anchors to which links into this file may point."""
         headings = [found.group(1) for _, line in self.prose() if (found := _HEADING.match(line))]
         return {anchor(heading) for heading in headings}
 
 
 def anchor(heading: str) -> str:
-    """Returns how hosts of Markdown name a heading in links."""
+    """Return the anchor that Markdown renderers derive from a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
 def documents() -> list[Document]:
-    """Returns every document that users read."""
+    """Return every document for users."""
     paths = {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/*.md")}
     return [Document(path) for path in sorted(paths)]

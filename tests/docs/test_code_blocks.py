@@ -1,4 +1,4 @@
-"""Every Python block of a document runs: those of one file are one program, in their order."""
+"""Every Python block of a document runs: the blocks of one file form one program, in order."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 from tests.docs.markdown import Block, Document, documents
 from tests.programs import missing_line, run_program
 
-#: Blocks that do not run. `pyi` is a signature, `text` a sketch, `output` what the program prints,
-#: and `golden` bytes of the wire, which the tests of mesh-wire read.
+#: Blocks that are not executed. `pyi` is a signature, `text` a sketch, `output` the output of the
+#: program, and `golden` bytes of the wire protocol, which the tests of mesh-wire read.
 SHOWN = frozenset({"console", "golden", "json", "mermaid", "output", "pyi", "text"})
 LANGUAGES = SHOWN | {"python", "rust", "sql", "toml", "yaml"}
 
@@ -20,9 +20,9 @@ RUNNING = [
 
 
 def program(blocks: list[Block]) -> str:
-    """Puts the Python blocks on the lines that they have in the document.
+    """Put the Python blocks on the same line numbers as in the document.
 
-    A traceback then names the line of the document.
+    A traceback then shows the line of the document.
     """
     lines: list[str] = []
     for block in blocks:
@@ -43,7 +43,7 @@ def test_every_block_says_what_it_is(document: Document) -> None:
 @pytest.mark.parametrize("document", RUNNING or [None], ids=lambda one: one and one.name)
 def test_python_blocks_run_and_print_what_is_shown(document: Document, tmp_path: Path) -> None:
     blocks = list(document.blocks())
-    # Not under the name of the document, which may be that of a module of Python's.
+    # The name of the document may be that of a standard module, so the script has another name.
     script = tmp_path / f"of_{document.path.stem}.py"
     script.write_text(program(blocks), encoding="utf-8")
     printed = run_program(script, cwd=tmp_path, limit_s=240)

@@ -1,4 +1,4 @@
-"""Commands that documents show exist. The test command itself is what CI runs."""
+"""Commands in documents exist. CI runs the documented test command."""
 
 import ast
 import re
@@ -13,12 +13,12 @@ from tools.workspace import PACKAGES, ROOT, packages
 
 README = Document(ROOT / "README.md")
 
-#: Commands of other people's tools, whose arguments are theirs to check.
+#: Third-party commands, whose arguments are not checked.
 FOREIGN = frozenset({"cargo", "cat", "cd", "echo", "git", "maturin", "mkdir", "pre-commit"})
 
 
 def decorated(path: Path, decorator: str) -> set[str]:
-    """Returns the functions of a file that carry a decorator, called or not."""
+    """Return the functions of a file that have a decorator, with or without arguments."""
     functions = [
         node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
     ]
@@ -41,13 +41,13 @@ MESH_COMMANDS = set(
 
 
 def shown_commands(document: Document) -> Iterator[tuple[int, list[str]]]:
-    """Yields what a document tells its reader to type."""
+    """Yield the commands that a document shows."""
     for number, command, _ in document.commands():
         yield number, shlex.split(command, comments=True)
 
 
 def complaint(words: list[str]) -> str | None:
-    """Returns what is wrong with a command, as far as the tree can tell."""
+    """Return the problem with a command, as far as the repository can tell, or None."""
     match words:
         case ["python3", "-m", "tools", "nox", *rest]:
             return complaint(["nox", *rest])

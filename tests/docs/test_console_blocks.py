@@ -1,4 +1,4 @@
-"""What some documents show on a terminal is what is seen there: their commands run, in order."""
+"""Console blocks of some documents show real output: their commands run in order."""
 
 import os
 import re
@@ -13,15 +13,15 @@ from tests.docs.markdown import Document
 from tests.programs import missing_line
 from tools.workspace import ROOT
 
-#: Documents whose console blocks are one session. A Python block that begins with `# name.py` is
-#: a file of the folder where it takes place.
+#: Documents whose console blocks form one session. A Python block that begins with `# name.py` is a
+#: file in the working directory.
 SESSIONS = ("docs/guides/cli.md", "docs/guides/control-service.md")
 
 _LIMIT_S = 120
 
 
 def files(document: Document) -> Iterator[tuple[str, str]]:
-    """Yields the names and texts of the files that a document shows."""
+    """Yield the names and contents of the files that a document shows."""
     for block in document.blocks():
         named = re.fullmatch(r"# (\w+\.py)", block.lines[0]) if block.lines else None
         if block.language == "python" and named:
@@ -54,7 +54,7 @@ def test_commands_print_what_is_shown(name: str, tmp_path: Path) -> None:
     try:
         for line, command, shown in document.commands():
             if command.startswith("pip "):
-                continue  # Where the tests run it is installed.
+                continue  # The package is already installed in the test environment.
             printed = run(command)
             assert missing_line(printed, shown) is None, f"{name}:{line}: {command}\n{printed}"
     finally:

@@ -1,4 +1,4 @@
-"""Decision records can be found: each is linked, and has a number of its own."""
+"""Decision records are linked from other documents, and each has a unique number."""
 
 from tests.docs.markdown import Document
 from tools.workspace import ROOT

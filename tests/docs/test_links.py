@@ -1,4 +1,4 @@
-"""Links between documents lead to a file, and to a heading in it."""
+"""Links between documents resolve to an existing file and heading."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_links_lead_somewhere(document: Document) -> None:
 
 
 def leads(document: Document, target: str) -> bool:
-    """Whether a link of a document has something at its other end."""
+    """Return whether the target of a link exists."""
     path, _, fragment = target.partition("#")
     end = (document.path.parent / path).resolve() if path else document.path
     if not end.exists():

@@ -1,4 +1,4 @@
-"""A document that names a test as its witness names one that exists."""
+"""A test that a document names as evidence exists."""
 
 import re
 
@@ -12,13 +12,13 @@ _FOLDERS = ("packages/*/tests", "packages/*/crates/*/tests", "tests")
 
 
 def named_tests(document: Document) -> list[tuple[str, str]]:
-    """Returns file and function of every test that a document names."""
+    """Return the file and function of every test that a document names."""
     text = document.path.read_text(encoding="utf-8")
     return [(found[1], found[2]) for found in _NAMED.finditer(text)]
 
 
 def exists(file: str, name: str) -> bool:
-    """Whether a file of tests has a function of that name."""
+    """Return whether a test file has a function with that name."""
     found = [path for folder in _FOLDERS for path in ROOT.glob(f"{folder}/**/{file}")]
     defined = re.compile(rf"^(?:async )?(?:def|fn) {name}\(", re.MULTILINE)
     return any(defined.search(path.read_text(encoding="utf-8")) for path in found)

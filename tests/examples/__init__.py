@@ -1,1 +1,1 @@
-"""Every example, as a user would run it."""
+"""Every example, executed as by a user."""

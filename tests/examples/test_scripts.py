@@ -1,6 +1,6 @@
-"""Every script of examples/ runs to a good end and prints what its last comment shows.
+"""Every script of examples/ succeeds and prints the lines in its last comment.
 
-An example may close with the lines it prints, in order, `...` for what differs from run to run:
+An example may end with its output, in order, with `...` for parts that differ from run to run:
 
     # prints:
     #   hello from rank 0
@@ -24,7 +24,7 @@ SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != IN_READM
 
 
 def shown_lines(source: str) -> list[str]:
-    """Returns what an example says it prints."""
+    """Return the output that an example documents."""
     _, _, shown = source.partition(f"\n{HEAD}\n")
     return [line.removeprefix("#") for line in shown.splitlines() if line.strip("# ")]
 

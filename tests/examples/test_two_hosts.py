@@ -1,4 +1,4 @@
-"""The examples for several machines, by the two commands that they name, on hosts."""
+"""The examples for several machines run on emulated hosts with the two documented commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_S = 60.0
 
 
 def reason() -> str | None:
-    """Says why there can be no hosts here."""
+    """Return the reason why hosts cannot be emulated here, or None."""
     try:
         return why_not()
     except FileNotFoundError as error:
@@ -32,10 +32,10 @@ pytestmark = pytest.mark.skipif(reason() is not None, reason=f"no hosts: {reason
 
 
 class Machines:
-    """A machine for the program, and two with workers, all with credentials of one job."""
+    """A machine for the program and two with workers, with the credentials of one job."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
-        """Starts the workers, as their users would."""
+        """Start the workers as a user would."""
         self.folder = folder
         names = ["here", "w0", "w1"]
         shared = [folder, ROOT]
@@ -55,7 +55,7 @@ class Machines:
         return worker
 
     def start(self, script: str) -> HostProcess:
-        """Starts an example on the first machine."""
+        """Start an example on the first machine."""
         words = ["--credentials", "keys/controller", f"w0:{PORT}", f"w1:{PORT}"]
         command = [sys.executable, "-u", os.fspath(ROOT / "examples" / script), *words]
         return self.here.popen(command, stdout=subprocess.PIPE, cwd=self.folder)

@@ -1,4 +1,4 @@
-"""Runs each file of tests beside others, `python -m tests.hosts`: they wait more than they work."""
+"""Run several test files concurrently (`python -m tests.hosts`): most of their time is waiting."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tools.workspace import ROOT
 
-#: Files at a time.
+#: Number of files that run at the same time.
 LANES = 4
 
-#: Those that take longest, which begin first; the others follow by name.
+#: The slowest files, which start first. The others follow in alphabetical order.
 LONGEST = (
     "test_links.py",
     "test_security.py",
@@ -23,12 +23,12 @@ LONGEST = (
     "test_host_death.py",
 )
 
-#: What pytest ends with where a choice of tests has left none of a file.
+#: Exit status of pytest if a selection of tests deselects all tests of a file.
 NONE_CHOSEN = 5
 
 
 def run(path: Path, options: list[str]) -> bool:
-    """Runs a file to its end, shows what came of it, and says whether that is well."""
+    """Run a file to completion, print its output, and return whether it passed."""
     started = time.monotonic()
     command = [sys.executable, "-m", "tools.twice", str(path.relative_to(ROOT)), *options]
     ended = subprocess.run(
@@ -40,7 +40,7 @@ def run(path: Path, options: list[str]) -> bool:
 
 
 def main(options: list[str]) -> int:
-    """Runs all files with the same options; the exit status says whether all is well."""
+    """Run all files with the same options and return an exit status: 0 if all passed."""
     order = {name: place for place, name in enumerate(LONGEST)}
     files = sorted(
         Path(__file__).parent.glob("test_*.py"),

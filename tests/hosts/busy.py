@@ -1,4 +1,4 @@
-"""A machine that is busy."""
+"""Generates CPU load on the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def spinning(count: int) -> Iterator[None]:
-    """Keeps so many processes computing for the time of the block."""
+    """Run this number of busy-looping processes for the duration of the block."""
     spinners = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)
     ]

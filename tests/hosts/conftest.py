@@ -1,4 +1,4 @@
-"""The fixtures `worlds` and `world`; nothing may be skipped where hosts can be made."""
+"""The fixtures `worlds` and `world`. No test may be skipped if hosts are available."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.hosts.crew import Crew, Program
 from tests.hosts.world import World
 from tests.hosts.world.possible import why_not
 
-#: How many hosts `world` has where no marker says so.
+#: Number of hosts of `world` without a marker.
 HOSTS = 2
 
 
 class Worlds(Protocol):
-    """Makes worlds that end with the test."""
+    """Creates worlds that end with the test."""
 
     def __call__(self, hosts: int | Sequence[str] = HOSTS, **settings: Any) -> World:
-        """Makes so many hosts, named h0, h1 and so on, or hosts of these names."""
+        """Create this number of hosts, named h0, h1 and so on, or hosts with these names."""
         ...
 
 
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests last that wait for something which the others give time to happen."""
+    """Move tests marked `last` to the end: they wait for time that the others use."""
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
@@ -48,7 +48,7 @@ def _reason() -> str | None:
 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[Worlds]:
-    """Makes worlds; all hosts see `tmp_path`. Skips only where there can be no hosts at all."""
+    """Create worlds whose hosts share `tmp_path`; skip if the machine cannot emulate hosts."""
     if reason := why_not():
         pytest.skip(reason)
     made: list[World] = []
@@ -66,14 +66,14 @@ def worlds(tmp_path: Path) -> Iterator[Worlds]:
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
-    """A world of two hosts, or of those that `@pytest.mark.hosts(...)` asks for."""
+    """A world of two hosts, or of those that `@pytest.mark.hosts(...)` requests."""
     marker = request.node.get_closest_marker("hosts")
     return worlds(*marker.args, **marker.kwargs) if marker else worlds()
 
 
 @pytest.fixture(scope="module")
 def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    """A client and four hosts with workers, for all tests of a file."""
+    """A client and four hosts with workers, shared by all tests of a file."""
     if reason := why_not():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("crew")
@@ -84,14 +84,14 @@ def shared_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 
 @pytest.fixture
 def crew(shared_crew: Crew) -> Iterator[Crew]:
-    """The client and the four hosts; whatever a test ends there is brought back behind it."""
+    """The client and the four hosts; everything that a test stops is restored after it."""
     yield shared_crew
     shared_crew.mend()
 
 
 @pytest.fixture
 def program(crew: Crew) -> Iterator[Program]:
-    """A program on the client, which has attached to nothing yet."""
+    """A program on the client that has not attached any worker yet."""
     with crew.program() as program:
         yield program
 
@@ -100,7 +100,7 @@ def program(crew: Crew) -> Iterator[Program]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that is skipped where hosts can be made has failed."""
+    """Report a skipped test as failed if the machine can emulate hosts."""
     report = yield
     is_skipped = report.skipped and not hasattr(report, "wasxfail")
     if is_skipped and item.path.is_relative_to(Path(__file__).parent) and not _reason():

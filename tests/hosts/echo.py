@@ -1,4 +1,4 @@
-"""A server on a host that sends back whatever it is sent."""
+"""A server on a host that echoes all data."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ with socket.create_server(where, family=socket.AF_INET6, dualstack_ipv6=True) as
 
 
 class EchoServer:
-    """A process that listens as soon as this exists, until the end of the `with` block."""
+    """A process that listens once it is created, until the end of the `with` block."""
 
     PORT = 7777
 
     def __init__(self, host: Host) -> None:
-        """Starts it."""
+        """Start the process."""
         self.process: HostProcess = host.start_python(_CODE, str(self.PORT))
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"

@@ -1,4 +1,4 @@
-"""Programs attach to workers on other hosts, in every way in which these can be reached."""
+"""Programs attach workers on other hosts by every kind of address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.hosts.conftest import Worlds
 from tests.hosts.crew import Crew, Program, steps
 from tests.hosts.crew.crew import PORT
 
-#: Of a job of which nothing is tested that takes its time.
+#: Settings of a job in which no test needs long timeouts.
 BRISK = {"attach_timeout_s": 20.0}
 
 
@@ -55,7 +55,7 @@ def test_worker_that_listens_on_one_address_is_found_by_its_name(
             crew.start_worker(host, f"tcp://{own}:{PORT}")
         program.do(steps.attach, crew.addresses([w0, w1]), crew.keys, BRISK)
         assert names(program.do(steps.spawn)) == ["w0", "w1"]
-        # They too know each other by what the client has found out.
+        # The workers, too, find each other through the addresses that the client resolved.
         assert program.do(steps.ask_each_other, 0, 1) == 7
         assert program.do(steps.ask_each_other, 1, 0) == 7
     finally:
@@ -84,7 +84,7 @@ def test_client_behind_nat_is_served(worlds: Worlds, tmp_path: Path) -> None:
 
 
 def test_worker_behind_an_address_it_does_not_know(worlds: Worlds, tmp_path: Path) -> None:
-    """Others see it at the address of a gateway that passes connections on."""
+    """Other hosts reach the worker through a gateway that forwards connections."""
     world = worlds(["client", "w0", "gate"])
     _, w0, gate = world
     port = str(PORT + 1)
@@ -145,7 +145,7 @@ def test_worker_that_is_taken_says_by_whom_and_is_free_when_that_was_killed(crew
 def test_client_that_is_interrupted_frees_its_workers_at_once(crew: Crew) -> None:
     w0 = crew.hosts[:1]
     with crew.program() as first, crew.program() as second:
-        # A lease so long that it cannot be what frees them.
+        # The lease is so long that its expiry cannot free the workers.
         first.do(steps.attach, crew.addresses(w0), crew.keys, {"host_lease_s": 600.0})
         first.do(steps.spawn, 2)
         first.process.send_signal(signal.SIGINT)

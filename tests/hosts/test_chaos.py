@@ -1,4 +1,4 @@
-"""Chaos keeps its books: it sees what a workload does wrong, and nothing where all is right."""
+"""Chaos detects the defects of a workload, and reports none if there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.hosts.chaos.run import Settings, run
 from tests.hosts.conftest import Worlds
 from tests.hosts.world import Host
 
-#: Hardly longer than one fault of each kind.
+#: Barely longer than one fault of each kind.
 BRIEF = Settings(seconds=4.0, hosts=3, every_s=0.25, hold_max_s=0.3, hang_s=20.0)
 
 
@@ -37,7 +37,7 @@ def test_echo_survives_every_kind_of_fault(worlds: Worlds) -> None:
 
 
 class Twice(EchoWorkload):
-    """Calls some of them twice, as one does that asks again when it should not."""
+    """Executes some calls twice, like a client that retries without need."""
 
     def call(self, number: int, host: Host) -> None:
         super().call(number, host)
@@ -46,7 +46,7 @@ class Twice(EchoWorkload):
 
 
 class Forgetful(EchoWorkload):
-    """Answers by itself now and then, though nothing was done."""
+    """Sometimes replies without executing the call."""
 
     def call(self, number: int, host: Host) -> None:
         if number % 10:
@@ -54,7 +54,7 @@ class Forgetful(EchoWorkload):
 
 
 class Vague(EchoWorkload):
-    """Fails with what nobody could expect."""
+    """Fails with an unexpected error."""
 
     def call(self, number: int, host: Host) -> None:
         if number % 10 == 0:
@@ -63,7 +63,7 @@ class Vague(EchoWorkload):
 
 
 class Stuck(EchoWorkload):
-    """Never comes back from one of the calls."""
+    """Never returns from one of the calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Stuck(EchoWorkload):
 
 
 class Quiet(EchoWorkload):
-    """Does not come back after its death."""
+    """Does not recover after its process has died."""
 
     def restore(self, host: Host) -> None:
         if not self._servers.get(host.name):

@@ -1,4 +1,4 @@
-"""A world ends with its maker, in whatever way that ends, and nothing of it stays."""
+"""A world ends with its creator, however that exits, and leaves nothing behind."""
 
 import os
 import select
@@ -30,12 +30,12 @@ sys.stdin.read()
 
 FORK = "os.fork() or print('ready', flush=True); signal.pause()"
 
-#: What the maker does next, and the signal it is sent, if any.
+#: The next action of the creator, and the signal that it receives, if any.
 ENDS = {
     "last line": ("", None),
     "exception": ("raise RuntimeError('the end')", None),
     "SIGKILL": ("print('ready', flush=True); signal.pause()", signal.SIGKILL),
-    # The child has all that was open; only the death of its parent tells.
+    # The child inherits all descriptors, so only the death of its parent ends the world.
     "SIGKILL beside a child": (
         "os.fork() or print('ready', flush=True); signal.pause()",
         signal.SIGKILL,
@@ -65,7 +65,7 @@ def test_nothing_outlives_the_maker(worlds: Worlds, tmp_path: Path, end: str) ->
         assert traces.processes()
         maker.stdin.close()
         if number is not None:
-            # In the last case the line comes from its child.
+            # In the last case the child prints the line.
             assert maker.stdout.readline() == "ready\n"
             maker.send_signal(number)
         assert maker.wait(LIMIT_S) == (-number if number else int(end == "exception"))
@@ -94,20 +94,20 @@ def test_many_worlds_are_side_by_side(worlds: Worlds) -> None:
 
 
 class Traces:
-    """What a world could leave on the machine, beside whatever else runs there."""
+    """Everything that a world could leave behind on a machine that also runs other things."""
 
     def __init__(self, pids: list[int]) -> None:
-        """Remembers the namespaces of these processes, which are on hosts."""
+        """Record the namespaces of these processes, which run on hosts."""
         self._spaces = {space for pid in pids for space in _spaces(pid)} - _spaces(os.getpid())
         self._mounts = _mounts()
 
     def processes(self) -> list[int]:
-        """Returns who is in the namespaces, or holds on to them."""
+        """Return the processes that are in the namespaces or hold them open."""
         pids = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
         return [pid for pid in pids if self._spaces & (_spaces(pid) | _open_files(pid))]
 
     def await_none(self) -> None:
-        """Waits until all have gone, and looks whether something else stays."""
+        """Wait until all processes have exited, and check that nothing else is left."""
         until = time.monotonic() + LIMIT_S
         pause = select.poll()
         while left := self.processes():
@@ -132,7 +132,7 @@ def _open_files(pid: int) -> set[str]:
 
 
 def _mounts() -> set[str]:
-    """Returns the mounts that keep namespaces, as `ip netns` makes them, and private folders."""
+    """Return the mounts of private folders, and those that keep namespaces as `ip netns` does."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return {line for line in lines if " nsfs " in line or line.startswith("private ")}
 
@@ -141,4 +141,4 @@ def _target(link: str) -> str:
     try:
         return os.readlink(link)
     except OSError:
-        return ""  # it went while we looked
+        return ""  # The file disappeared after it was listed.

@@ -1,4 +1,4 @@
-"""Each fault does what it says, and is gone when it is healed."""
+"""Each fault has its documented effect, and no effect after it is healed."""
 
 import contextlib
 import socket
@@ -13,23 +13,23 @@ from tests.hosts.world import Fault, Host, World
 
 PORT = EchoServer.PORT
 
-#: Long enough that an answer would have come; a silence is waited for in full.
+#: Long enough for a reply to arrive; a test that expects silence waits for all of it.
 SILENCE_S = 0.25
 
-#: Longer than anything takes that does come, also on a busy machine.
+#: Exceeds the duration of everything that does arrive, also on a busy machine.
 LIMIT_S = 20.0
 
 
 @pytest.fixture
 def pair(world: World) -> Iterator[tuple[Host, Host]]:
-    """Two hosts, with an echo on the second."""
+    """Two hosts, with an echo server on the second."""
     one, other, *_ = world
     with EchoServer(other):
         yield one, other
 
 
 def answers(one: Host, other: Host, *, is_v6: bool = False, limit_s: float = LIMIT_S) -> bool:
-    """Says whether a new connection is made and answers."""
+    """Return whether a new connection is established and echoes."""
     address = other.address6 if is_v6 else other.address
     try:
         with one.connect(address, PORT, limit_s) as connection:
@@ -39,7 +39,7 @@ def answers(one: Host, other: Host, *, is_v6: bool = False, limit_s: float = LIM
 
 
 def is_silent(one: Host, other: Host, *, is_v6: bool = False) -> bool:
-    """Says whether nothing comes back, not even a refusal."""
+    """Return whether nothing arrives, not even a refusal."""
     return not answers(one, other, is_v6=is_v6, limit_s=SILENCE_S)
 
 
@@ -115,7 +115,7 @@ def test_loss_is_that_many_in_a_hundred(world: World, percent: int) -> None:
         for number in range(count):
             here.sendto(b"%d" % number, (other.address, PORT))
         arrived = len(drained(there))
-    # Five standard deviations of chance, at the most.
+    # At most five standard deviations.
     assert arrived / count == pytest.approx(1 - percent / 100, abs=0.032)
 
 
@@ -226,7 +226,7 @@ def test_power_cut_is_silent_while_an_end_of_a_process_is_not(
             assert is_silent(one, other)
             assert other.traffic().bytes_out == before.bytes_out
         with pytest.raises(ConnectionResetError):
-            # It is back, and knows nothing of the connection.
+            # The host is up again and has no state of the connection.
             await_end(connection)
     with EchoServer(other) as server, one.connect(other.address, PORT) as connection:
         assert echoes(connection)
@@ -279,7 +279,7 @@ def await_end(connection: socket.socket) -> None:
 
 def datagrams(host: Host) -> socket.socket:
     opened = host.open_socket(kind=socket.SOCK_DGRAM)
-    # More than all that is sent at once; the bound of the machine does not hold for this one.
+    # Larger than all data that is sent at once. SO_RCVBUFFORCE overrides the limit of the machine.
     opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
     opened.bind((host.address, PORT))
     return opened
@@ -289,7 +289,7 @@ SO_RCVBUFFORCE = 33
 
 
 def drained(source: socket.socket) -> list[int]:
-    """Returns the numbers in the datagrams that come, until none has come for a while."""
+    """Return the numbers in the datagrams that arrive, until none has arrived for a while."""
     source.settimeout(SILENCE_S)
     numbers = []
     with contextlib.suppress(TimeoutError):
@@ -306,7 +306,7 @@ def timed_echo(connection: socket.socket) -> float:
 
 
 def round_trip(connection: socket.socket, size: int) -> bool:
-    """Sends so many bytes and says whether the same ones come back."""
+    """Send `size` bytes and return whether the same bytes come back."""
     payload = bytes(number % 251 for number in range(size))
     feeder = threading.Thread(target=connection.sendall, args=(payload,))
     feeder.start()
@@ -318,7 +318,7 @@ def round_trip(connection: socket.socket, size: int) -> bool:
 
 
 def measured_rate(sender: Host, receiver: Host, size: int) -> float:
-    """Sends so many bytes in one connection, and returns the bits per second they came at."""
+    """Send `size` bytes over one connection, and return their rate in bits per second."""
     with (
         receiver.listen(PORT + 1) as listener,
         sender.connect(receiver.address, PORT + 1, 30.0) as connection,
@@ -327,7 +327,7 @@ def measured_rate(sender: Host, receiver: Host, size: int) -> float:
         feeder = threading.Thread(target=connection.sendall, args=(bytes(size),))
         feeder.start()
         accepted.settimeout(30)
-        # The first pieces fill buckets and buffers; the time runs from then on.
+        # The first data fills buckets and buffers, so the measurement starts after it.
         received = receive(accepted, size // 10)
         started = time.monotonic()
         timed = receive(accepted, size - received)
@@ -337,7 +337,7 @@ def measured_rate(sender: Host, receiver: Host, size: int) -> float:
 
 
 def receive(source: socket.socket, size: int) -> int:
-    """Receives at least so many bytes, and returns how many."""
+    """Receive at least `size` bytes, and return their number."""
     received = 0
     while received < size and (piece := source.recv(1 << 18)):
         received += len(piece)

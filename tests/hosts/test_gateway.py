@@ -1,4 +1,4 @@
-"""A client that reaches one worker only attaches through it to the others."""
+"""A client that reaches only one worker attaches the others through it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def attached(**options):
 
 
 class Cluster:
-    """A client, a worker that it reaches, and two workers behind that one."""
+    """A client, a worker that it reaches, and two workers behind that worker."""
 
     def __init__(self, world: World, folder: Path) -> None:
-        """Starts the workers, and takes the way from the client to two of them away."""
+        """Start the workers, and remove the routes from the client to two of them."""
         self.world, self.folder = world, folder
         self.client, self.login, *self.inner = world.hosts
         credentials = Credentials.create()
@@ -79,12 +79,12 @@ class Cluster:
         return worker
 
     def run(self, code: str, *hosts: str) -> list[str]:
-        """Runs a program on the client, which attaches to these; gives the lines it printed."""
+        """Run a program on the client that attaches these hosts; return the lines of its output."""
         printed = self.client.python(PRELUDE + code, str(self.folder / "client"), *hosts)
         return printed.splitlines()
 
     def close(self) -> None:
-        """Ends the workers in good order."""
+        """Stop the workers in an orderly way."""
         for worker in self.workers.values():
             worker.terminate()
         for worker in self.workers.values():
@@ -93,7 +93,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(worlds: Worlds, tmp_path: Path) -> Iterator[Cluster]:
-    """A client that nobody can dial, and that reaches the worker `login` alone."""
+    """A client that accepts no connections and that reaches only the worker `login`."""
     with ExitStack() as stack:
         world = worlds(["client", "login", "w0", "w1"], behind_nat=["client"])
         cluster = Cluster(world, tmp_path)
@@ -122,7 +122,7 @@ def test_a_gateway_need_not_be_a_host_of_the_job(cluster: Cluster) -> None:
 attach(gateway)
 print(*attached().where.call().get(timeout=30).values())
 """
-    # One program after another: the workers are free again at once, not when a lease is over.
+    # Two programs in sequence: the workers are free immediately, not when a lease expires.
     for _ in range(2):
         assert cluster.run(code, "w0", "w1") == ["w0 w1"]
 
@@ -215,7 +215,7 @@ print(members.weigh.call(os.urandom(10 << 20)).get(timeout=60).values(), flush=T
         assert program.wait(END_LIMIT_S) == 0
     whole = 1.05 * (10 << 20)
     assert used["client"].bytes_out < whole
-    # What has come for the gateway itself does not pass through it a second time.
+    # Data for the gateway itself does not pass through it a second time.
     assert all(one.bytes_in < whole and one.bytes_out < whole for one in used.values()), used
 
 

@@ -1,6 +1,6 @@
-"""A host that loses its power is dead for all who wait for it, and for nobody else.
+"""A power cut makes a host dead for everything that waits for it, and affects nothing else.
 
-All times are the product's defaults: a heartbeat a second, dead after three.
+All times are the defaults: one heartbeat per second, and death after three missing heartbeats.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from tests.hosts.crew import Crew, Program, steps
 from tests.hosts.crew.crew import children
 
 HEARTBEATS_S = 3.0
-#: Between two heartbeats where nothing is to be noticed by them.
+#: A heartbeat interval with which heartbeats detect nothing during a test.
 NEVER_S = 600.0
-#: What the goal allows on top.
+#: The tolerance on top of the specified time.
 SLACK_S = 0.5
 
-#: Of what is expected to take no time, on a busy machine.
+#: Limit for operations that are expected to take no time, on a busy machine.
 SOON_S = 1.0
 
-#: Every wait on the host that dies is under way when it does.
+#: Time after which every wait for the host is in progress when it dies.
 SETTLE_S = 0.3
 
 
 def attach(
     crew: Crew, program: Program, procs: int = 2, settings: dict[str, Any] | None = None
 ) -> list[list[int]]:
-    """Spawns on all hosts; returns the processes of each."""
+    """Spawn on all hosts, and return the processes of each."""
     program.do(steps.attach, crew.addresses(), crew.keys, settings or {})
     where = program.do(steps.spawn, procs)
     return [
@@ -55,12 +55,12 @@ def test_power_cut_is_host_died_for_all_who_wait_and_nobody_else(
     program.do(steps.settle, SETTLE_S)
     cut = time.monotonic()
     with crew.world.faults.power_cut(w3):
-        # What waited for the dead host would take until it is found to be dead.
+        # An operation that waits for the dead host would take until the host is declared dead.
         assert program.do(steps.timed_spawn, [0, 1]) < HEARTBEATS_S - SOON_S
         for wait in waits:
             assert wait.result(60)[0] == "HostDied"
         assert time.monotonic() - cut < HEARTBEATS_S + SLACK_S
-        # Who asks now is told at once.
+        # New calls fail immediately.
         assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
         assert program.do(steps.wait_for_ever, 3)[1] < SOON_S
         assert program.do(steps.echo_each, [0, 1]) == ["x"] * 4
@@ -79,7 +79,7 @@ def test_owner_that_waits_for_nothing_is_told_once(crew: Crew, program: Program)
     attach(crew, program, 2)
     with crew.world.faults.power_cut(crew.hosts[3]):
         told = program.do(steps.await_told)
-        # Longer than a second report could take that follows the first.
+        # Longer than a second report could take after the first.
         program.do(steps.settle, 2 * SETTLE_S)
         assert program.do(steps.program_told) == told
         assert [one.split()[0] for one in told] == ["HostDied"]
@@ -93,7 +93,7 @@ def test_host_that_has_come_back_is_attached_anew(crew: Crew, program: Program) 
         program.do(steps.await_told)
     crew.start_worker(w3)
     assert program.do(steps.attach_more, crew.addresses([w3]), crew.keys) == ["w3"]
-    # It is another host of the job; the old one stays dead.
+    # It is a new host of the job; the old one stays dead.
     assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
     assert program.do(steps.echo_each, [0, 1, 2]) == ["x"] * 6
 
@@ -130,7 +130,8 @@ def test_workers_end_the_processes_of_a_controller_that_is_gone(crew: Crew, way:
 
 
 def test_worker_that_is_killed_takes_its_processes_along(crew: Crew, program: Program) -> None:
-    # Heartbeats would tell long after the limits below: only what its worker says can be in time.
+    # Heartbeats would detect it long after the limits below: only a report of the worker can be in
+    # time.
     procs = attach(crew, program, settings={"heartbeat_s": NEVER_S})[3]
     waiting = program.begin(steps.wait_for_ever, 3)
     program.do(steps.settle, SETTLE_S)
@@ -146,7 +147,7 @@ def test_worker_that_is_killed_takes_its_processes_along(crew: Crew, program: Pr
 
 
 def wait_until_gone(pids: list[int], until: float) -> None:
-    """Waits for the end of processes, as long as it may take."""
+    """Wait until the processes have exited, at the latest until `until`."""
     for pid in pids:
         while os.path.exists(f"/proc/{pid}") and not is_zombie(pid):
             assert time.monotonic() < until, f"process {pid} is still there"

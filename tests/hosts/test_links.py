@@ -1,7 +1,7 @@
-"""Links break, slow down and lose packets: nothing is lost, nothing twice, nothing out of order.
+"""Links break, slow down and lose packets: no message is lost, repeated or reordered.
 
-The program talks to every host, and every host to the next, all the time. While both ends live, no
-call may fail, and all that is seen of a fault is the time that it takes.
+The program continuously calls every host, and every host calls the next. As long as both ends live,
+no call may fail; a fault may only cause delay.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pytest
 from tests.hosts.crew import Crew, Program, steps, talk
 from tests.hosts.crew.talk import Talk
 
-#: So long that no fault here is taken for a death.
+#: So long that no fault of these tests is taken for the death of a host.
 PATIENT = {"heartbeat_s": 20.0}
 
-#: Beside the time of the fault itself: a heartbeat for finding out, and what a busy machine takes.
+#: Allowed in addition to the duration of the fault: a heartbeat to detect it, and slack for load.
 RECOVERY_S = 1.5
 
 _pause = threading.Event()
@@ -33,7 +33,7 @@ _pause = threading.Event()
 def talking(
     crew: Crew, program: Program, settings: dict[str, Any] | None = None
 ) -> Iterator[Callable[[], Talk]]:
-    """A talk that goes on within the block, and that is right in the end; then yields it."""
+    """Keep calls running within the block, and yield a function that ends and checks them."""
     program.do(steps.attach, crew.addresses(), crew.keys, settings or {})
     program.do(steps.spawn, 1)
     talked = program.begin(talk.talk)
@@ -45,7 +45,7 @@ def talking(
         assert result.calls >= 2 * 4 * talk.BATCH
         return result
 
-    # What follows is to hit a talk that is well under way.
+    # The fault of the test must hit calls in progress.
     _pause.wait(0.3)
     yield done
 
@@ -76,7 +76,7 @@ def test_lost_packets_lose_nothing(crew: Crew, program: Program) -> None:
 
 
 def test_partitions_lose_nothing(crew: Crew, program: Program) -> None:
-    """Each host is cut off for another time, none for three heartbeats."""
+    """Each host is cut off for a different time, none for three heartbeats."""
     spans = (0.1, 0.3, 1.0, 2.0)
     with talking(crew, program) as done:
         with ThreadPoolExecutor(len(spans)) as threads:
@@ -119,7 +119,7 @@ def test_long_way_loses_nothing(crew: Crew, program: Program) -> None:
 
 
 def test_long_message_on_a_slow_link_is_no_death(crew: Crew, program: Program) -> None:
-    """It takes more than ten heartbeats each way, and nothing else fits beside it."""
+    """The message takes more than ten heartbeats each way and leaves no bandwidth for others."""
     w0 = crew.hosts[0]
     program.do(steps.attach, crew.addresses([w0]), crew.keys, {"heartbeat_s": 0.25})
     program.do(steps.spawn, 1)
@@ -157,7 +157,7 @@ def test_partition_of_three_heartbeats_is_a_death_for_all_and_for_good(
         for wait in waits:
             assert wait.result(60)[0] == "HostDied"
         _pause.wait(1.0)
-    # It is not taken back: what was said stays true.
+    # A death report is never revoked.
     _pause.wait(0.5)
     assert program.do(steps.wait_for_ever, 3)[0] == "HostDied"
     assert program.do(steps.ask_outcome, 0, 3)[0] == "HostDied"

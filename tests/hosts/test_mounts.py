@@ -1,4 +1,4 @@
-"""A directory of the client on hosts that are apart: each byte leaves the client once."""
+"""A directory of the client is mounted on other hosts: each byte leaves the client once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.hosts.world import Host
 
 MIB = 1 << 20
 
-#: Longer than anything takes that does happen, also on a busy machine.
+#: Exceeds the duration of everything that does happen, also on a busy machine.
 LIMIT_S = 60.0
 
 _pause = threading.Event()
@@ -21,7 +21,7 @@ _pause = threading.Event()
 
 @pytest.fixture
 def attached(crew: Crew, program: Program) -> Program:
-    """A program with all hosts, which keep no chunks of a test before."""
+    """A program with all hosts, without cached chunks of an earlier test."""
     for host in crew.hosts:
         host.run(["rm", "-rf", mounts.CHUNKS])
     program.do(steps.attach, crew.addresses(), crew.keys, {"host_lease_s": 3.0})
@@ -29,13 +29,13 @@ def attached(crew: Crew, program: Program) -> Program:
 
 
 def mounted(host: Host) -> list[str]:
-    """What of ours is in the mount table of a host; it begins with the machine's."""
+    """Return the mounts of Mesh on a host; its mount table starts as a copy of the machine's."""
     lines = host.run(["cat", "/proc/self/mountinfo"]).stdout.splitlines()
     return [line for line in lines if "fuse.mesh" in line and " /tmp/mnt/" in line]
 
 
 def wait_for_bytes(host: Host, count: int) -> None:
-    """Waits until a host has got so many bytes more than now."""
+    """Wait until a host has received `count` more bytes."""
     before, until = host.traffic().bytes_in, time.monotonic() + LIMIT_S
     while host.traffic().bytes_in < before + count:
         assert time.monotonic() < until, "nothing comes"

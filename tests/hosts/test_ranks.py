@@ -1,4 +1,4 @@
-"""Commands, scripts and ports on ranks of several hosts, through the public door of mesh-jobs."""
+"""Commands, scripts and ports on ranks of several hosts, through the public API of mesh-jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ addresses, keys, folder = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3]
 hosts = attach_to_workers(addresses, credentials=Credentials.load(keys))
 """
 
-# Rank 0 serves at the address that all have been told; the others say hello to it by that.
+# Rank 0 listens on the address that all ranks received; the others connect to it.
 MEET = """
 import os, socket
 rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -42,7 +42,7 @@ else:
 
 
 def run(crew: Crew, folder: Path, program: str) -> str:
-    """Runs a program on the client with all hosts at hand; returns what it printed."""
+    """Run a program on the client with all hosts available, and return its output."""
     code = HEAD + textwrap.dedent(program)
     return crew.client.python(code, json.dumps(crew.addresses()), crew.keys, str(folder))
 

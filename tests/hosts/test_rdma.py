@@ -1,4 +1,4 @@
-"""Memory of one host is read and written from others: whole, sealed, and never too late."""
+"""Hosts read and write each other's memory: completely, encrypted and within the deadline."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.hosts.world import Host, World
 
 MIB = 1 << 20
 
-#: How long a process may take to find out that another host is gone, on a busy machine.
+#: Time limit for a process to detect that another host is dead, on a busy machine.
 DEATH_LIMIT_S = 9.0
 
-#: What a deadline may be overrun by: 50 ms, and what a machine takes where other tests run too.
+#: Allowed overrun of a deadline: 50 ms, and slack for other tests on the machine.
 BUSY_SLACK_S = 0.35
 
 _pause = threading.Event()
@@ -36,7 +36,7 @@ def programs(world: World) -> Iterator[list[Program]]:
 
 
 def port_of(host: Host) -> int:
-    """The port where the one process listens that has memory to offer."""
+    """Return the port on which the one process with registered memory listens."""
     with open(f"/proc/{host.pids()[0]}/net/tcp6") as table:
         rows = [line.split() for line in table.readlines()[1:]]
     (port,) = {int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A"}
@@ -67,7 +67,7 @@ def test_a_handle_goes_on_from_hand_to_hand(programs: list[Program]) -> None:
 def test_nothing_that_leaves_a_host_can_be_read_on_the_way(
     world: World, programs: list[Program]
 ) -> None:
-    """Who connects without TLS, or with it and without the secret, gets no byte and is counted."""
+    """A peer without TLS, or with TLS and without the secret, gets no byte and is counted."""
     owner, _user = programs
     there, here = world.hosts
     owner.do(memory.offer, "it", 64)
@@ -138,10 +138,10 @@ def test_partition_in_the_middle_ends_at_the_deadline(
             assert ended.took_s < 1.0 + BUSY_SLACK_S
             there = owner.do(memory.written, "it")
             _pause.wait(0.3)
-        # What was broken off does not arrive when the network is whole again.
+        # An aborted write does not arrive after the network is restored.
         _pause.wait(1.0)
         assert owner.do(memory.written, "it") == there
-    # The way is as good as it was before.
+    # The connection works as well as before the fault.
     assert user.do(memory.write, "it", MIB).name == "done"
 
 
@@ -161,7 +161,7 @@ def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list
             assert "may still be written" in writing.result().words
             there = _memory_of(owner.process.pid, place, 64 * MIB)
             assert there.count(memory.UNTOUCHED) > 0
-        # It goes on, and finds that the other side has gone: nothing is put there any more.
+        # After it resumes, it finds its peer gone, and nothing is written any more.
         assert owner.do(memory.settle, 10.0, {"visitors": 2})["visitors"] <= 2
         assert _memory_of(owner.process.pid, place, 64 * MIB) == there
     assert user.do(memory.write, "it", MIB).name == "done"
@@ -214,7 +214,7 @@ def test_a_link_of_500_megabits_is_filled(world: World, programs: list[Program])
     with world.faults.bandwidth(world.hosts[0], 500_000_000):
         user.do(memory.rate, "it", 8 * MIB)
         best = max(user.do(memory.rate, "it", 64 * MIB) for _ in range(2))
-    # What is counted on the wire has the heads of packets and records too.
+    # The bytes counted on the wire include the headers of packets and records.
     assert best * 8 >= 0.9 * 500_000_000
 
 
@@ -231,13 +231,13 @@ def test_a_process_that_ends_is_told_from_one_that_does_not_answer(
 
 
 def _memory_of(pid: int, address: int, nbytes: int) -> bytes:
-    """Memory of a process as it is now, also while that stands still."""
+    """Read memory of a process, also while the process is stopped."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         return os.pread(file.fileno(), nbytes, address)
 
 
 def _said(connection: socket.socket) -> bytes:
-    """All that the other side says until it closes."""
+    """Return everything that the peer sends until it closes the connection."""
     said = b""
     try:
         while data := connection.recv(4096):

@@ -1,4 +1,4 @@
-"""One buffer to many hosts: each gets the bytes once, and those that live get all."""
+"""One buffer is spread to many hosts: each receives the bytes once, and live hosts get all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 _pause = threading.Event()
 
-#: Longer than anything takes that does happen, also on a busy machine.
+#: Exceeds the duration of everything that does happen, also on a busy machine.
 LIMIT_S = 30.0
 
 
@@ -33,7 +33,7 @@ def _digest(nbytes: int) -> str:
 
 
 def _wait_for_bytes(host: Host, count: int) -> None:
-    """Waits until a host has got so many bytes more than now."""
+    """Wait until a host has received `count` more bytes."""
     before, until = host.traffic().bytes_in, time.monotonic() + LIMIT_S
     while host.traffic().bytes_in < before + count:
         assert time.monotonic() < until, "nothing comes"
@@ -53,7 +53,7 @@ def test_each_host_is_sent_the_bytes_once(world: World, programs: list[list[Prog
     assert [program.do(many.digest) for program in others] == [_digest(nbytes)] * len(others)
     for one in carried[1:]:
         assert nbytes < one.bytes_in < 1.2 * nbytes
-    # So long a buffer goes along a chain: no host sends it twice.
+    # A buffer of this size is sent along a chain: no host sends it twice.
     assert max(one.bytes_out for one in carried) < 1.2 * nbytes
 
 

@@ -1,8 +1,8 @@
-"""Each line of the threat model of SECURITY.md that is about the network, attacked over a network.
+"""Attacks over a network on each line of the threat model in SECURITY.md about the network.
 
-A program works with the worker of one host all the time, another worker is free. After each attack,
-which both have to bear, the program goes on, the free worker takes a job, neither has grown, and
-nothing that came from outside was unpickled.
+A program continuously uses the worker of one host, and another worker is free. Each attack targets
+both. After it the program continues, the free worker accepts a job, neither worker has grown, and
+no data from the attacker was unpickled.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tests.hosts.crew.intruder import (
 from tests.hosts.world import Host, World
 from tools.workspace import ROOT
 
-#: What a worker may grow by, whatever strangers do: its bound is 1,024 of them at a time.
+#: Allowed growth of a worker under attack; it holds at most 1,024 unauthenticated peers at a time.
 GROWTH_MAX_BYTES = 48 << 20
 
-#: How long a stranger has to prove himself, and what a busy machine may add.
+#: Time within which a peer must authenticate, and slack for a busy machine.
 KNOCK_MAX_S = 10.0
 SLACK_S = 3.0
 
@@ -58,7 +58,7 @@ _pause = threading.Event()
 
 @dataclass(frozen=True)
 class Siege:
-    """A crew under attack, and the host that the attacks come from."""
+    """A crew under attack, and the host of the attacker."""
 
     crew: Crew
     program: Program
@@ -68,33 +68,33 @@ class Siege:
 
     @property
     def targets(self) -> list[str]:
-        """A worker that serves the program, and one that is free."""
+        """The addresses of the worker that serves the program and of the free worker."""
         return [host.address for host in self.crew.hosts]
 
     @property
     def bomb(self) -> bytes:
-        """A pickle that makes the marker."""
+        """A pickle that creates the marker file."""
         return bomb(self.marker)
 
     def member(self) -> Path:
-        """The credentials of a worker of the job, as one who has taken it over would have."""
+        """The credentials of a worker of the job, as held by an attacker who compromised it."""
         folder = self.crew.folder / "taken"
         if not folder.exists():
             self.crew.credentials.issue(role="worker", name="taken").save(folder)
         return folder
 
     def order(self, job: bytes = bytes(16)) -> bytes:
-        """A request to serve a job, with a pickle where it might be opened."""
+        """Return a request to serve a job, with a pickle in a place where it might be loaded."""
         facts: dict[str, Any] = {"version": 1, "job": job.hex(), "token": bytes(32).hex()}
         facts |= {"host": 7, "owner": "mallory", "lease_s": 600.0, "path": [], "config": {}}
         return frame(ATTACH, json.dumps(facts).encode())
 
     def pids(self) -> list[int]:
-        """The processes that strangers talk to."""
+        """Return the pids of the processes that accept connections."""
         return [self.crew.worker(host).session() for host in self.crew.hosts]
 
     def check(self) -> None:
-        """Sees that both workers serve as if nothing had been."""
+        """Check that both workers serve normally."""
         assert self.program.do(steps.echo, "x") == ["x"]
         worker = self.crew.worker(self.crew.hosts[1])
         session = worker.session()
@@ -133,7 +133,7 @@ def rss_bytes(pid: int) -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-# Who is no member.
+# Attacks by peers that are not members of the job.
 
 
 @pytest.mark.parametrize("where", ["*", "0.0.0.0", "[::]", "w0", "IPv4", "IPv6"])
@@ -188,7 +188,7 @@ def test_scans_and_garbage_are_refused_at_once(siege: Siege) -> None:
         frame(PING, b""),
         frame(HELLO, siege.bomb),
         os.urandom(4096),
-        # Records of TLS that are none, too long, or of a kind that does not come first.
+        # Invalid TLS records: malformed, oversized, or of a type that must not come first.
         b"\x16\x03\x01\x00\x05hello",
         b"\x16\x03\x01\xff\xff" + os.urandom(65535),
         b"\x17\x03\x03\x00\x10" + os.urandom(16),
@@ -207,7 +207,7 @@ def test_certificates_that_do_not_count(siege: Siege, tmp_path: Path, who: str) 
     Credentials.create(job=siege.crew.credentials.job, name="w0").save(tmp_path / "forged")
     context = {
         "nobody": tls(None),
-        # Made by an authority that says it is the job's.
+        # Signed by an authority that claims to be that of the job.
         "another job": tls(tmp_path / "forged"),
         "old TLS": old_tls(),
     }[who]
@@ -216,7 +216,7 @@ def test_certificates_that_do_not_count(siege: Siege, tmp_path: Path, who: str) 
 
 
 def is_refused(siege: Siege, address: str, context: Any) -> bool:
-    """Says whether a request under TLS is not even answered."""
+    """Return whether a TLS peer's request gets no reply."""
     try:
         with Connection(siege.stranger, address, PORT, context) as connection:
             connection.send(siege.order())
@@ -239,14 +239,14 @@ def test_both_sides_of_another_job_say_so(siege: Siege, tmp_path: Path) -> None:
 
 
 def tmp_path_in(siege: Siege, folder: Path) -> Path:
-    """Returns a copy of credentials that hosts see."""
+    """Copy credentials to a folder that the hosts share, and return it."""
     copy = siege.crew.folder / "others"
     Credentials.load(folder).save(copy)
     return copy
 
 
 def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> None:
-    """All that a client said to a worker, byte for byte, to both."""
+    """Replay everything that a client sent to a worker, byte for byte, to both workers."""
     record = siege.crew.folder / "record"
     port = PORT + 1
     with siege.stranger.start_python(RECORD, siege.targets[1], str(port), str(record)) as tap:
@@ -267,7 +267,7 @@ def test_recorded_connection_opens_nothing_when_it_comes_again(siege: Siege) -> 
 
 
 def test_slow_handshakes_are_dropped(siege: Siege) -> None:
-    """A byte every now and then keeps nobody in."""
+    """Sending a byte from time to time does not keep a connection open."""
     began = time.monotonic()
     with ExitStack() as stack:
         connections = [
@@ -284,7 +284,7 @@ def test_slow_handshakes_are_dropped(siege: Siege) -> None:
             if not left:
                 break
             assert time.monotonic() - began < KNOCK_MAX_S + SLACK_S
-            # A program gets in beside them.
+            # A program can still attach.
             if at == 1:
                 siege.check()
             _pause.wait(0.25)
@@ -308,7 +308,7 @@ def test_ten_thousand_half_open_connections(siege: Siege) -> None:
             assert grown < 200 << 20
 
 
-# Who is a member, and should not be believed all the same.
+# An attacker with credentials of a member must not be trusted in everything.
 
 
 def test_worker_cannot_pose_as_the_controller(siege: Siege) -> None:
@@ -318,14 +318,14 @@ def test_worker_cannot_pose_as_the_controller(siege: Siege) -> None:
             kind, why = connection.frame()
             assert kind == ATTACHED
             assert b"refused" in why or b"only the job's controller" in why or b"serves" in why
-        # As host 0, which it is not.
+        # It claims to be host 0.
         with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
             connection.send(hello(Proc(0), Proc(1), bytes(16), bytes(32)))
             assert connection.is_ended()
 
 
 def test_oversize_and_truncated_frames(siege: Siege) -> None:
-    """The first frame of a link, by a member: more is not read than a first frame may have."""
+    """The worker reads no more from a member than the first frame of a connection may contain."""
     whole = siege.order()
     frames = {
         "too long": head(ATTACH, (16 << 10) + 1),
@@ -345,12 +345,12 @@ def test_oversize_and_truncated_frames(siege: Siege) -> None:
             with Connection(siege.stranger, address, PORT, tls(siege.member())) as connection:
                 connection.send(data)
                 if data in (whole[:40], whole[:-1]):
-                    continue  # and closes
+                    continue  # The worker closes the connection.
                 assert connection.is_ended()
 
 
 def test_frames_of_another_job(siege: Siege) -> None:
-    """A member greets with a job or a proof that are not those of the job that is served."""
+    """A member sends a HELLO whose job or token is not that of the job that the worker serves."""
     with taken_over(siege) as taken:
         job, token = taken.job, taken.token
         me, to = Proc(taken.host), Proc(1)
@@ -368,17 +368,17 @@ def test_frames_of_another_job(siege: Siege) -> None:
             ) as connection:
                 connection.send(data)
                 assert connection.is_ended()
-        # What was wrong was not something else.
+        # Nothing else was wrong with the frames above.
         with Connection(siege.stranger, siege.targets[0], PORT, tls(siege.member())) as connection:
             connection.send(hello(me, to, job, token))
             assert connection.frame()[0] == WELCOME
-            # And a link that then breaks the rules has been one.
+            # An accepted connection is closed, too, when it violates the protocol.
             connection.send(head(CALL, 0xFFFF_FFFF, to=to.number, sender=me.number, seq=1))
             assert connection.is_ended()
 
 
 def test_frames_of_a_stale_generation(siege: Siege) -> None:
-    """Where the next incarnation of a process has been, the one before is not heard any more."""
+    """After a HELLO of the next incarnation of a process, the previous one is rejected."""
     with taken_over(siege) as taken:
         me, to = Proc(taken.host), Proc(1)
         for incarnation, expected in ((1, WELCOME), (0, 0), (2, WELCOME), (1, 0), (2, WELCOME)):
@@ -392,7 +392,7 @@ def test_frames_of_a_stale_generation(siege: Siege) -> None:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a worker that was taken over knows of the job that it serves."""
+    """The data about a job that a compromised worker knows."""
 
     job: bytes
     token: bytes
@@ -401,7 +401,7 @@ class Taken:
 
 @contextmanager
 def taken_over(siege: Siege) -> Iterator[Taken]:
-    """Has the program take a worker into its job that is in the hands of somebody else."""
+    """Make the program attach a worker to its job that the attacker controls."""
     port = PORT + 2
     with siege.stranger.listen(port) as listener:
         address = f"tcp://{siege.stranger.name}:{port}"
@@ -434,7 +434,7 @@ def test_credentials_that_were_replaced_are_refused(world: World, tmp_path: Path
             assert program.do(steps.spawn)[0][0] == "w0"
 
 
-#: Made when the tests are collected: it takes a minute to expire, which the others use well.
+#: Created at collection: the certificates expire after a minute, during which other tests run.
 EXPIRING = Credentials.create(valid_for=60)
 NEXT = EXPIRING.rotate(valid_for=3600)
 
@@ -443,7 +443,7 @@ NEXT = EXPIRING.rotate(valid_for=3600)
 @pytest.mark.timeout(150)
 @pytest.mark.hosts(["client", "w0"])
 def test_expired_certificates_are_refused(world: World, tmp_path: Path) -> None:
-    """Its authority is believed still, and its successor is the worker's."""
+    """The expired authority is still trusted, and the worker has its successor."""
     EXPIRING.save(tmp_path / "expired")
     crew = Crew(world, tmp_path, credentials=NEXT)
     with crew, crew.program() as program:

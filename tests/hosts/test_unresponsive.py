@@ -1,4 +1,4 @@
-"""Hosts whose machines are up and whose processes do not answer are waited for, within limits."""
+"""Mesh waits, within limits, for hosts that are up and whose processes do not respond."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.hosts.busy import spinning
 from tests.hosts.crew import Crew, Program, steps, talk
 
 HEARTBEAT_S = 0.1
-#: What stands in for a machine with a load of ten for each of two processors.
+#: Simulates a machine with a load of ten per CPU on two CPUs.
 SPINNERS = 20
 LIMIT_S = 60.0
 

@@ -1,4 +1,4 @@
-"""Hosts are machines of their own, as far as a program can tell, and reach each other."""
+"""Hosts look like separate machines to programs, and reach each other."""
 
 import os
 import socket
@@ -59,7 +59,7 @@ def test_hosts_reach_nothing_but_each_other(world: World) -> None:
 def test_each_host_has_its_own_name_processes_and_private_folders(world: World) -> None:
     for host in world:
         assert host.python("import socket; print(socket.gethostname())").strip() == host.name
-        # It fails where the other host's are in view.
+        # This fails if the folders of the other host are visible.
         host.run(["sh", "-c", "for d in /tmp /var/tmp /run /dev/shm $HOME; do mkdir $d/mine; done"])
     for host in world:
         listed = host.run(["ps", "-e", "-o", "pid="]).stdout.split()

@@ -1,1 +1,1 @@
-"""Packages together in one program."""
+"""Several packages in one program."""

@@ -1,4 +1,4 @@
-"""The six packages share one process."""
+"""The six packages work in one process."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_order_of_imports_does_not_matter(first: str, second: str) -> None:
 
 
 def run_python(code: str) -> None:
-    """Runs some Python in a fresh interpreter, where every warning is an error."""
+    """Run Python code in a fresh interpreter in which every warning is an error."""
     command = [sys.executable, "-W", "error", "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr

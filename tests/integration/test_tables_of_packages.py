@@ -1,4 +1,4 @@
-"""What packages add to the tables of mesh-telemetry passes the kit that anybody's tables pass."""
+"""The tables that packages add to mesh-telemetry pass the public conformance kit for tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Jobs on schedulers that the machine has to have: a real sshd, and what third parties bring."""
+"""Jobs on schedulers that the machine must provide: a real sshd, and third-party backends."""

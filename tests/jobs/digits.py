@@ -1,4 +1,4 @@
-"""The example that trains on handwritten digits, with another Job line."""
+"""The example that trains on handwritten digits, with another job definition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.programs import missing_line
 from tools.workspace import ROOT
 
 EXAMPLE = ROOT / "examples" / "train_digits.py"
-#: The line that says where it runs.
+#: The line of the example that creates the job.
 JOB_LINE = 'job = LocalJob(["trainers"])'
 IMPORT_LINE = "from mesh_jobs import LocalJob"
 LIMIT_S = 240
@@ -19,7 +19,7 @@ _FIRST_STEP = re.compile(r"first step was done after ([0-9.]+) s")
 
 
 def with_job(folder: Path, job: str, imported: str) -> Path:
-    """Writes the example with another line for its job; gives the file."""
+    """Write the example with another job definition into the folder, and return its path."""
     source = EXAMPLE.read_text()
     assert source.count(JOB_LINE) == source.count(IMPORT_LINE) == 1
     source = source.replace(IMPORT_LINE, f"from mesh_jobs import {imported}")
@@ -29,10 +29,10 @@ def with_job(folder: Path, job: str, imported: str) -> Path:
 
 
 def train(script: Path) -> float:
-    """Runs the script to its good end; gives the seconds from its job to its first step.
+    """Run the script successfully, and return the seconds from creating the job to the first step.
 
     Raises:
-        AssertionError: It failed, or did not print what it is to print.
+        AssertionError: The script failed or did not print the expected output.
     """
     ended = subprocess.run(
         [sys.executable, str(script)],
@@ -54,6 +54,6 @@ def train(script: Path) -> float:
 
 
 def train_twice(script: Path) -> None:
-    """Runs it, and again on the hosts that the first run has left; says how long both took."""
+    """Run the script twice, the second time on the hosts of the first run; print both times."""
     first, second = train(script), train(script)
     print(f"first step after {first:.2f} s, then after {second:.2f} s: {second / first:.1%}")

@@ -1,4 +1,4 @@
-"""A real sshd on a port of its own, with keys that are thrown away."""
+"""A real sshd on a separate port, with temporary keys."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin
 
 
 class SSHServer:
-    """Lets this user in, by one key, under as many host names as are asked for."""
+    """Accepts this user with one key, under any of the requested host names."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # The path of a socket has to be short.
+        # The path of a socket has a length limit.
         self._control = Path(tempfile.mkdtemp(prefix="ssh-"), "control")
         with socket.create_server(("127.0.0.1", 0)) as found:
             self._port: int = found.getsockname()[1]
@@ -35,32 +35,32 @@ class SSHServer:
             f"ListenAddress 127.0.0.1\nPort {self._port}\nHostKey {folder}/host_key\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
             "UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\n"
-            # What the user's own shell does first is none of the test's business.
+            # The tests must not depend on the startup files of the user's shell.
             f"MaxSessions 100\nSetEnv HOME={folder}\n"
         )
         (folder / "ssh_config").write_text(
             f"Host node*\n  HostName 127.0.0.1\n  Port {self._port}\n  User {getpass.getuser()}\n"
             f"  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n"
             f"  StrictHostKeyChecking no\n  UserKnownHostsFile {folder}/known_hosts\n"
-            # One login for all that is asked, as people have it who ask often.
+            # One connection is shared by all commands, as frequent users configure it.
             f"  ControlMaster auto\n  ControlPath {self._control}\n  ControlPersist yes\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
     def missing() -> str | None:
-        """Says which program is not installed here."""
+        """Return a message about a program that is not installed, or None."""
         if _SSHD is None:
             return "sshd is not installed: apt-get install openssh-server"
         return None if shutil.which("ssh") else "ssh is not installed: install openssh-client"
 
     @property
     def arguments(self) -> list[str]:
-        """What ssh has to be told: `node1` and all that begin like it are this server."""
+        """The arguments with which ssh resolves `node1` and similar names to this server."""
         return ["-F", str(self._folder / "ssh_config")]
 
     def start(self) -> None:
-        """Starts it, and waits until it answers."""
+        """Start the server and wait until it accepts connections."""
         assert _SSHD is not None
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
@@ -79,28 +79,28 @@ class SSHServer:
             return False
 
     def stop(self) -> None:
-        """Ends it; what was started over it goes on."""
+        """Stop the server; programs that were started through it continue."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(_UP_S)
             self._process = None
-        # Who is logged in would be answered without it.
+        # Commands over an open connection would otherwise work without the server.
         subprocess.run(["ssh", *self.arguments, "-O", "exit", "node1"], capture_output=True)
 
     def close(self) -> None:
-        """Ends it for good."""
+        """Stop the server permanently."""
         self.stop()
         folder = self._control.parent
         for control in folder.iterdir():
             command = ["ssh", *self.arguments, "-S", str(control), "-O", "exit", "node1"]
             subprocess.run(command, capture_output=True)
-        # Who was asked to end says so first, and takes its socket away then.
+        # A process removes its socket only after it has confirmed the exit request.
         wait_until(lambda: not any(folder.iterdir()), _UP_S)
         folder.rmdir()
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Has it not answer meanwhile."""
+        """Stop the server for the duration of the block."""
         self.stop()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Machines that are reached by ssh: here through a real sshd, each name the same machine."""
+"""Machines reached over ssh: a real sshd under several names, each the same machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SSHServer]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """The home of the machines, in which nothing may be left."""
+    """The home folder of the machines, in which no files may be left."""
     path = tmp_path / "machine"
     path.mkdir()
     yield path
@@ -58,11 +58,11 @@ class TestSSHJob(JobConformance):
 
     @pytest.fixture
     def factory(self, server: SSHServer, home: Path) -> JobFactory:
-        # Each test has an object of its own.
+        # Each test has a separate object.
         self.server = server
 
         def make(meshes: dict[str, int], name: str, *, ttl_s: float = 600.0) -> Job:
-            # One machine more than hosts, so that a mesh can grow.
+            # One machine more than the number of hosts, so that a mesh can grow.
             named = {mesh: [f"node{n}" for n in range(hosts + 1)] for mesh, hosts in meshes.items()}
             spec = job_on(server, home, named, name, ttl_s=ttl_s).spec
             for mesh, hosts in meshes.items():

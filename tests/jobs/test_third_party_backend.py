@@ -1,4 +1,4 @@
-"""A backend that somebody else wrote: found by its entry point, and written against the doors."""
+"""A third-party backend: found by its entry point, and written against the public interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Install only what you need: each wheel alone brings its own layer and nothing of another."""
+"""Each wheel installs its own layer and no other: users install only what they need."""
 
 import json
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Promise:
-    """What installing one package brings, and what it must not bring."""
+    """The packages that an installation brings, and the modules that it must not bring."""
 
     distribution: str
-    #: All that may be installed; None where the list is an upstream project's affair.
+    #: All packages that may be installed; None if an upstream project determines the list.
     brings: frozenset[str] | None
-    #: Modules that cannot be imported afterwards.
+    #: Modules that must not be importable afterwards.
     lacks: frozenset[str]
 
     @property
@@ -68,7 +68,7 @@ def test_it_brings_what_it_promises_and_no_more(install: Install, promise: Promi
 @each_package
 def test_its_three_doors_open(install: Install, promise: Promise) -> None:
     name = promise.import_name
-    # Also that for tests, although pytest is not there.
+    # This includes the testing module, although pytest is not installed.
     install(promise.distribution).run(f"import {name}, {name}.spi, {name}.testing")
 
 
@@ -122,5 +122,5 @@ def test_core_is_small_once_installed(install: Install) -> None:
 
 
 def size(path: Path) -> int:
-    """Returns the size of a file."""
+    """Return the size of a file in bytes."""
     return path.stat().st_size

@@ -1,1 +1,1 @@
-"""Whatever is installed as a plug-in."""
+"""All installed plug-ins."""

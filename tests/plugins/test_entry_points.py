@@ -1,4 +1,4 @@
-"""Every plug-in that is installed loads, whoever wrote it."""
+"""Every installed plug-in loads, including those of third parties."""
 
 from importlib.metadata import entry_points
 

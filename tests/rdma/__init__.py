@@ -1,1 +1,1 @@
-"""Tests of mesh-rdma that need more than Python: a machine with a verbs device."""
+"""Tests of mesh-rdma that require a machine with a verbs device."""

@@ -1,4 +1,4 @@
-"""Memory of numpy, torch and DLPack as buffers: in place, with no import of any of them."""
+"""Memory of numpy, torch and DLPack objects as buffers: zero-copy, without importing them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bytes_of(buffer: RDMABuffer) -> bytes:
 
 
 class OnlyDLPack:
-    """Speaks DLPack and nothing else."""
+    """An object that supports DLPack and nothing else."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

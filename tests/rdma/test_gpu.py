@@ -1,4 +1,4 @@
-"""Tensors on real devices: the conformance kit over the ways to them, and how fast a read is."""
+"""Tensors on real devices: the conformance kit for their transports, and read throughput."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if (refusal := _refusal()) is not None:
     pytest.skip(refusal, allow_module_level=True)
 pytestmark = pytest.mark.gpu
 LEN = 256 << 20
-#: What a read of another process's memory has to reach of a copy on the device. Far below what
-#: is promised: other programs may use the device.
+#: Minimum ratio of the throughput of a read from another process to that of a copy on the device.
+#: Far below the documented figure, because other programs may use the device.
 LEAST_SHARE = 0.2
 
 
 def tensor(nbytes: int) -> Any:
-    """Gives a tensor that lies beside others in its allocation."""
+    """Return a tensor that shares its allocation with other data."""
     import torch
 
     return torch.empty(nbytes + 8, dtype=torch.uint8, device="cuda")[8:]
 
 
 def use_devices() -> None:
-    """Has a process use the first device."""
+    """Initialize the first device in this process."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -76,7 +76,7 @@ del OfTensors
 
 
 class Owner(Actor):
-    """Has a tensor on a device."""
+    """Owns a tensor on a device."""
 
     @endpoint
     def lend(self) -> RDMABuffer:
@@ -96,7 +96,7 @@ def lent() -> Iterator[RDMABuffer]:
 
 @pytest.mark.parametrize("way", ["cuda", "staged"])
 def test_tensors_come_from_device_to_device(lent: RDMABuffer, way: str) -> None:
-    """Also after what was begun on torch's current stream, which is no other one's."""
+    """The transfer waits for earlier work on the current torch stream, also a non-default one."""
     import torch
 
     here = torch.empty(LEN, dtype=torch.uint8, device="cuda")

@@ -1,4 +1,4 @@
-"""The machine runs a command as it would run here, and says why where there can be none."""
+"""The virtual machine runs a command as if locally, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.rdma.vm import __main__ as vm
 from tests.rdma.vm import archive, job, kernel, machine
 from tests.rdma.vm.impossible import Impossible
 
-#: Says what it was given and what it sees, and writes where nobody may see it outside.
+#: Prints a variable, its arguments, its folder and its devices; writes a file that must not be
+#: visible outside.
 ASK = """
 import os, sys
 print(os.environ["ODD"], sys.argv[1:], os.getcwd(), sorted(os.listdir("/sys/class/infiniband")))
@@ -22,7 +23,7 @@ sys.exit(7)
 """
 
 
-# Every run of the verbs tests relies on the same.
+# All runs of the verbs tests rely on this.
 @pytest.mark.slow
 def test_command_sees_these_files_and_variables_and_gives_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]

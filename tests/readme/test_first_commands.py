@@ -1,8 +1,8 @@
-"""Every command of the first pages succeeds in a new clone and prints what the page shows.
+"""Every command of the first pages succeeds in a new clone and prints the documented output.
 
-The clone has no environment folder of its own, so a package that a command forgets to install is
-missing here as it is for a new user. Wheels and compiled crates come from the common cache: whether
-they can be built from nothing is shown by the first sessions of a run with an empty cache.
+The clone has no environment folder, so a package that a command forgets to install is missing as it
+is for a new user. Wheels and compiled crates come from the shared cache: the first sessions of a
+run with an empty cache test that they can be built from scratch.
 """
 
 import os
@@ -20,7 +20,7 @@ from tools.workspace import ROOT
 
 PAGES = ("README.md", "docs/start.md", "CONTRIBUTING.md")
 
-#: Runs everything, this session too.
+#: This command runs everything, including this session.
 TEST_COMMAND = "python3 -m tools test"
 
 _LIMIT_S = 600
@@ -28,7 +28,7 @@ _LIMIT_S = 600
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Clone the tree, with what is changed and not committed."""
+    """Clone the repository, including uncommitted changes."""
     target = tmp_path / "mesh"
     _git("clone", "--quiet", str(ROOT), str(target))
     changed = _git("diff", "HEAD", "--name-only", "-z") + _git(
@@ -50,7 +50,7 @@ def _git(*words: str) -> str:
 
 
 def _environment() -> Iterator[tuple[str, str]]:
-    """Yield the variables of a new user's shell: nothing that this session has set."""
+    """Yield the variables of a new user's shell, without those that this session has set."""
     session = str(Path(sys.executable).parent)
     for name, value in os.environ.items():
         if name == "PATH":

@@ -12,14 +12,14 @@ import pytest
 
 from tests.security.users import User
 
-#: Ids that no account of a usual machine has.
+#: Ids without an account on a usual machine.
 OWNER_UID = 54321
 STRANGER_UID = 54322
 
 
 @pytest.fixture(scope="session")
 def public_place() -> Iterator[Path]:
-    """Make a folder that every user can enter, and remove it with all that users left in it."""
+    """Create a folder that every user can enter, and remove it with all files that users left."""
     if os.geteuid() != 0:
         pytest.skip("only root can run programs as two other users")
     place = Path(tempfile.mkdtemp(prefix="mesh-users-", dir="/tmp"))
@@ -30,7 +30,7 @@ def public_place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def owner(public_place: Path) -> User:
-    """Return the user who runs a program of Mesh."""
+    """Return the user who runs a Mesh program."""
     return User("owner", OWNER_UID, public_place)
 
 

@@ -1,6 +1,6 @@
-"""A program that the owner runs on workers: attaches, then calls an actor for each line of input.
+"""A program of the owner that attaches workers and calls an actor for each line of input.
 
-Prints `ready`, and the answer to each line; or `refused: ` with the reason if it cannot attach.
+It prints `ready` and the reply to each line, or `refused: ` with the reason if it cannot attach.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mesh_core import Actor, HostDied, attach_to_workers, configure, endpoint
 
 
 class Echo(Actor):
-    """Answers calls on the worker."""
+    """Replies to calls on the worker."""
 
     @endpoint
     def echo(self, text: str) -> str:
@@ -20,7 +20,7 @@ class Echo(Actor):
 
 
 def main(workers: list[str]) -> None:
-    """Attach to the workers, and serve standard input."""
+    """Attach the workers and serve standard input."""
     configure(attach_timeout_s=1.0)
     try:
         hosts = attach_to_workers(workers)

@@ -1,4 +1,4 @@
-"""What the owner runs while a stranger attacks: workers, and a job that uses them."""
+"""The owner's programs during an attack: workers, and a job that uses them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Worker:
 
     Attributes:
         process: The worker.
-        address: Where it listens, such as `tcp://127.0.0.1:26600`.
-        report: What it has reported; empty for a worker of mesh-core.
+        address: Its listening address, such as `tcp://127.0.0.1:26600`.
+        report: The report that it printed; empty for a worker of mesh-core.
     """
 
     process: subprocess.Popen[str]
@@ -32,17 +32,17 @@ class Worker:
 
     @property
     def port(self) -> int:
-        """The port that it listens at."""
+        """The port on which it listens."""
         return int(self.address.rpartition(":")[2])
 
     def stop(self) -> str:
-        """Stop the worker, and return what it has printed since it started to listen."""
+        """Stop the worker, and return its output since it started to listen."""
         self.process.terminate()
         return self.process.communicate(timeout=END_LIMIT_S)[0]
 
 
 class Job:
-    """A program that has attached to workers, or was refused."""
+    """A program that has attached workers or was rejected."""
 
     def __init__(self, user: User, workers: Sequence[str], env: dict[str, str]) -> None:
         command = [user.python, "-m", "tests.security.owner_job", *workers]
@@ -51,13 +51,13 @@ class Job:
         self.outcome: str = self._read()
 
     def echo(self, text: str) -> str:
-        """Have the actor on the workers return a text."""
+        """Make the actor on the workers return a text."""
         assert self._process.stdin is not None
         print(text, file=self._process.stdin, flush=True)
         return self._read()
 
     def close(self) -> None:
-        """Let the program end."""
+        """Let the program exit."""
         self._process.communicate(timeout=END_LIMIT_S)
 
     def _read(self) -> str:
@@ -67,7 +67,7 @@ class Job:
 
 @contextmanager
 def running_worker(user: User, *, with_control: bool = False, **env: str) -> Iterator[Worker]:
-    """Run a worker as a user, with a control service if asked for."""
+    """Run a worker as a user, with a control service if requested."""
     module, *options = _JOBS_WORKER if with_control else _CORE_WORKER
     command = [user.python, "-m", module, *options]
     with user.popen(command, env=env, stdout=subprocess.PIPE) as process:

@@ -1,6 +1,6 @@
-"""A program that offers memory and reads it from new processes, as a test tells it to.
+"""A program that registers memory and reads it from new processes, controlled by a test.
 
-It reads one command per line and answers with one line of JSON.
+It reads one command per line and replies with one line of JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSPORTS = ("arena", "unix", "tcp")
 
 
 class Offer(Actor):
-    """Offers memory, and counts what its process uses."""
+    """Registers memory, and counts the resources of its process."""
 
     def __init__(self) -> None:
         self.memory = allocate(len(PATTERN))
@@ -48,7 +48,7 @@ class Reader(Actor):
 
     @endpoint
     def read(self, buffer: RDMABuffer) -> list[str]:
-        """Return the transports that gave the right bytes."""
+        """Return the transports that delivered the correct bytes."""
         good = []
         for transport in TRANSPORTS:
             here = bytearray(buffer.size())

@@ -1,6 +1,6 @@
-"""Attacks every listener of another user that it can find, until its input is closed.
+"""Attacks every listener of another user that it finds, until its input is closed.
 
-It prints a line when the flood is under way, and what it has seen as JSON at the end.
+It prints a line when the flood has started, and its observations as JSON at the end.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import threading
 from collections import deque
 from pathlib import Path
 
-#: Connections that are held open at a time, by each thread.
+#: Number of connections that each thread keeps open at a time.
 HELD_MAX = 400
-#: After so many connections to one listener the flood is under way.
+#: Number of connections to one listener after which the flood counts as started.
 WARM_COUNT = 1000
 LINE_LEN_MAX = 1 << 16
-#: A request to read with a secret that is a guess, and no TLS record.
+#: A read request with a guessed secret, which is not a TLS record.
 GARBAGE = bytes([1, 0, 0, 0]) + bytes(range(200, 244)) + bytes([6]) * 48
 
 
 class Attack:
-    """What is tried on one listener, and what came back."""
+    """The attack on one listener and its results."""
 
     def __init__(self, family: int, address: str | tuple[str, int]) -> None:
         self.family = family
@@ -42,7 +42,7 @@ class Attack:
                 self.connected += 1
                 if self.connected == WARM_COUNT:
                     is_warm.set()
-                # Half of them say nothing.
+                # Half of the connections send nothing.
                 if self.connected % 2:
                     one.sendall(GARBAGE)
             except OSError:
@@ -64,19 +64,19 @@ class Attack:
             except OSError:
                 pass
             self.longest = max(self.longest, len(said))
-            # The first bytes differ in each connection to loopback: a challenge.
+            # On loopback the first bytes are a challenge, which differs in each connection.
             self.received.add(said[16:])
 
 
 def listeners(uid: int, names: list[str]) -> list[Attack]:
-    """Find the local sockets that have one of these words in their names, and a user's TCP ports.
+    """Find local sockets with one of these words in their names, and a user's TCP ports.
 
-    The kernel names the user of a port only.
+    The kernel reports the user of a port only.
     """
     attacks = []
     for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()[1:]:
         words = line.split()
-        # A listening socket has the flag of one that accepts.
+        # The flag `__SO_ACCEPTCON` marks a listening socket.
         is_listening = len(words) == 8 and int(words[3], 16) & 0x10000
         if is_listening and any(name in words[7] for name in names):
             name = words[7]

@@ -1,4 +1,4 @@
-"""The control service of a worker is called by its own user, and by nobody else."""
+"""Only the user of a worker can call its control service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.security.users import TREE, User
 pytest.importorskip("grpc")
 
 #: Calls `List`, `Stop` and `Logs` of a control service, in plaintext or with the credentials of the
-#: caller's user, and prints what became of each.
+#: caller's user, and prints the outcome of each call.
 CALL = """
 import os, sys
 os.environ["GRPC_VERBOSITY"] = "NONE"
@@ -42,8 +42,8 @@ for method in ("List", "Stop"):
         print(method, error.code().name)
 """
 
-#: As `CALL` in plaintext, from the local address of a socket of another user: a relay connects to
-#: the service from that address and passes on what gRPC sends.
+#: Like `CALL` in plaintext, but from the local address of a socket of another user: a relay
+#: connects to the service from that address and forwards the gRPC traffic.
 CALL_FROM = """
 import socket, sys, threading
 from contextlib import suppress
@@ -73,7 +73,7 @@ threading.Thread(target=relay, daemon=True).start()
 sys.argv[1] = f"127.0.0.1:{server.getsockname()[1]}"
 """
 
-#: Holds a connection between two sockets of its own; prints the port that one of them has.
+#: Holds a connection between two of its sockets, and prints the port of one of them.
 HOLD_CONNECTION = """
 import socket, sys
 with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
@@ -86,14 +86,14 @@ with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client
 
 
 def control_of(worker: Worker) -> str:
-    """Return where the control service listens, as `host:port`."""
+    """Return the address of the control service as `host:port`."""
     scheme, _, target = str(worker.report["control"]).partition("://")
     assert scheme == "grpcs"
     return target
 
 
 def check_unharmed(owner: User, worker: Worker) -> None:
-    """See that the worker takes a job of its user, who can also call its control service."""
+    """Check that the worker accepts a job of its user, who can also call its control service."""
     assert "List OK" in owner.run_python(CALL.replace('"List", "Stop"', '"List",'), *own(worker))
     with running_job(owner, worker) as job:
         assert job.outcome == "ready"

@@ -1,4 +1,4 @@
-"""Another user tries to reach a debugger, with which they could run code as its user."""
+"""Another user tries to reach a debugger, which would allow running code as its user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 from tests.security.users import User
 
-# Has a relay wait for an editor, and prints what reaches the session that it relays to.
+# Makes a relay wait for an editor, and prints the data that reaches the debug session.
 RELAY = """
 import socket, threading
 from mesh_telemetry._debug.editor import relay_editor
@@ -61,7 +61,7 @@ with Telemetry() as telemetry, telemetry.serve():
     stepping.get()
 """
 
-# Looks for every socket of the owner that has a name, and every port, and tries to use it.
+# Finds every named socket and every port of the owner, and tries to use it.
 SNOOP = """
 import glob, os, socket, sys
 
@@ -86,7 +86,7 @@ print(glob.glob(f"/dev/shm/mesh-*-{uid}*/*") + glob.glob(f"/tmp/mesh-*-{uid}*/*"
 
 
 def port_of(relay: subprocess.Popen[str]) -> str:
-    """Where the relay waits, as it prints it."""
+    """Return the port on which the relay listens, from its output."""
     assert relay.stdout is not None
     for line in relay.stdout:
         if '"port"' in line:
@@ -101,7 +101,7 @@ def test_an_editor_of_another_user_is_refused(owner: User, stranger: User) -> No
         try:
             port = port_of(relay)
             assert stranger.run_python(EDITOR, port, "evil") == "closed\n"
-            # Sockets that are gone when the kernel is asked belong to nobody.
+            # The kernel reports no owner for a socket that is already closed.
             for _ in range(5):
                 stranger.run_python(EDITOR, port, "evil", "reset")
                 stranger.run_python(EDITOR, port, "evil", "close")

@@ -1,4 +1,4 @@
-"""The folder of a job in a place that others can write: what they plant there is not used."""
+"""A job folder in a place that others can write: files that they plant there are not used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.security.users import User
 
-#: Plants a job over ssh in a folder: to ask for its state runs a command of the record.
+#: Plants an ssh job in a folder: a query of its state would run a command of the record.
 PLANT_RECORD = """
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ state.write(Record(job._spec, "x", ticket))
 state.path.chmod(0o755)
 """
 
-#: Asks for the state of whatever job is applied in a folder.
+#: Queries the state of any job that is applied in a folder.
 STATUS = """
 import sys
 from mesh_jobs import JobError, job_load

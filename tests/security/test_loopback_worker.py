@@ -1,4 +1,4 @@
-"""A worker on loopback without credentials of a job serves its own user, and nobody else."""
+"""A loopback worker without job credentials serves only its own user."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from tests.security.owner_programs import END_LIMIT_S, Worker, running_job, running_worker
 from tests.security.users import TREE, User
 
-#: Sends an order to serve a job of its own, a greeting as its program and a call that unpickles a
-#: file, each in plaintext, and closes the socket at once: a closed socket shows uid 0.
+#: Sends a request to serve a job, a HELLO as its program and a call that unpickles a file, each in
+#: plaintext, and closes the socket immediately: the kernel reports uid 0 for a closed socket.
 BLIND_BYTES = """
 import json, os, socket, sys
 from contextlib import suppress
@@ -34,7 +34,7 @@ for data in 200 * [frame(ATTACH, json.dumps(facts).encode()), greeting]:
 print("sent")
 """
 
-#: Attaches as any program does.
+#: Attaches like any program.
 ATTACH_TO_WORKER = """
 import sys
 from mesh_core import HostDied, attach_to_workers, configure
@@ -46,8 +46,8 @@ except HostDied as error:
     print("refused:", error)
 """
 
-#: Listens at a port of its own choice, answers with some bytes, and prints a line with all that the
-#: other side sends in each connection.
+#: Listens on a free port, replies with some bytes, and prints a line with all data that the peer
+#: sends in each connection.
 LISTENER = """
 import socket, sys
 with socket.create_server(("127.0.0.1", 0)) as server:
@@ -69,7 +69,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.fixture
 def marker(owner: User) -> Iterator[Path]:
-    """A file that the owner creates by unpickling what a stranger sent."""
+    """A file that the owner would create by unpickling data of a stranger."""
     path = owner.home / "tmp" / "unpickled"
     yield path
     assert not path.exists(), "a process of the owner unpickled something of the stranger"
@@ -77,7 +77,7 @@ def marker(owner: User) -> Iterator[Path]:
 
 @contextmanager
 def unharmed(owner: User, worker: Worker) -> Iterator[None]:
-    """Attack a worker twice: while it is free, and while it serves a job; both go on as before."""
+    """Attack a worker while it is free and while it serves a job; it must work after both."""
     with running_job(owner, worker) as job:
         assert job.outcome == "ready"
         yield
@@ -144,7 +144,7 @@ def test_a_program_tells_nothing_to_a_stranger_who_has_taken_the_port(
         connections = [bytes.fromhex(line) for line in listener.stdout.read().split()]
     assert connections
     for heard in connections:
-        # The first message of a TLS handshake, which names nobody, and an alert.
+        # The first message of a TLS handshake, which contains no identity, and an alert.
         assert heard[:2] == b"\x16\x03"
         assert len(heard) < 512
         for secret in (b"token", b"owner", str(owner.home).encode()):
@@ -162,7 +162,7 @@ def test_another_user_cannot_read_the_credentials(owner: User, stranger: User) -
     with running_worker(owner):
         folder = owner.home / ".mesh" / "local"
         (file,) = folder.iterdir()
-        # Also where the user lets others into the home folder.
+        # The check must also hold if the user lets others into the home folder.
         owner.home.chmod(0o755)
         folder.parent.chmod(0o755)
         try:

@@ -1,4 +1,4 @@
-"""A user who may read a program's telemetry cannot take the program down by the SQL of a query."""
+"""A user with read access to a program's telemetry cannot take the program down by an SQL query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.security.users import User
 _GROWN_MAX = 64 << 20
 _LIMIT_S = 60.0
 _ENDLESS = "select sum(value % 7) as s from generate_series(1, 1000000000000000)"
-#: Each with a part of the error that names the limit, or the cause.
+#: Each with a part of the error that names the limit or the cause.
 _GREEDY = {
     "select range(1, 1000000000)": "1536 MiB of memory",
     "select range(1, 1000000000) from procs": "1536 MiB of memory",
@@ -39,7 +39,7 @@ with Telemetry() as telemetry, telemetry.serve() as serving:
     print(json.dumps(telemetry.query("select 1 as one").table.to_pylist()), flush=True)
 """
 
-# Sends the queries of its input, one a line, and prints each status with the text of the reply.
+# Sends the queries of its input, one per line, and prints each status with the text of the reply.
 _STRANGER = """
 import http.client, json, sys, urllib.error, urllib.request
 
@@ -55,7 +55,7 @@ for line in sys.stdin:
         print(json.dumps([error.code, error.read().decode()]), flush=True)
 """
 
-# Sends a query, and closes the connection when a line comes in.
+# Sends a query, and closes the connection when its input has a line.
 _HANGING_UP = """
 import http.client, json, sys
 
@@ -79,7 +79,7 @@ class Program:
 
     @property
     def rss_bytes(self) -> int:
-        """How much memory the program has."""
+        """Resident memory of the program in bytes."""
         with open(f"/proc/{self.pid}/statm") as file:
             return int(file.read().split()[1]) * 4096
 
@@ -88,7 +88,7 @@ class Program:
 def program(owner: User) -> Iterator[Program]:
     with owner.start_python(_OWNER) as process:
         yield Program(process)
-        # It still lives, and answers its own questions.
+        # The program is alive and executes its own queries.
         answer, _ = process.communicate("\n", timeout=_LIMIT_S)
         assert json.loads(answer) == [{"one": 1}]
         assert process.returncode == 0
@@ -102,10 +102,10 @@ def answers(stranger: User, program: Program, queries: list[str]) -> list[Any]:
 
 
 def query_ticks(uid: int) -> dict[int, int]:
-    """How much processor each query process of a user has used."""
+    """Return the CPU ticks that each query process of a user has used."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        # What has ended meanwhile is left out.
+        # The process may have exited.
         with suppress(OSError):
             name, _, said = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             if name == "mesh-query" and folder.stat().st_uid == uid:
@@ -137,7 +137,7 @@ def test_a_query_ends_when_its_caller_disconnects(
         assert asking.stdout is not None
         assert asking.stdout.readline() == "sent\n"
         (computing,) = wait_until(busy, _LIMIT_S)
-        # Others are answered meanwhile.
+        # Other queries are executed concurrently.
         ((status, _),) = answers(stranger, program, ["select count(*) as n from procs"])
         assert status == 200
         asking.communicate("\n", timeout=_LIMIT_S)

@@ -15,15 +15,15 @@ import pytest
 
 from tests.security.users import User
 
-#: Unauthenticated connections that a process keeps at a time; each has a descriptor and a thread.
+#: Limit of concurrent unauthenticated connections of a process; each has a descriptor and a thread.
 UNAUTHENTICATED_MAX = 256
-#: What else a process opens while it is attacked, connections of readers among it.
+#: Other descriptors that the process opens during the attack, including connections of readers.
 OTHERS_MAX = 64
 MEMORY_MAX_KIB = 64 << 10
-#: A refusal has a head of 16 bytes and a reason; on loopback a challenge comes before it.
+#: A refusal has a head of 16 bytes and a reason; on loopback a challenge precedes it.
 ANSWER_LEN_MAX = 16 + 16 + 64
 REASON = b"it is another process than the handle says"
-#: How long connections that were left open may take to go.
+#: Time limit for the removal of connections that were left open.
 END_LIMIT_S = 30.0
 
 OFFER = """
@@ -54,7 +54,7 @@ print(connection.recv(4096).hex(), flush=True)
 
 
 class Program:
-    """`rdma_owner` as the owner."""
+    """The `rdma_owner` program, run as the owner."""
 
     def __init__(self, owner: User) -> None:
         self.process = owner.popen(
@@ -64,7 +64,7 @@ class Program:
         )
 
     def do(self, command: str) -> Any:
-        """Have it run a command, and return the answer."""
+        """Execute a command in the program and return the reply."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{command}\n")
         self.process.stdin.flush()
@@ -118,7 +118,7 @@ def test_transfers_go_on_while_another_user_floods_every_listener(
 
 
 def _expect_no_data(report: list[dict[str, Any]]) -> None:
-    """Check that the flood reached listeners of both kinds, and was only refused."""
+    """Check that the flood reached listeners of both kinds, and received nothing but refusals."""
     local = [one for one in report if isinstance(one["address"], str)]
     ports = [one for one in report if not isinstance(one["address"], str)]
     assert sum(one["connected"] for one in ports) > 0, report

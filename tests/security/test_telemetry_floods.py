@@ -1,4 +1,4 @@
-"""Another user without a token floods the ports of telemetry; the program and its readers go on."""
+"""An unauthorized user floods the telemetry ports; the program and its readers continue."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from tests.security.users import User
 
-#: So few descriptors that a flood without limits uses them up.
+#: Few enough descriptors that a flood without limits would exhaust them.
 DESCRIPTORS_MAX = 512
 CONNECTIONS = 2_000
-#: What a program may need more of while it is flooded.
+#: Maximum memory growth of the program during the flood.
 GROWTH_BYTES_MAX = 64 << 20
 
 PROGRAM = """
@@ -68,7 +68,7 @@ for _ in range(int(sys.argv[2])):
 print(json.dumps(took_s))
 """
 
-# Holds as many connections as it may, and opens another one for each that is closed.
+# Keeps as many connections open as possible, and replaces each that is closed.
 FLOOD = """
 import resource, selectors, socket, sys
 
@@ -135,11 +135,11 @@ class OwnersProgram:
         self.url, self.flight_url, self.token = self._read()
 
     def port(self, kind: str) -> str:
-        """The port of HTTP or of Flight."""
+        """Return the port of HTTP or of Flight."""
         return str((self.url if kind == "http" else self.flight_url).rpartition(":")[2])
 
     def status(self) -> dict[str, int]:
-        """What it holds now, once it has opened a hundred files beside that."""
+        """Return the resources that it holds, measured while it has a hundred more files open."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -165,7 +165,7 @@ def serving(owner: User) -> Iterator[OwnersProgram]:
 
 @contextmanager
 def flooding(stranger: User, port: str, kind: str) -> Iterator[None]:
-    """Floods a port; the block begins when so many connections were opened."""
+    """Flood a port; the block begins when the connections have been opened."""
     with stranger.start_python(FLOOD, port, kind, str(CONNECTIONS)) as process:
         try:
             assert process.stdout is not None
@@ -177,7 +177,7 @@ def flooding(stranger: User, port: str, kind: str) -> Iterator[None]:
 
 
 def answered_s(owner: User, server: str, count: int) -> list[float]:
-    """How long each of several readers of the owner has waited for rows."""
+    """Return how long each of several readers of the owner waited for rows, in seconds."""
     said = owner.run_python(READER, server, str(count), timeout_s=90)
     assert said.startswith("["), said
     found: list[float] = json.loads(said)

@@ -1,4 +1,4 @@
-"""Another user takes the names of telemetry's folders in shared memory; telemetry starts anyway."""
+"""Telemetry starts although another user occupies its folder names in shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.security.users import User
 
 PARENTS = ("/dev/shm", "/tmp")
 
-# What the attacker makes: argv has the user to attack, and what to put there.
+# Creates the attacker's files; argv contains the user to attack and the kind of file.
 SQUAT = """
 import os, sys, tempfile
 
@@ -61,14 +61,14 @@ with Telemetry() as telemetry, telemetry.serve():
 
 @pytest.fixture(autouse=True)
 def free_names(owner: User) -> Iterator[None]:
-    """Removes what has the names of the owner's folders, before and after a test."""
+    """Remove everything with the names of the owner's folders, before and after a test."""
     remove_folders_of(owner)
     yield
     remove_folders_of(owner)
 
 
 def remove_folders_of(user: User) -> None:
-    """Removes folders of telemetry, as root, whoever has made them."""
+    """Remove telemetry folders of any creator, as root."""
     for parent in PARENTS:
         for path in Path(parent).glob(f"mesh-*-{user.uid}*"):
             if path.is_symlink():
@@ -85,7 +85,7 @@ def test_telemetry_starts_although_another_user_has_taken_its_names(
         assert squatter.stdout is not None
         assert squatter.stdout.readline() == "ready\n"
         try:
-            # Without a folder of its own for the session, notes are in the temporary folder.
+            # Without a session folder, the files are in the temporary folder.
             environment = {"XDG_RUNTIME_DIR": "", "TMPDIR": "/tmp"}
             said = owner.run_python(PROGRAM, env=environment)
         finally:

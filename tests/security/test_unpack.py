@@ -1,4 +1,4 @@
-"""A tree that root writes out gives other users of the machine no rights."""
+"""A tree that root unpacks gives other users of the machine no privileges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.security.users import User
 
-#: Writes a tree into a directory as a program of root does, and keeps it until its input ends.
+#: Unpacks a tree into a directory as a program of root does, and keeps it until its input ends.
 UNPACK = """
 import sys
 from mesh_core import this_host
@@ -26,7 +26,7 @@ with remotemount(this_host(), source, target, cache=cached, mount=options) as fi
     print("written", flush=True)
     sys.stdin.read()
 """
-#: `cap_setuid+ep` in the form in which the kernel keeps file capabilities.
+#: `cap_setuid+ep` in the kernel's format of file capabilities.
 CAPABILITY = bytes.fromhex("0100000280000000000000000000000000000000")
 
 
@@ -37,7 +37,7 @@ def superuser(public_place: Path) -> User:
 
 @pytest.fixture
 def unpacked(superuser: User, public_place: Path, tmp_path: Path) -> Iterator[Path]:
-    """A tree of privileged files, written out by root where every user can enter."""
+    """A tree of privileged files, unpacked by root in a place that every user can enter."""
     source, target = tmp_path / "source", public_place / "unpacked"
     source.mkdir()
     show_id = source / "setuid-id"

@@ -1,4 +1,4 @@
-"""The two users are what the attacks need them to be."""
+"""The two users have the properties that the attacks require."""
 
 from __future__ import annotations
 

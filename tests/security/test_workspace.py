@@ -1,4 +1,4 @@
-"""A workspace writes nothing outside of its directory, whatever another user prepares there."""
+"""A workspace writes nothing outside its directory, whatever another user prepares there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.security.users import User
 
-#: Syncs a directory into another one, and prints the error if there is one.
+#: Syncs a directory into another one, and prints the error, if any.
 SYNC = """
 import sys
 from mesh_core import MeshError, this_host
@@ -27,7 +27,7 @@ except MeshError as error:
 
 @pytest.fixture
 def source(owner: User) -> Path:
-    """What the owner syncs: a file in a folder, and a module."""
+    """The source of the sync: a file in a folder, and a module."""
     root = owner.home / "source"
     owner.run(["mkdir", "-p", str(root / "folder")])
     owner.run(["sh", "-c", f"echo content > {root}/folder/file; echo x = 1 > {root}/module.py"])
@@ -36,7 +36,7 @@ def source(owner: User) -> Path:
 
 @pytest.fixture
 def shared(public_place: Path) -> Iterator[Path]:
-    """A folder in which every user may create, rename and remove what they like."""
+    """A folder in which every user may create, rename and remove files."""
     folder = public_place / "shared"
     folder.mkdir()
     folder.chmod(0o777)
@@ -46,7 +46,7 @@ def shared(public_place: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def secret(owner: User) -> Iterator[Path]:
-    """A file of the owner's that the attacks aim at, alone in its folder."""
+    """A file of the owner that the attacks target, alone in its folder."""
     path = owner.home / "victim/file"
     owner.run(["mkdir", "-p", str(path.parent)])
     owner.run(["sh", "-c", f"echo secret > {path}"])
@@ -127,7 +127,7 @@ def test_chunks_are_not_kept_behind_a_symbolic_link_of_another_user(
 
 
 def _open_target(owner: User, shared: Path) -> Path:
-    """Makes a target of the owner's in which other users may write."""
+    """Create a target of the owner that other users may write."""
     target = shared / "target"
     owner.run(["mkdir", "-p", str(target / ".mesh-workspace")])
     owner.run(["chmod", "777", str(target), str(target / ".mesh-workspace")])

@@ -1,4 +1,4 @@
-"""Ordinary users of one machine, as whom tests run programs."""
+"""Ordinary users of one machine that run programs of tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-#: The root of the source tree, which every user can import `tests` from.
+#: The root of the source tree, from which every user can import `tests`.
 TREE = Path(__file__).resolve().parents[2]
 
-#: Binds the environment and the tree to public folders, then gives up every right of root. The
-#: original folders may be below a home directory that only its owner can enter. The interpreter is
-#: needed at its original path: a private folder above it is covered by one with nothing else in it.
+#: Binds the environment and the tree to public folders, then drops all privileges of root. The
+#: original folders may be below a home directory that only its owner can enter. The interpreter
+#: must be at its original path: a private folder above it is hidden by one that contains nothing
+#: else.
 _ENTER = """
 set -e
 environment=$1 public_environment=$2 tree=$3 public_tree=$4
@@ -35,11 +36,11 @@ exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --inh-caps=-all -- "$@
 
 
 class User:
-    """One user without rights: a uid, a private home folder and a temporary folder.
+    """A user without privileges: a uid, a private home folder and a temporary folder.
 
     Args:
-        name: What test output calls the user.
-        uid: The user's id, also used as its group id.
+        name: The name of the user in test output.
+        uid: The user id, also used as the group id.
         place: A folder that every user can enter; shared by the users of one test session.
     """
 
@@ -69,7 +70,7 @@ class User:
         Args:
             command: Program and arguments.
             env: Variables in addition to the few that every user has.
-            options: Passed on to `subprocess.Popen`.
+            options: Passed to `subprocess.Popen`.
         """
         paths = [sys.prefix, str(self._environment), str(TREE), str(self._tree)]
         paths += [sys.base_prefix, str(self._interpreter), _private_above(Path(sys.base_prefix))]
@@ -79,7 +80,7 @@ class User:
         )
 
     def run(self, command: list[str], *, timeout_s: float = 60.0, **options: Any) -> str:
-        """Run a command as this user and return what it printed on both streams."""
+        """Run a command as this user and return its standard output and standard error."""
         with self.popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
         ) as process:
@@ -90,11 +91,11 @@ class User:
                 raise
 
     def run_python(self, script: str, *args: str, timeout_s: float = 60.0, **options: Any) -> str:
-        """Run Python source as this user and return what it printed on both streams."""
+        """Run Python source as this user and return its standard output and standard error."""
         return self.run([self.python, "-c", script, *args], timeout_s=timeout_s, **options)
 
     def start_python(self, script: str, *args: str, **options: Any) -> subprocess.Popen[str]:
-        """Start Python source as this user, with pipes for its input and its output."""
+        """Start Python source as this user, with pipes for its input and output."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         return self.popen([self.python, "-c", script, *args], **{**pipes, **options})
 
@@ -112,6 +113,6 @@ class User:
 
 
 def _private_above(folder: Path) -> str:
-    """Return the outermost folder above another that ordinary users cannot enter, or nothing."""
+    """Return the outermost parent folder that ordinary users cannot enter, or an empty string."""
     parents = reversed(folder.parents)
     return next((str(one) for one in parents if not one.stat().st_mode & stat.S_IXOTH), "")

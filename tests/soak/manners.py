@@ -1,4 +1,4 @@
-"""Small programs that start, work and end in every manner, put together by chance."""
+"""Small programs with random combinations of starts, work and ends."""
 
 from __future__ import annotations
 
@@ -182,9 +182,10 @@ _ENDS = {
     ),
     "Ctrl-C in get": _End("call = mesh.sleep.call(60)\nready()\ncall.get()", -2, signal.SIGINT),
     "Ctrl-C in a sleep": _End("ready()\ntime.sleep(60)", -2, signal.SIGINT),
-    # Short waits: what comes in the instant before a long one is seen by no Python program until
-    # that is over. Ready inside: a Ctrl-C that comes while `asyncio.run` puts its handler in ends
-    # any Python program with CancelledError, taken for a cancellation of the program's own.
+    # Short waits: a signal that arrives immediately before a long wait is handled by a Python
+    # program only after that wait. `ready()` is inside: a Ctrl-C that arrives while `asyncio.run`
+    # installs its handler ends any Python program with CancelledError, as if it had cancelled
+    # itself.
     "Ctrl-C in asyncio": _End(
         "async def end():\n    ready()\n    while True:\n"
         "        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.1)\n"
@@ -204,7 +205,7 @@ _ENDS = {
 
 
 class Program(NamedTuple):
-    """One program, and how it should end."""
+    """A program and its expected end."""
 
     name: str
     code: str
@@ -217,18 +218,18 @@ class Program(NamedTuple):
 
 
 def program(number: int, seed: int) -> Program:
-    """Puts a program together; the same one for the same numbers."""
+    """Compose a program; the same numbers give the same program."""
     chance = random.Random(f"{seed}/{number}")
     start = chance.choice(sorted(_STARTS))
     works = [chance.choice(sorted(_WORKS)) for _ in range(chance.choice((1, 1, 2)))]
-    # Every end has its turn, whatever the number of programs.
+    # Every kind of end occurs, whatever the number of programs.
     names = sorted(_ENDS)
     name = names[number % len(names)]
     end = _ENDS[name]
     body = _STARTS[start]
     lost = False
     for work in works:
-        # What follows the loss of a rank works on new ones.
+        # After the loss of a rank, further work needs new ranks.
         body += _START if lost else ""
         body += _WORKS[work]
         lost = work in _LOSING

@@ -1,8 +1,8 @@
-"""Runs many small programs, each in an interpreter of its own, and looks at how they end.
+"""Run many small programs, each in a separate interpreter, and check how they end.
 
     python tests/soak/run.py --programs 1000 [--jobs 2] [--seed 0] [--only 17]
 
-Each must end with the right exit status before its deadline, and leave no process, file or socket.
+Each must exit with the right status before its deadline, and leave no process, file or socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILES_LIMIT_S = 2.0
 
 
 class Verdict(NamedTuple):
-    """How one program went."""
+    """The result of one program."""
 
     program: Program
     seconds: float
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 def judge(one: Program) -> Verdict:
-    """Runs a program and looks at what it left."""
+    """Run a program and check what it leaves behind."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         return _judge(one, Path(folder))
 
@@ -104,7 +104,7 @@ def _last(path: Path) -> str:
 
 
 def soak(numbers: list[int], seed: int, jobs: int, *, is_loud: bool = True) -> list[Verdict]:
-    """Runs programs, some at the same time; complains of failures as they come."""
+    """Run programs, some concurrently, and print failures immediately."""
     verdicts = []
     with ThreadPoolExecutor(jobs) as pool:
         for verdict in pool.map(lambda number: judge(program(number, seed)), numbers):
@@ -119,7 +119,7 @@ def soak(numbers: list[int], seed: int, jobs: int, *, is_loud: bool = True) -> l
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Counts the programs by their ends, with how long they took."""
+    """Return a table of the programs by kind of end, with their durations."""
     by_end: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         by_end[verdict.program.end].append(verdict)
@@ -133,7 +133,7 @@ def table(verdicts: list[Verdict]) -> str:
 
 
 def main() -> int:
-    """Runs the soak; the exit status says whether all was well."""
+    """Run the soak and return an exit status: 0 if all programs passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=2)

@@ -1,4 +1,4 @@
-"""The soak, as short as a test may be: every way to end is in it."""
+"""The shortest possible soak that includes every kind of end."""
 
 from __future__ import annotations
 

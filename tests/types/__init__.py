@@ -1,1 +1,1 @@
-"""What the type checkers accept and refuse."""
+"""Code that the type checkers accept or reject."""

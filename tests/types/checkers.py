@@ -1,4 +1,4 @@
-"""Asks mypy and pyright which lines of a file they complain about."""
+"""Runs mypy and pyright and returns the lines with errors."""
 
 import json
 import re
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tools.workspace import ROOT
 
-#: Complaints by file and line.
+#: Errors by file and line.
 Complaints = dict[Path, dict[int, str]]
 
 _MYPY_ERROR = re.compile(r"(?P<path>.+?):(?P<line>\d+): error: (?P<text>.*)")
 
 
 def mypy(files: Sequence[Path]) -> Complaints:
-    """Runs mypy, strict, over all files together."""
+    """Run mypy in strict mode over all files together."""
     options = ["--strict", "--config-file=", "--no-error-summary", "--hide-error-context"]
     cache = "--cache-dir=/dev/null"
     printed = _run("mypy", [*options, cache, *map(str, files)])
@@ -30,7 +30,7 @@ def mypy(files: Sequence[Path]) -> Complaints:
 
 
 def pyright(files: Sequence[Path]) -> Complaints:
-    """Runs pyright over all files together."""
+    """Run pyright over all files together."""
     report = json.loads(_run("pyright", ["--outputjson", *map(str, files)]))
     complaints: Complaints = {file: {} for file in files}
     for one in report["generalDiagnostics"]:
@@ -43,6 +43,7 @@ def pyright(files: Sequence[Path]) -> Complaints:
 def _run(module: str, args: Sequence[str]) -> str:
     command = [sys.executable, "-m", module, *args]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    # Status 1 says that there are complaints: that is the point. Above that, the checker broke.
+    # Status 1 means that errors were found, as expected. A higher status is a failure of the
+    # checker.
     assert run.returncode in (0, 1), run.stdout + run.stderr
     return run.stdout

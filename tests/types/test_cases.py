@@ -1,7 +1,7 @@
-"""What mypy and pyright accept and refuse: each file of cases/ is a program for both.
+"""mypy and pyright accept and reject the right lines: each file of cases/ is a program for both.
 
-A line that ends in `# expect-error` must be refused by both checkers; all other lines must be
-accepted by both. What a value's type is, a case says with `typing.assert_type`.
+A line that ends in `# expect-error` must be rejected by both checkers; all other lines must be
+accepted by both. A case checks the type of a value with `typing.assert_type`.
 """
 
 import re
@@ -15,21 +15,21 @@ from tests.types import checkers
 
 CASES = sorted((Path(__file__).resolve().parent / "cases").glob("*.py"))
 
-#: After the marker a case may say why: `# expect-error: step takes an int`.
+#: The marker may be followed by a reason: `# expect-error: step takes an int`.
 MARKER = re.compile(r"# expect-error(?:: .+)?$")
 
 Checker = Callable[[Sequence[Path]], checkers.Complaints]
 
 
 def expected_lines(case: Path) -> set[int]:
-    """Returns the lines of a case that must be refused."""
+    """Return the lines of a case that must be rejected."""
     lines = case.read_text(encoding="utf-8").splitlines()
     return {number for number, line in enumerate(lines, 1) if MARKER.search(line)}
 
 
 @cache
 def complaints(checker: Checker) -> checkers.Complaints:
-    """Runs a checker once over all cases: starting it is most of the cost."""
+    """Run a checker once over all cases, because its startup is most of the cost."""
     return checker(CASES)
 
 

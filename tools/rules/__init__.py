@@ -1,1 +1,1 @@
-"""One module per family of house rules; a rule is a function from the tree to findings."""
+"""House rules, one module per family; a rule is a function from the tree to findings."""

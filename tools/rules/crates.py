@@ -1,4 +1,4 @@
-"""Which crate may depend on which. deny.toml says it; this reads `cargo metadata` and checks it."""
+"""Rules about dependencies between crates: checks `cargo metadata` against deny.toml."""
 
 import json
 import os
@@ -18,19 +18,19 @@ Crate = dict[str, Any]
 
 
 def banned_crates(tree: Tree) -> Iterator[Finding]:
-    """A banned crate is used by its named wrappers at most."""
+    """Find uses of a banned crate outside its permitted wrappers."""
     graph = Graph(_metadata(tree.root))
     for rule in read_toml(tree.root / "deny.toml")["bans"]["deny"]:
         wrappers = rule.get("wrappers", [])
         for user in graph.users_of(rule["crate"]):
-            # What a wrapper brings along is its own affair: pyo3 itself uses pyo3-ffi, say.
+            # The dependencies of a wrapper are not checked: pyo3 itself uses pyo3-ffi, for example.
             if user["name"] not in wrappers and graph.is_member(user):
                 message = f"{user['name']} uses {rule['crate']}: {_allowed(wrappers)}"
                 yield Finding(graph.manifest(user, tree.root), 1, message)
 
 
 def no_crate_edge_between_packages(tree: Tree) -> Iterator[Finding]:
-    """No wheel links the Rust of another: there is no stable ABI, and each has its own statics."""
+    """Find Rust links between wheels: no ABI is stable, and each wheel has separate statics."""
     graph = Graph(_metadata(tree.root))
     for user, used in graph.member_edges():
         home, away = _package(user), _package(used)
@@ -40,7 +40,7 @@ def no_crate_edge_between_packages(tree: Tree) -> Iterator[Finding]:
 
 
 def libraries_of_different_names(tree: Tree) -> Iterator[Finding]:
-    """No two crates make a file of one name: cargo would put one in the other's place."""
+    """Find crates with the same library file name: cargo would overwrite one with the other."""
     graph = Graph(_metadata(tree.root))
     makers: dict[str, Crate] = {}
     for crate in graph.members():
@@ -54,7 +54,7 @@ def libraries_of_different_names(tree: Tree) -> Iterator[Finding]:
 
 
 def allowed_licences(tree: Tree) -> Iterator[Finding]:
-    """Every crate that ships comes under a licence of the list."""
+    """Find shipped crates whose licence is not on the list."""
     allowed = frozenset(read_toml(tree.root / "deny.toml")["licenses"]["allow"])
     for crate in _metadata(tree.root)["packages"]:
         expression = crate["license"] or ""
@@ -64,10 +64,10 @@ def allowed_licences(tree: Tree) -> Iterator[Finding]:
 
 
 def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
-    """Whether an SPDX expression can be met with allowed licences alone."""
+    """Return whether allowed licences satisfy an SPDX expression."""
     inner = re.search(r"\(([^()]*)\)", expression)
     if inner:
-        # A group is one licence that is allowed or not: name it after its answer.
+        # A group is replaced by its result as if it were the name of a licence.
         verdict = "met" if is_allowed(inner.group(1), allowed) else "unmet"
         outer = expression[: inner.start()] + verdict + expression[inner.end() :]
         return is_allowed(outer, allowed | {"met"})
@@ -76,26 +76,26 @@ def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
 
 
 class Graph:
-    """The crates of the workspace and what they use."""
+    """The crates of the workspace and their dependencies."""
 
     def __init__(self, metadata: dict[str, Any]) -> None:
-        """Reads what `cargo metadata` printed."""
+        """Parse the output of `cargo metadata`."""
         self._crates: dict[str, Crate] = {crate["id"]: crate for crate in metadata["packages"]}
         self._members = frozenset(metadata["workspace_members"])
         nodes = metadata["resolve"]["nodes"]
         self._used = {node["id"]: [dep["pkg"] for dep in node["deps"]] for node in nodes}
 
     def is_member(self, crate: Crate) -> bool:
-        """Whether a crate is one of ours."""
+        """Return whether a crate is part of the workspace."""
         return crate["id"] in self._members
 
     def members(self) -> list[Crate]:
-        """Returns our crates, by name."""
+        """Return the crates of the workspace, sorted by name."""
         ours = [self._crates[member] for member in self._members]
         return sorted(ours, key=lambda crate: str(crate["name"]))
 
     def users_of(self, name: str) -> list[Crate]:
-        """Returns the crates that use a crate of that name directly."""
+        """Return the crates with a direct dependency on a crate of that name."""
         return [
             self._crates[user]
             for user, used in self._used.items()
@@ -103,14 +103,14 @@ class Graph:
         ]
 
     def member_edges(self) -> Iterator[tuple[Crate, Crate]]:
-        """Yields each pair of our crates where the first uses the second."""
+        """Yield each pair of workspace crates in which the first depends on the second."""
         for user in sorted(self._members):
             for used in self._used[user]:
                 if used in self._members:
                     yield self._crates[user], self._crates[used]
 
     def manifest(self, crate: Crate, root: Path) -> str:
-        """Returns where one of our crates declares what it uses."""
+        """Return the path of the manifest of a workspace crate."""
         return Path(crate["manifest_path"]).relative_to(root).as_posix()
 
 

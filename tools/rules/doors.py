@@ -1,4 +1,4 @@
-"""What every package has: learn one, know all."""
+"""Rules about the common structure of all packages."""
 
 import ast
 import re
@@ -12,9 +12,9 @@ PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_expo
 
 
 def three_doors(tree: Tree) -> Iterator[Finding]:
-    """A package has three public modules, each with a docstring and a list of names; no more.
+    """Check the three public modules of each package: a docstring, a list of names; no more.
 
-    Beside them there may be commands, which are run by their name and offer none.
+    A package may also contain commands, modules that are run by name and export nothing.
     """
     for package in packages(tree.root):
         source = package.source
@@ -36,7 +36,7 @@ def three_doors(tree: Tree) -> Iterator[Finding]:
 
 
 def package_files(tree: Tree) -> Iterator[Finding]:
-    """Every package has the same files around its source."""
+    """Check that every package has the same files around its source."""
     for package in packages(tree.root):
         prefix = package.folder.relative_to(tree.root).as_posix()
         for name in PACKAGE_FILES:
@@ -45,7 +45,7 @@ def package_files(tree: Tree) -> Iterator[Finding]:
 
 
 def core_range_holds(tree: Tree) -> Iterator[Finding]:
-    """The range of mesh-core that a package claims has both ends, so a new core cannot break it."""
+    """Check that ranges of sibling packages have both bounds, so a new core cannot break them."""
     for package in packages(tree.root):
         for line in package.requirements:
             if line.startswith("mesh-") and not re.fullmatch(r"mesh-\w+>=[\d.]+,<[\d.]+", line):
@@ -65,7 +65,7 @@ def _door(tree: Tree, path: str) -> Iterator[Finding]:
 
 
 def _is_command(text: str) -> bool:
-    """Whether `python -m` is the way to use the module: it runs, and offers nothing to import."""
+    """Return whether a module is a command for `python -m`: it runs, and exports nothing."""
     body = ast.parse(text).body
     ends = body and isinstance(body[-1], ast.If) and ast.unparse(body[-1].test)
     offers = [ast.unparse(node) for node in body if _lists_names(node)]
@@ -78,7 +78,7 @@ def _lists_names(node: ast.stmt) -> bool:
 
 
 def _implicit_names(module: ast.Module, path: str) -> Iterator[Finding]:
-    """Without `__all__`, type checkers take `from a import b as b` alone for an offer."""
+    """Find implicit exports: without `__all__` type checkers accept only `from a import b as b`."""
     for node in module.body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue

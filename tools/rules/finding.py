@@ -1,11 +1,11 @@
-"""What a rule says when it is broken."""
+"""The result of a rule that is violated."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A place, and what to do about it."""
+    """The location of a violation, and its remedy."""
 
     path: str
     line: int
@@ -13,6 +13,6 @@ class Finding:
     is_warning: bool = False
 
     def __str__(self) -> str:
-        """Formats it the way editors and terminals can jump to."""
+        """Format it so that editors and terminals can jump to the location."""
         kind = "warning: " if self.is_warning else ""
         return f"{self.path}:{self.line}: {kind}{self.message}"

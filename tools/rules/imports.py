@@ -1,4 +1,4 @@
-"""Who may import what in Python. import-linter guards the layers; this guards the doors."""
+"""Rules about imports of public modules. import-linter checks the layers inside packages."""
 
 import ast
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from tools.workspace import PACKAGES, Package
 
 
 def no_private_import_across_packages(tree: Tree) -> Iterator[Finding]:
-    """Other packages, tests across packages, examples and documents come in by the public doors.
+    """Find private imports from other packages, tests across packages, examples or documents.
 
-    What is fuzzed is what lies behind them.
+    The fuzz targets are exempt, because they test private code.
     """
     modules = {Package(name).import_name for name in PACKAGES}
     for path in tree.having(".py"):
@@ -28,7 +28,7 @@ def no_private_import_across_packages(tree: Tree) -> Iterator[Finding]:
 
 
 def _owner(path: str) -> str | None:
-    """Returns the import name of the package that a file belongs to."""
+    """Return the import name of the package to which a file belongs."""
     parts = PurePosixPath(path).parts
     if parts[0] == "packages" and len(parts) > 1:
         return parts[1].replace("-", "_")

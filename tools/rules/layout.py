@@ -1,4 +1,4 @@
-"""How files are named and how long they and their lines may be."""
+"""Rules about the names of files and the lengths of files and lines."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -10,14 +10,14 @@ FILE_LINES_WARN = 500
 FILE_LINES_MAX = 800
 LINE_COLUMNS_MAX = 100
 
-#: Words that say nothing about what is in a file. A leading underscore does not help.
+#: Words without information about the content of a file. A leading underscore does not help.
 EMPTY_WORDS = frozenset({"helper", "helpers", "util", "utils", "common", "manager", "misc"})
 
 CODE = (".py", ".pyi", ".rs")
 
 
 def file_names(tree: Tree) -> Iterator[Finding]:
-    """A file is named after the one idea in it."""
+    """Find file names without a meaningful word."""
     for path in tree.having(*CODE):
         words = PurePosixPath(path).stem.strip("_").split("_")
         for word in sorted(EMPTY_WORDS.intersection(words)):
@@ -25,7 +25,7 @@ def file_names(tree: Tree) -> Iterator[Finding]:
 
 
 def file_lengths(tree: Tree) -> Iterator[Finding]:
-    """A module over 500 lines wants to be two."""
+    """Find modules that are longer than 500 lines."""
     for path in tree.having(*CODE):
         length = len(tree.lines(path))
         if length > FILE_LINES_WARN:
@@ -34,7 +34,7 @@ def file_lengths(tree: Tree) -> Iterator[Finding]:
 
 
 def line_lengths(tree: Tree) -> Iterator[Finding]:
-    """Code is read in 100 columns. ruff sees to Python; rustfmt leaves comments and strings."""
+    """Find lines longer than 100 columns that rustfmt does not wrap; ruff checks Python."""
     for path in tree.having(".rs"):
         for number, line in enumerate(tree.lines(path), 1):
             if len(line) > LINE_COLUMNS_MAX and "https://" not in line:

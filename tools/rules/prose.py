@@ -1,4 +1,4 @@
-"""What documents must not name, because it is true on one machine only."""
+"""Rules about text that is only valid on one machine."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _REGISTRY_HOST = re.compile(r"\b(?:pypi\.org|files\.pythonhosted\.org|static\.cr
 
 
 def no_machine_paths(tree: Tree) -> Iterator[Finding]:
-    """A path of the author's machine helps nobody else."""
+    """Find absolute paths of the author's machine."""
     for path in tree.having(".md", ".py", ".rs", ".toml", ".yml", ".yaml", ".ipynb", ".txt"):
         if not path.startswith("tools/tests/"):
             yield from _matches(
@@ -20,7 +20,7 @@ def no_machine_paths(tree: Tree) -> Iterator[Finding]:
 
 
 def no_registry_hosts(tree: Tree) -> Iterator[Finding]:
-    """Which host serves packages is the reader's configuration, not ours."""
+    """Find host names of package registries, which are part of the reader's configuration."""
     for path in tree.having(".md", ".py", ".rs", ".toml", ".yml", ".yaml", ".txt"):
         if not path.startswith("tools/tests/"):
             yield from _matches(

@@ -1,4 +1,4 @@
-"""What the text of a Rust crate may not name."""
+"""Rules about names in the text of Rust crates."""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from tools.rules.tree import Tree
 
 WIRE_SOURCES = "packages/mesh-core/crates/mesh-wire/src/"
 
-#: The wire is bytes in, values out: no socket, file, clock, thread or environment.
+#: mesh-wire converts bytes to values: it uses no sockets, files, clocks, threads or environment.
 _WORLD = re.compile(r"\bstd::(?:net|fs|time|thread|process|env|os|io)\b")
 
 
 def wire_is_pure(tree: Tree) -> Iterator[Finding]:
-    """mesh-wire does no IO and knows no time; whoever calls it decides both."""
+    """Find uses of IO or time in mesh-wire; its callers provide both."""
     for path in tree.having(".rs"):
         if path.startswith(WIRE_SOURCES):
             for number, line in enumerate(tree.lines(path), 1):

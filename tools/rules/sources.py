@@ -1,4 +1,4 @@
-"""What must not stand in code."""
+"""Rules about text that source code must not contain."""
 
 import re
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from tools.rules.finding import Finding
 from tools.rules.tree import Tree, is_test
 
 _SLEEP = re.compile(r"\b(?:time\.|asyncio\.|thread::)sleep\((?!0\))")
-#: As long as the caller says, or longer than a test may take: nobody waits for the end of it.
+#: The duration is a parameter or exceeds any test: nothing waits for the end of such a sleep.
 _WORK_OR_FOREVER = re.compile(r"sleep\((?:seconds|\d*[6-9]\d|\d{3,})\)")
-#: A loop that looks for a condition has its sleep so many lines below its head at most.
+#: The sleep of a polling loop is at most this number of lines below its head.
 _POLL_LEN_MAX = 6
 _TODO = re.compile(r"(?:#|//|/\*).*\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
 
 
 def no_sleep_in_tests(tree: Tree) -> Iterator[Finding]:
-    """A test waits for a condition or turns a fake clock; a sleep is slow or wrong, often both."""
+    """Find sleeps in tests, which must wait for a condition or use a fake clock."""
     for path in tree.having(".py", ".rs"):
         if not is_test(path) or path.startswith("tools/tests/"):
             continue
@@ -28,7 +28,7 @@ def no_sleep_in_tests(tree: Tree) -> Iterator[Finding]:
 
 
 def _is_poll(lines: list[str]) -> bool:
-    """Says whether the last of the lines is in the body of a `while` among them."""
+    """Return whether the last line is in the body of a `while` in these lines."""
     depth = _depth(lines[-1])
     for line in reversed(lines):
         if line.strip() and _depth(line) < depth:
@@ -43,7 +43,7 @@ def _depth(line: str) -> int:
 
 
 def todo_has_an_issue(tree: Tree) -> Iterator[Finding]:
-    """What is left to do is an issue that someone can find."""
+    """Find TODO comments without an issue."""
     for path in tree.having(".py", ".pyi", ".rs"):
         if path.startswith("tools/"):
             continue

@@ -1,4 +1,4 @@
-"""The files that belong to the repository, and their lines."""
+"""The files of the repository and their lines."""
 
 import subprocess
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 
 
 class Tree:
-    """A checkout: what git tracks, and what it would track."""
+    """A checkout: all files that git tracks or would track."""
 
     def __init__(self, root: Path) -> None:
-        """Looks at nothing yet."""
+        """Create a tree without reading any file."""
         self.root = root
         self._lines: dict[str, list[str]] = {}
 
@@ -23,22 +23,22 @@ class Tree:
         return sorted(name for name in names if (self.root / name).is_file())
 
     def having(self, *suffixes: str) -> Iterator[str]:
-        """Yields the files that end in one of these."""
+        """Yield the files with one of these suffixes."""
         return (path for path in self.paths if PurePosixPath(path).suffix in suffixes)
 
     def lines(self, path: str) -> list[str]:
-        """Returns the lines of a file."""
+        """Return the lines of a file."""
         if path not in self._lines:
             text = (self.root / path).read_text(encoding="utf-8")
             self._lines[path] = text.splitlines()
         return self._lines[path]
 
     def text(self, path: str) -> str:
-        """Returns a whole file."""
+        """Return the text of a file."""
         return "\n".join(self.lines(path)) + "\n"
 
 
 def is_test(path: str) -> bool:
-    """Whether a file belongs to the tests of something."""
+    """Return whether a file is part of tests."""
     parts = PurePosixPath(path).parts
     return "tests" in parts[:-1] or parts[-1].startswith("test_") or parts[-1] == "tests.rs"

@@ -10,14 +10,14 @@ from tools.rules.tree import Tree
 
 
 class MakeTree(Protocol):
-    """Makes a tree of the given files."""
+    """Creates a tree with the given files."""
 
     def __call__(self, files: dict[str, str]) -> Tree: ...
 
 
 @pytest.fixture
 def make_tree(tmp_path: Path) -> MakeTree:
-    """Makes a git checkout with the given files, tracked or not."""
+    """Create a git checkout with the given files, tracked or not."""
 
     def make(files: dict[str, str]) -> Tree:
         subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)

@@ -1,11 +1,11 @@
-"""The closing lines add up what the runners said."""
+"""The closing lines summarize the output of the runners."""
 
 from tools.closing import closing_lines
 from tools.job import Outcome
 
 
 def outcome(output: str, status: int = 0) -> Outcome:
-    """A session that printed this."""
+    """Return the outcome of a session with this output."""
     return Outcome("tests", status, 1.0, output)
 
 

@@ -1,4 +1,4 @@
-"""Rules about crates: who may use whom, and under which licence."""
+"""Rules about crates: permitted dependencies and licences."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_expression_that_they_do_not_meet(expression: str) -> None:
 
 
 def crate(name: str, package: str | None = None) -> dict[str, Any]:
-    """A crate as `cargo metadata` lists it: one of ours if it lies in a package."""
+    """Return a crate as listed by `cargo metadata`; with a package it is one of ours."""
     folder = f"/tree/packages/{package}/crates" if package else "/registry"
     return {"id": name, "name": name, "manifest_path": f"{folder}/{name}/Cargo.toml"}
 

@@ -1,4 +1,4 @@
-"""The rule about doors: three public modules, and no name offered by accident."""
+"""The rule about public modules: exactly three, without accidental exports."""
 
 import pytest
 
@@ -10,7 +10,7 @@ DOOR = '"""For programs."""\n\n__all__: list[str] = []\n'
 
 
 def tree_files(**changed: str) -> dict[str, str]:
-    """All doors of all packages; `changed` are texts of modules of mesh_jobs, by name."""
+    """Return the public modules of all packages; `changed` replaces those of mesh_jobs by name."""
     files = {
         f"packages/{name}/src/{Package(name).import_name}/{file}": DOOR
         for name in PACKAGES

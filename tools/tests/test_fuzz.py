@@ -1,4 +1,4 @@
-"""A fuzz target that fails says with which input, and how to see it again."""
+"""A failing fuzz target reports the input and the command that reproduces the failure."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def target(tmp_path: Path, script: str) -> fuzz.Target:
-    """A target that is a script; libFuzzer's options are its arguments."""
+    """Return a target that is a script; libFuzzer's options are its arguments."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""`tools run` installs the packages that a script imports, and those that they require."""
+"""`tools run` installs the packages that a script imports, and their dependencies."""
 
 from pathlib import Path
 

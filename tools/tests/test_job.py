@@ -1,4 +1,4 @@
-"""A job shows its output, and ends with all it started when it must."""
+"""A job shows its output, and is killed with all its processes if necessary."""
 
 import sys
 
@@ -8,7 +8,7 @@ from tools.job import Job
 
 
 def python(code: str, limit_s: float = 60) -> Job:
-    """A job that runs some Python."""
+    """Return a job that runs Python code."""
     return Job("job", [sys.executable, "-c", code], limit_s)
 
 
@@ -30,7 +30,7 @@ def test_failure_is_told_with_its_status(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_limit_ends_the_job_and_its_children() -> None:
-    # The child holds the pipe: if it lived on, reading the output would not end.
+    # The child inherits the pipe: if it survived, reading the output would not end.
     child = "import signal; signal.pause()"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     assert python(code, limit_s=0.5).run(live=False).status == -9

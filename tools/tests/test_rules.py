@@ -1,4 +1,4 @@
-"""Each house rule: what it catches, and what it leaves alone."""
+"""The violations that each house rule finds, and the code that it accepts."""
 
 from collections.abc import Callable, Iterator
 

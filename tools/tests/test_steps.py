@@ -1,4 +1,4 @@
-"""A slow step is announced, and its output is shown only when it fails."""
+"""A slow step is announced, and its output is shown only if it fails."""
 
 import subprocess
 import sys
@@ -11,13 +11,13 @@ CHATTER = [sys.executable, "-c", "print('compiling'); raise SystemExit({})"]
 
 
 def command(status: int) -> list[str]:
-    """A command that prints something and exits with a status."""
+    """Return a command that prints something and exits with a status."""
     return [*CHATTER[:2], CHATTER[2].format(status)]
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs as without `-v`."""
+    """Disable `-v`."""
     monkeypatch.delenv(VERBOSE, raising=False)
 
 

@@ -1,4 +1,4 @@
-"""What the sessions need of the system is looked for where it is, and installed if it may be."""
+"""Required system programs are found where they are, and installed if permitted."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,14 +9,14 @@ from tools import system
 
 
 def program(folder: Path, name: str, script: str = "exit 0") -> None:
-    """Puts a program into a folder."""
+    """Create a program in a folder."""
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
 
 
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all there is on PATH."""
+    """The only folder on PATH."""
     monkeypatch.setattr(system, "ADMIN_FOLDERS", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("MESH_CACHE", str(tmp_path / "cache"))
@@ -45,7 +45,7 @@ def test_ensure_installs_what_is_missing_as_root(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     program(only, "apt-get")
-    # In place of the program that would run apt-get.
+    # Replaces the program that would run apt-get.
     script = f"""
         [ "$3" = install ] || exit 0
         echo "$@" > {only}/asked

@@ -1,4 +1,4 @@
-"""What fails is run once more, in a process of its own."""
+"""Failed tests are run once more in a separate process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A wheel is built again when something that goes into it changed, and only then."""
+"""A wheel is rebuilt only if one of its inputs has changed."""
 
 from pathlib import Path
 

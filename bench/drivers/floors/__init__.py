@@ -1,1 +1,1 @@
-"""What the kernel and Python cost by themselves: nothing here routes, supervises or recovers."""
+"""The costs of the kernel and of Python alone, without routing, supervision or recovery."""

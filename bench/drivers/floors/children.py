@@ -12,7 +12,7 @@ _CHILD = "import asyncio, os, pickle, sys; os.write(1, b'x'); sys.stdin.read()"
 
 
 class ChildrenDriver(Driver):
-    """A worker is `python -c`, ready when it has written one byte, ended by an end of file."""
+    """A worker is a `python -c` process that writes a byte when it is ready and exits at EOF."""
 
     name = "floor_children"
 
@@ -45,5 +45,5 @@ class ChildrenDriver(Driver):
 
 
 def driver() -> Driver:
-    """Returns the driver of this floor."""
+    """Return the driver of this floor."""
     return ChildrenDriver()

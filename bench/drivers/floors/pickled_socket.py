@@ -1,4 +1,4 @@
-"""Pickled messages over a blocking unix socketpair: two system calls a side for a small call."""
+"""Pickled messages over a blocking Unix socketpair: two system calls per side for a small call."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _CHUNK = 1 << 16
 class PickledSocket:
     """Sends and receives one pickled object at a time.
 
-    A small message is written by one `sendall`. It is read either as a person writes it first
-    (`recv_plain`: its length, then its body), or by one `recv` when it is small (`recv`: for when
-    no second message can be behind it).
+    A small message is written by one `sendall`. It is read either in the obvious way (`recv_plain`:
+    the length, then the body), or by a single `recv` if it is small (`recv`: only valid if no
+    second message can follow it).
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
     def send(self, message: Any) -> None:
-        """Writes one object."""
+        """Write one object."""
         body = pickle.dumps(message, 5)
         if len(body) < _CHUNK:
             self._sock.sendall(_LENGTH.pack(len(body)) + body)
@@ -32,7 +32,7 @@ class PickledSocket:
         self._sock.sendall(body)
 
     def recv(self) -> Any:
-        """Reads the one object that is on its way.
+        """Read the only object in transit.
 
         Raises:
             EOFError: The other end is closed.
@@ -49,7 +49,7 @@ class PickledSocket:
         return pickle.loads(memoryview(body)[_LENGTH.size :])
 
     def recv_plain(self) -> Any:
-        """Reads one object, leaving what is behind it.
+        """Read one object, and leave the data after it in the socket.
 
         Raises:
             EOFError: The other end is closed.
@@ -60,7 +60,7 @@ class PickledSocket:
         return pickle.loads(self._sock.recv(_LENGTH.unpack(head)[0], socket.MSG_WAITALL))
 
     def close(self) -> None:
-        """Closes this end; the other one reads an end of file."""
+        """Close this end; the other end reads EOF."""
         self._sock.close()
 
     def _fill(self, rest: memoryview) -> None:

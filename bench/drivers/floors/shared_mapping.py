@@ -1,12 +1,12 @@
-"""One mapping that two processes share: the floor of a large payload.
+"""One mapping shared by two processes: the floor of a large payload.
 
 `cast` is *filled and read once*: the client copies its private, warm array into the mapping (one
-read and one write of every byte), wakes the worker with one byte, the worker reads every byte
-once (a maximum over 64-bit words, the cheapest full read there is), and wakes the client with one
-byte. Both sides have touched every page before, so no page is faulted in while the clock runs.
+read and one write of every byte), wakes the worker with one byte, the worker reads every byte once
+(a maximum over 64-bit words, the cheapest full read), and wakes the client with one byte. Both
+sides have touched every page before, so no page faults occur during the measurement.
 
-`echo` is three warm copies: into a mapping, from it into a second one by the worker, and out of
-that into private memory.
+`echo` is three warm copies: into a mapping, from it into a second one by the worker, and from there
+into private memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES_MAX = 64 << 20
 
 
 class SharedMappingDriver(Driver):
-    """A worker is a fork that waits for one byte and then looks at the mapping."""
+    """A worker is a fork that waits for one byte and then reads the mapping."""
 
     name = "floor_shared_mapping"
 
@@ -43,7 +43,7 @@ class SharedMappingDriver(Driver):
             finally:
                 os._exit(0)
         theirs.close()
-        # The worker's first look maps its pages.
+        # The first read by the worker maps its pages.
         self._ask(b"r", _BYTES_MAX)
         self._ask(b"e", _BYTES_MAX)
 
@@ -81,5 +81,5 @@ class SharedMappingDriver(Driver):
 
 
 def driver() -> Driver:
-    """Returns the driver of this floor."""
+    """Return the driver of this floor."""
     return SharedMappingDriver()

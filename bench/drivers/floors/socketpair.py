@@ -14,7 +14,7 @@ from bench.drivers.floors.pickled_socket import PickledSocket
 
 
 class _Eof:
-    """Waits for a worker that is not going to answer."""
+    """Waits for a worker that will not reply."""
 
     def __init__(self, sock: PickledSocket) -> None:
         self._sock = sock
@@ -24,7 +24,7 @@ class _Eof:
 
 
 class SocketpairDriver(Driver):
-    """A worker is a fork that reads a request, answers it, and knows nothing else."""
+    """A worker is a fork that reads a request, replies to it, and does nothing else."""
 
     name = "floor_socketpair"
 
@@ -100,7 +100,7 @@ class SocketpairDriver(Driver):
         mine, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            # Every copy of a socket that is not this worker's own hides an end of file.
+            # A copy of another worker's socket would prevent EOF on it.
             mine.close()
             for sock in self._sockets:
                 sock.close()
@@ -128,7 +128,7 @@ def _serve(sock: PickledSocket, between: PickledSocket) -> NoReturn:
     except EOFError:
         os._exit(0)
     finally:
-        # Whatever happened, the fork must not go on as a second client.
+        # The fork must never continue as a second client.
         os._exit(1)
 
 
@@ -169,5 +169,5 @@ def _hang(sock: PickledSocket, between: PickledSocket, path: str) -> None:
 
 
 def driver() -> Driver:
-    """Returns the driver of this floor."""
+    """Return the driver of this floor."""
     return SocketpairDriver()

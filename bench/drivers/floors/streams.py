@@ -52,7 +52,7 @@ class StreamsDriver(Driver):
         theirs.close()
 
     def stop(self) -> None:
-        # The event loop of the connection is closed by now; its socket is ours to close.
+        # The event loop of the connection is already closed, so its socket must be closed here.
         self._mine.close()
         os.waitpid(self._pid, 0)
 
@@ -69,5 +69,5 @@ class StreamsDriver(Driver):
 
 
 def driver() -> Driver:
-    """Returns the driver of this floor."""
+    """Return the driver of this floor."""
     return StreamsDriver()

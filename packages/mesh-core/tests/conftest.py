@@ -1,4 +1,4 @@
-"""What the tests of this package share: processes that are started once, limits, a leak check."""
+"""Shared fixtures of this package: processes that are started once, time limits, a leak check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mesh_core import ProcMesh
 
-# Ignored where the tests run in the background; the programs that they start would inherit that.
+# These signals are ignored if the tests run in the background, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -30,7 +30,7 @@ RANKS = 4
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """No test may hang: a wait that never ends is a failure like any other."""
+    """Give every test a timeout, so that a wait that never ends is reported as a failure."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def unhandled_reports() -> list[str]:
-    """Failures that nobody took. They would end the program, which here is the run of the tests."""
+    """Reports of unhandled failures, which would otherwise end the program, here the test run."""
     reports: list[str] = []
     set_unhandled_fault_hook(lambda failure: reports.append(failure.report()))
     return reports
@@ -46,7 +46,7 @@ def unhandled_reports() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def no_failure_is_left(unhandled_reports: list[str]) -> Iterator[None]:
-    """Sees that every failure is taken; one of a test's end is told of within the next test."""
+    """Check that every failure is handled; one at the end of a test may appear in the next test."""
     yield
     found = "\n".join(unhandled_reports)
     unhandled_reports.clear()
@@ -55,24 +55,24 @@ def no_failure_is_left(unhandled_reports: list[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def latest_procs() -> list[ProcMesh]:
-    """The processes that tests share, once there are any."""
+    """The processes that tests share, once they exist."""
     return []
 
 
 @pytest.fixture(scope="module")
 def all_procs(latest_procs: list[ProcMesh]) -> ProcMesh:
-    """Four processes for the whole module; what a test spawns there it need not stop."""
+    """Four processes for the whole module; tests need not stop what they spawn there."""
     return living_procs(latest_procs)
 
 
 @pytest.fixture
 def procs(all_procs: ProcMesh, latest_procs: list[ProcMesh]) -> ProcMesh:
-    """The four processes, or four new ones when a test has shut Mesh down."""
+    """The four processes, or four new ones after a test has shut Mesh down."""
     return living_procs(latest_procs)
 
 
 def living_procs(latest: list[ProcMesh]) -> ProcMesh:
-    """Gives the latest processes, or new ones in their place when those have ended."""
+    """Return the latest processes, or new ones if those have exited."""
     owned = _runtime.runtime().ownership._owned if _runtime.is_running() else {}
     if not latest or latest[-1]._uid not in owned:
         latest.append(this_host().spawn_procs({"gpus": RANKS}, name="tests"))
@@ -88,17 +88,17 @@ def proc(procs: ProcMesh) -> ProcMesh:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_process_is_left(unhandled_reports: list[str]) -> Iterator[None]:
-    """Ends Mesh after the last test, and sees that no process outlives it."""
+    """Shut Mesh down after the last test, and check that no process survives."""
     yield
     if _runtime.is_running():
         mesh_core.shutdown_context().get(timeout=30)
     assert unhandled_reports == []
     wait_until_gone(descendants(os.getpid()))
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # Not even one that nobody has waited for.
+        os.waitpid(-1, os.WNOHANG)  # There is not even an unreaped child.
 
 
 def descendants(pid: int) -> list[int]:
-    """Gives all processes below one."""
+    """Return all descendants of a process."""
     below = children(pid)
     return [*below, *(each for child in below for each in descendants(child))]

@@ -1,4 +1,4 @@
-"""Actors that go wrong in every way."""
+"""Actors that fail in every possible way."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from mesh_core import (
 
 
 class Worker(Actor):
-    """Counts, and fails as it is told to."""
+    """Counts, and fails on request."""
 
     def __init__(self, fails: str = "", cleanup: str = "", log: str = "") -> None:
         self.count = 0
         self.cleanup = cleanup
         self.log = log
         if fails == "once":
-            # The file says that somebody has been here.
+            # The file records that the actor was created here.
             if not os.path.exists(log):
                 note(log, "here")
                 raise ValueError("cannot begin the first time")
@@ -107,7 +107,7 @@ class Worker(Actor):
 
 
 class AsyncWorker(Actor):
-    """The same on an event loop."""
+    """The same with async endpoints."""
 
     def __init__(self, cleanup: str = "") -> None:
         self.count = 0
@@ -158,7 +158,7 @@ class AsyncWorker(Actor):
 
 
 class Owner(Actor):
-    """Spawns workers, and says what it was told of them."""
+    """Spawns workers, and records the failures that it is notified of."""
 
     def __init__(self, verdict: Any, log: str = "") -> None:
         self.verdict = verdict
@@ -217,7 +217,7 @@ class Owner(Actor):
 
 
 class AsyncOwner(Owner):
-    """The same on an event loop, and busy all the time."""
+    """The same on an event loop, and permanently busy."""
 
     @endpoint
     async def wait_until_told(self) -> int:
@@ -235,10 +235,10 @@ class AsyncOwner(Owner):
 
 
 def kill_held(mesh: Any) -> Any:
-    """Kills the process of an actor in the middle of a call, and gives that.
+    """Kill the process of an actor during a call, and return the future of that call.
 
-    The death concerns the owner of the processes as well: this program, which takes as its own
-    what a call that it holds will tell it. Nobody has to be quick.
+    The death also concerns the owner of the processes, which is this program: it treats the failure
+    that a pending call will report as handled. Timing does not matter.
     """
     pid = mesh.pid.call_one().get()
     held = mesh.sleep.call_one(1000)
@@ -247,7 +247,7 @@ def kill_held(mesh: Any) -> Any:
 
 
 def note(path: str, line: str) -> None:
-    """Adds a line to a file, whole."""
+    """Append a line to a file atomically."""
     with open(path, "a") as log:
         log.write(line + "\n")
 

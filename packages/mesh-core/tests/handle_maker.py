@@ -11,7 +11,7 @@ from mesh_core import Actor, Channel, Port, Service, endpoint, this_host
 
 
 class Ledger(Actor):
-    """An account: its withdrawals must come from handles of its own job only."""
+    """An account: its withdrawals must come only from handles of its own job."""
 
     def __init__(self) -> None:
         self.balance = 100
@@ -28,7 +28,7 @@ class Ledger(Actor):
 
 
 def handles() -> dict[str, Any]:
-    """Spawns one mesh of each kind and returns handles of them."""
+    """Spawn one mesh of each kind and return handles of them."""
     procs = this_host().spawn_procs({"gpus": 2}, name="workers")
     ledgers = procs.spawn("ledgers", Ledger)
     service = Service.options().spawn("bank", Ledger)

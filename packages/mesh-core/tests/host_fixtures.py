@@ -9,7 +9,7 @@ from host_recorder import Recorder
 
 import mesh_core
 
-# Stands for `mesh_core._processes.launch`: an entry is a program.
+# Replaces `mesh_core._processes.launch`: an entry is a program.
 LAUNCH = """
 import sys
 
@@ -34,7 +34,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     (path / "launch_for_test.py").write_text(LAUNCH)
     monkeypatch.syspath_prepend(str(path))
-    # An interpreter under another name does not find its own packages.
+    # An interpreter under another path does not find its installed packages.
     installed = Path(mesh_core.__file__).parent.parent
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(installed), str(path)]))
     return path

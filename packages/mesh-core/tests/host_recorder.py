@@ -1,4 +1,4 @@
-"""A host under test that remembers what it has told, and questions to the kernel."""
+"""A host under test with a record of its reports, and queries to the kernel."""
 
 import os
 import select
@@ -17,7 +17,7 @@ FOREVER = "import signal\nprint('up', flush=True)\nwhile True: signal.pause()"
 
 
 class Recorder:
-    """A host and all that it has told."""
+    """A host and all reports that it has sent."""
 
     def __init__(self, directory: Path, **options: object) -> None:
         self.changed = threading.Condition()
@@ -85,7 +85,7 @@ class Recorder:
             assert self.changed.wait_for(is_true, LIMIT_S), (self.lines, self.exits)
 
     def pid(self, slot: int, incarnation: int = 0) -> int:
-        """Waits for the birth of a process and returns its pid."""
+        """Wait for the start of a process and return its pid."""
         self.wait(lambda: (slot, incarnation) in self.pids)
         return self.pids[slot, incarnation]
 
@@ -101,7 +101,7 @@ class Recorder:
         return [line.text for line in self.lines if line.text.startswith(prefix)]
 
     def output(self, program: str, **options: object) -> list[str]:
-        """Runs a program in one process and returns what it printed."""
+        """Run a program in one process and return its output."""
         before = len(self.exits)
         self.spawn(program, **options)  # type: ignore[arg-type]
         self.wait_for_exits(before + 1)
@@ -111,7 +111,7 @@ class Recorder:
 
 
 def wait_until_gone(pids: Sequence[int], limit_s: float = LIMIT_S) -> None:
-    """Waits for the death of processes that need not be children."""
+    """Wait for the exit of processes that need not be children."""
     for pid in pids:
         try:
             handle = os.pidfd_open(pid)

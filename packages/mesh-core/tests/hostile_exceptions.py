@@ -1,4 +1,4 @@
-"""Exceptions as users write them, and how a test sends one to its caller."""
+"""Difficult exceptions as users write them, and a function that sends one to its caller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACE: dict[str, Any] = {
 
 
 def sent(exception: BaseException, **where: Any) -> ActorError:
-    """Raises an exception as an endpoint would, and gives what its caller gets."""
+    """Raise an exception as an endpoint would, and return the error that its caller receives."""
     try:
         raise exception
     except BaseException as raised:
@@ -34,7 +34,7 @@ def sent(exception: BaseException, **where: Any) -> ActorError:
 
 
 def printed(error: BaseException) -> str:
-    """Gives what the interpreter prints when nobody catches the error."""
+    """Return the text that the interpreter prints if the error is not caught."""
     try:
         raise error
     except BaseException as raised:
@@ -42,7 +42,7 @@ def printed(error: BaseException) -> str:
 
 
 def ghost(source: str, name: str) -> Any:
-    """Gives a class of a module that only this side can import, until the module is dropped."""
+    """Return a class of a module that only this side can import, until the module is dropped."""
     module = types.ModuleType("ghost")
     sys.modules["ghost"] = module
     exec(textwrap.dedent(source), module.__dict__)
@@ -56,7 +56,7 @@ class NeedsMore(Exception):
 
 
 class WithDefault(Exception):
-    """Would be made again wrongly, and silently, from its `args`."""
+    """Its reconstruction from `args` would be wrong without an error."""
 
     def __init__(self, name: str, suffix: str = "!") -> None:
         super().__init__(name + suffix)
@@ -149,7 +149,7 @@ class Frozen(Exception):
 
 
 class OwnFields(Exception):
-    """Has attributes that ours are called as well."""
+    """Has attributes with the same names as those of our errors."""
 
     message = "theirs"
 

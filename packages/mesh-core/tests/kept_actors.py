@@ -1,4 +1,4 @@
-"""Actors that are spawned by one program and used by the next."""
+"""Actors that one program spawns and the next one uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh_core import Actor, CallCancelled, Port, endpoint, this_host
 
 
 class Counter(Actor):
-    """Has a state that is worth keeping."""
+    """Has state that is worth preserving."""
 
     def __init__(self, start: int) -> None:
         self.count = start
@@ -19,23 +19,23 @@ class Counter(Actor):
 
     @endpoint
     def add(self, number: int) -> int:
-        """Counts."""
+        """Add to the counter."""
         self.count += number
         return self.count
 
     @endpoint
     def pid(self) -> int:
-        """Names the process."""
+        """Return the pid."""
         return os.getpid()
 
     @endpoint
     def last(self) -> list[str]:
-        """Says how the calls have ended that took long."""
+        """Return how the long calls ended."""
         return self.ended
 
     @endpoint
     def wait(self, begun: Port[int]) -> None:
-        """Takes for ever."""
+        """Run forever."""
         begun.send(self.count)
         try:
             while True:
@@ -46,7 +46,7 @@ class Counter(Actor):
 
     @endpoint
     def fail_without(self, begun: Port[int], caller: int) -> None:
-        """Fails once a process is gone."""
+        """Fail when a process has exited."""
         handle = os.pidfd_open(caller)
         begun.send(self.count)
         select.select([handle], [], [])
@@ -54,30 +54,30 @@ class Counter(Actor):
 
     @endpoint
     def say(self, line: str) -> None:
-        """Prints."""
+        """Print a line."""
         print(line, file=sys.stdout, flush=True)
 
 
 class Keeper(Actor):
-    """Owns actors of its own."""
+    """Owns other actors."""
 
     def __init__(self) -> None:
         self.mine = this_host().spawn_procs().spawn("mine", Counter, 100)
 
     @endpoint
     def ask(self, number: int) -> int:
-        """Asks what it owns."""
+        """Call the actor that it owns."""
         answer: int = self.mine.add.call_one(number).get()
         return answer
 
     @endpoint
     def pids(self) -> tuple[int, int]:
-        """Names the process, and that of what it owns."""
+        """Return the pids of the process and of the actor that it owns."""
         return os.getpid(), self.mine.pid.call_one().get()
 
 
 class Laden(Counter):
-    """Takes more along than is noted anywhere."""
+    """Has more arguments than are recorded anywhere."""
 
     def __init__(self, start: int, load: bytes) -> None:
         super().__init__(start)

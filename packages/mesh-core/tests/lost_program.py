@@ -1,4 +1,4 @@
-"""A program with workers that is lost in the middle of its work."""
+"""A program with workers that is lost during its work."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ job = take_over(workers, credentials=Credentials.load(folder + "/controller"))
 
 
 class LostProgram:
-    """A program that does something with workers and then waits to be lost.
+    """A program that uses workers and then waits to be lost.
 
     Args:
-        folder: Where its files go, and its credentials are.
-        workers: The addresses.
-        code: What it does; it has `workers` and `folder`.
-        lease_s: How long its workers wait for a sign of life.
+        folder: The folder with its files and its credentials.
+        workers: The addresses of the workers.
+        code: The code of the program, which can use `workers` and `folder`.
+        lease_s: The lease of its workers, in seconds.
     """
 
     def __init__(self, folder: Path, workers: list[str], *code: str, lease_s: float = 1.0) -> None:
@@ -79,20 +79,20 @@ class LostProgram:
             raise AssertionError(f"it ended before it was ready:\n{self.errors()}")
 
     def errors(self) -> str:
-        """What it has said about failures."""
+        """The failures that it printed."""
         return self._errors.read_text()
 
     def kill(self) -> None:
-        """Loses it for good."""
+        """Kill the program."""
         self._process.kill()
         self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Stops it, or lets it go on."""
+        """Send a signal to stop or resume the program."""
         self._process.send_signal(number)
 
     def wait(self, limit_s: float = 30.0) -> int:
-        """Waits until it has ended by itself; gives its exit status."""
+        """Wait until the program exits normally; return its exit status."""
         return self._process.wait(limit_s)
 
     def __enter__(self) -> Self:

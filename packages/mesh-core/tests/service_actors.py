@@ -1,4 +1,4 @@
-"""Actors that the tests of services make replicas of."""
+"""Actors for the replicas in the tests of services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Worker(Actor):
-    """Says who it is, and remembers."""
+    """Identifies itself, and stores values."""
 
     def __init__(self, greeting: str = "hello") -> None:
         self.greeting = greeting
@@ -59,7 +59,7 @@ class Worker(Actor):
 
 
 class Holder(Actor):
-    """Holds calls until it is told to let them go."""
+    """Holds calls until it is told to release them."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -102,7 +102,7 @@ class Holder(Actor):
 
 
 class Unstartable(Actor):
-    """Raises when it is made."""
+    """Raises in `__init__`."""
 
     def __init__(self, why: str = "no weights") -> None:
         raise ValueError(why)
@@ -113,7 +113,7 @@ class Unstartable(Actor):
 
 
 class Caller(Actor):
-    """Calls a service from a process of its own."""
+    """Calls a service from a separate process."""
 
     def __init__(self, workers: Worker) -> None:
         self.workers = workers

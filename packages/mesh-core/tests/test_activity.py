@@ -1,4 +1,4 @@
-"""What the actors of a process do now."""
+"""The current activity of the actors of a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh_core.testing import wait_until
 
 @dataclass
 class Gate:
-    """Where endpoints of this process wait."""
+    """A point at which endpoints of this process wait."""
 
     is_open: threading.Event = field(default_factory=threading.Event)
 

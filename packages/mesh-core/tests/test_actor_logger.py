@@ -1,4 +1,4 @@
-"""The logger of an actor, and actors that have one of their own."""
+"""The default logger of an actor, and actors that define another one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Default(Actor):
-    """Has no logger of its own."""
+    """Defines no logger."""
 
     @endpoint
     def logger_name(self) -> str:
@@ -29,7 +29,7 @@ class Assigning(Default):
 
 
 class AssigningAnything(Default):
-    """Assigns something that is no `logging.Logger`."""
+    """Assigns an object that is not a `logging.Logger`."""
 
     def __init__(self) -> None:
         self.logger = logging.LoggerAdapter(logging.getLogger("adapted"))

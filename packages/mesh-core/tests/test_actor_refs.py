@@ -1,4 +1,4 @@
-"""Handles that travel: actors that are given to actors, and actors that spawn."""
+"""Handles in messages: actors that receive handles of actors, and actors that spawn others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Leaf(Actor):
 
 
 class Node(Actor):
-    """Is given handles and hands them on."""
+    """Receives handles and forwards them."""
 
     def __init__(self) -> None:
         self.peers: Any = None

@@ -1,4 +1,4 @@
-"""Where workers listen and are called: every form that is right, and what is said of the others."""
+"""Addresses of workers: every valid form, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fresh_job() -> Iterator[None]:
-    """Hosts belong to one job: each test has its own."""
+    """Give each test a separate job, because hosts belong to one job."""
     yield
     shutdown_context().get()
 
@@ -109,7 +109,7 @@ def test_a_worker_says_why_it_cannot_listen(tmp_path: Path) -> None:
 
 
 def why_not(*workers: str, gateway: str | None = None) -> str:
-    """Says what becomes of attaching."""
+    """Return the error of an attempt to attach."""
     with configured(attach_timeout_s=0.1):
         hosts = attach_to_workers(workers, gateway=gateway)
         with pytest.raises(HostDied) as caught:
@@ -118,14 +118,14 @@ def why_not(*workers: str, gateway: str | None = None) -> str:
 
 
 def turn_away(stranger: socket.socket) -> None:
-    """Takes connections and says nothing, as long as it listens."""
+    """Accept connections and close them until the socket is closed."""
     with suppress(OSError):
         while True:
             stranger.accept()[0].close()
 
 
 def nobody() -> str:
-    """An address of this machine where nobody listens."""
+    """Return an address of this machine without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
 
@@ -152,10 +152,10 @@ def test_hosts_find_each_other_by_what_the_program_knows() -> None:
     there, other = Route(["10.0.0.1:1"]), Route(["10.0.0.2:1"])
     behind, beside = (Route([f"n{n}:1"], ["login:1"]) for n in range(2))
     assert there.towards(other) == (["10.0.0.2:1"], [])
-    # Who listens for its own machine only has to call the others itself.
+    # A worker that listens only for its own machine must connect to the others itself.
     assert there.towards(here) is None
     assert here.towards(there) == (["10.0.0.1:1"], [])
-    # Neighbours behind a gateway need it not.
+    # Neighbours behind a gateway connect directly.
     assert behind.towards(beside) == (["n1:1"], [])
     assert there.towards(behind) == (["n0:1"], ["login:1"])
     assert behind.towards(there) == (["10.0.0.1:1"], [])

@@ -1,4 +1,4 @@
-"""Event loops: awaiting calls in a program, in notebooks, in actors, by the thousand."""
+"""Event loops: awaiting calls in programs, in notebooks, in actors, and by the thousand."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_async_for_over_a_stream_gives_values_and_with_ranks_pairs(procs: ProcMe
 
 
 class Gate(Actor):
-    """Answers once it was opened."""
+    """Replies once it was opened."""
 
     async def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -121,7 +121,7 @@ class Gate(Actor):
 
     @endpoint
     async def stream(self, gates: Gate) -> list[int]:
-        """Awaits answers that come only if this loop goes on."""
+        """Await replies that arrive only if this event loop keeps running."""
         opening = asyncio.create_task(opens(gates))
         passed = [await answer for answer in gates.pass_through.stream()]
         await opening
@@ -129,7 +129,7 @@ class Gate(Actor):
 
 
 async def opens(gates: Gate) -> None:
-    """Opens gates, one after the other."""
+    """Open gates sequentially."""
     for gate in gates.flatten("n"):
         await gate.open.call_one()
 
@@ -266,7 +266,7 @@ def test_concurrent_endpoints_start_in_the_order_of_their_sender(proc: ProcMesh)
         @concurrent_endpoint
         async def start(self, n: int) -> None:
             self.order.append(n)
-            for _ in range(n % 3):  # So that they end in another order.
+            for _ in range(n % 3):  # The calls end in a different order.
                 await asyncio.sleep(0)
 
         @endpoint

@@ -1,4 +1,4 @@
-"""Workers as hosts of a job: attaching, serving, and every way in which that ends."""
+"""Workers as hosts of a job: attaching, serving, and every way in which a job ends."""
 
 from __future__ import annotations
 
@@ -40,48 +40,48 @@ pytestmark = pytest.mark.usefixtures("fresh_job")
 
 
 class Member(Worker):
-    """What runs on the hosts."""
+    """The actor on the hosts."""
 
     @endpoint
     def pids(self) -> tuple[int, int]:
-        """This process and its parent."""
+        """Return the pids of this process and its parent."""
         return os.getpid(), os.getppid()
 
     @endpoint
     def echo(self, value: Any) -> Any:
-        """Gives back what it got."""
+        """Return the argument."""
         return value
 
     @endpoint
     def ask(self, other: Any, value: int) -> int:
-        """Asks another one, wherever it is."""
+        """Call another member on any host."""
         answer: int = other.echo.call_one(value).get()
         return answer
 
     @endpoint
     def never(self) -> None:
-        """Takes for ever."""
+        """Never return."""
         signal.pause()
 
 
 @pytest.fixture
 def fresh_job() -> Iterator[None]:
-    """Hosts belong to one job: each test has its own."""
+    """Give each test a separate job, because hosts belong to one job."""
     yield
     shutdown_context().get()
 
 
 @pytest.fixture
 def workers() -> Iterator[list[WorkerProcess]]:
-    """Two machines, as far as one can tell from here."""
+    """Two workers, which look like two machines."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
-        # Before they end, which the job would be told of.
+        # The job ends before the workers do, which would otherwise be reported to it.
         shutdown_context().get()
 
 
 def attached(workers: list[WorkerProcess], credentials: Credentials | None = None) -> HostMesh:
-    """Takes the workers into a job."""
+    """Attach the workers to a job."""
     return attach_to_workers([worker.address for worker in workers], credentials=credentials)
 
 
@@ -146,7 +146,7 @@ def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) ->
         mesh = attached(workers).spawn_procs({"procs": 1}).spawn("member", Member)
         alive, silent = mesh.slice(hosts=0), mesh.slice(hosts=1)
         assert alive.ask.call_one(silent, 1).get(timeout=30) == 1
-        # From here on it does nothing else.
+        # The actor is busy from here on.
         waiting = silent.never.call_one()
         asked_by_other = alive.ask.call_one(silent, 2)
         workers[1].signal_all(signal.SIGSTOP)
@@ -315,7 +315,7 @@ def test_workers_are_known_again_and_others_are_not_taken_for_them(
     first.detach().get(timeout=LIMIT_S)
 
     def come_back() -> HostMesh | None:
-        # Each is asked once; those that have just been left may not be free yet.
+        # Workers are queried only once, and those of the previous test may not be free yet.
         hosts = attach_to_workers(addresses, worker_ids=ids)
         try:
             hosts.initialized.get(timeout=LIMIT_S)
@@ -366,7 +366,7 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
             assert b"unknown setting 'no_such_setting'" in why
             sessions += worker.sessions()
         assert len(set(sessions)) == 1
-        # What is refused for good is not asked again until the time is over.
+        # A permanent refusal is not retried until the timeout.
         with monkeypatch.context() as patch, configured(attach_timeout_s=10 * LIMIT_S):
             patch.setattr("mesh_core._hosts.attach_request.VERSION", 2)
             hosts = attach_to_workers([worker.address])

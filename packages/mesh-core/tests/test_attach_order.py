@@ -1,4 +1,4 @@
-"""What a worker is asked for is understood, or refused in words, whatever it is."""
+"""Every request to a worker is either understood or refused with a message."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Mailboxes are bounded: who sends too much waits, or is told when it may not wait."""
+"""Mailboxes are bounded: a sender waits while one is full, or gets an error if it must not wait."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Slow(Actor):
-    """Serves when it is allowed to."""
+    """Serves messages when it is allowed to."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
 
     @endpoint
     def block(self, port: Any) -> None:
-        """Holds the actor until a value comes back."""
+        """Block the actor until a value comes back."""
         from mesh_core import Channel
 
         back, receiver = Channel[Any].open()
@@ -56,7 +56,7 @@ class Flood(Actor):
 
 
 def blocked(proc: ProcMesh, mailbox_len_max: int) -> tuple[Any, Any]:
-    """Gives an actor that serves nothing, and the port that lets it go on."""
+    """Return an actor that serves nothing, and the port that unblocks it."""
     from mesh_core import Channel
 
     mesh = proc.spawn("slow", Slow, mailbox_len_max=mailbox_len_max)

@@ -1,4 +1,4 @@
-"""Deadlines and cancelling: the caller stops waiting and the callee stops working."""
+"""Deadlines and cancellation: the caller stops waiting and the callee stops working."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Worker(Actor):
-    """Plain endpoints that take their time."""
+    """Plain endpoints with a long run time."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -112,7 +112,7 @@ PLACES = [(Worker, "work"), (AsyncWorker, "work"), (AsyncWorker, "beside"), (Asy
 
 
 def running(procs: ProcMesh, cls: type[Any]) -> Any:
-    """Spawns actors, and waits until they run: a call then begins at once."""
+    """Spawn actors and wait until they run, so that a call starts immediately."""
     mesh = procs.spawn("worker", cls)
     mesh.read.call().get()
     return mesh
@@ -150,7 +150,7 @@ def test_cancelling_a_future_ends_the_endpoint(proc: ProcMesh, cls: type[Any], n
     if queued is not None:
         queued.get()
         expected.append("queued")
-    # What runs beside others ends beside them as well.
+    # Concurrent calls also end concurrently.
     wait_until(lambda: mesh.read.call_one().get() == expected)
 
 
@@ -230,7 +230,7 @@ def test_an_answer_in_time_is_no_deadline(proc: ProcMesh) -> None:
     mesh = running(proc, Worker)
     in_time = mesh.read.options(timeout=0.2).call_one()
     assert in_time.get() == []
-    with pytest.raises(DeadlineExceeded):  # Which is later than that of the first.
+    with pytest.raises(DeadlineExceeded):  # This deadline is later than that of the first call.
         mesh.work.options(timeout=0.2).call_one("a").get()
     assert in_time.get() == []
 
@@ -269,7 +269,7 @@ def test_a_cancelled_call_with_an_explicit_port_drops_the_answer(proc: ProcMesh)
     future = mesh.keep.call_one()
     with pytest.raises(TimeoutError):
         future.get(timeout=0.05)
-    assert mesh.has_port.call_one().get()  # Not cancelled before it has begun.
+    assert mesh.has_port.call_one().get()  # The call must be running before it is cancelled.
     future.cancel()
     assert mesh.answer.call_one().get() == "sent"
 

@@ -1,4 +1,4 @@
-"""Calls to meshes that span hosts: casts, their answers, and what is long."""
+"""Calls to meshes across hosts: casts, replies, and large payloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTS, PROCS = 4, 2
 
 
 class Recorder(Actor):
-    """Remembers what it was sent."""
+    """Stores the values that it received."""
 
     def __init__(self) -> None:
         self.me = int(current_rank().rank)
@@ -45,7 +45,7 @@ class Recorder(Actor):
 
     @endpoint
     def place(self, array: np.ndarray[Any, Any]) -> tuple[int, bool, float]:
-        """Where the array is in what file, whether it is aligned, and what another may not see."""
+        """Return the inode of the array's mapping, whether it is aligned, and its first value."""
         array += self.me
         address = array.ctypes.data
         for line in Path("/proc/self/maps").read_text().splitlines():

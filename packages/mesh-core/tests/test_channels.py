@@ -1,4 +1,4 @@
-"""Channels: ports that travel, receivers that stay."""
+"""Channels: ports can be sent in messages, and receivers stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Sender(Actor):
-    """Sends where it is told to, and keeps ports."""
+    """Sends to the ports that it receives, and stores ports."""
 
     def __init__(self) -> None:
         self.kept: Port[Any] | None = None
@@ -292,7 +292,7 @@ def test_a_thread_and_a_task_may_receive_from_one_channel() -> None:
         port.send("second")
         return await second
 
-    # Again and again: now the thread sleeps already, now it is just about to.
+    # Repeated, because the thread is sometimes already asleep and sometimes just about to be.
     for _ in range(100):
         port, receiver = Channel[Any].open()
         first = receiver.recv()
@@ -316,7 +316,7 @@ def test_the_death_of_a_process_that_holds_a_port_is_raised_after_what_it_sent()
         assert [receiver.recv().get(), receiver.recv().get()] == [1, 2]
         with pytest.raises(ProcDied):
             receiver.recv().get(timeout=10)
-        # The others may go on.
+        # The other actors continue.
         mesh.slice(n=0).send.call_one(port, "alive").get()
         assert receiver.recv().get() == "alive"
 
@@ -373,7 +373,7 @@ def test_a_fast_sender_is_held_back_by_a_slow_receiver(senders: Sender) -> None:
 
 
 class Handover(Actor):
-    """Hands the port of its caller on."""
+    """Forwards the port of its caller."""
 
     @endpoint(explicit_response_port=True)
     def hand_on(self, port: Port[Any], to: Sender) -> None:
@@ -417,7 +417,7 @@ def test_a_caller_is_told_of_the_death_of_who_was_handed_its_port(procs: ProcMes
         victim = mortal.spawn("senders", Sender)
         waiting = handover.hand_on.call_one(victim)
         wait_until_kept(victim)
-        # Its endpoint has ended: the port is all that it has left there.
+        # Its endpoint has returned: the port is its only remaining object there.
         handover.idle.call_one().get()
         assert not waiting.done()
         with pytest.raises(ProcDied):

@@ -1,4 +1,4 @@
-"""Many threads and loops at once, and a program that starts Mesh anew."""
+"""Many concurrent threads and event loops, and programs that restart Mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: what they take, which layer wins, and who sees what."""
+"""Settings: valid values, precedence of layers, and visibility."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mesh_core._testing.config import parametrize_config, parametrize_config_poi
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves no setting behind, and starts from the defaults."""
+    """Start from the defaults, and restore all settings afterwards."""
     monkeypatch.setattr(_config, "_layers", _config._Layers())
     for variable in list(os.environ):
         if variable.startswith("MESH_"):
@@ -44,11 +44,11 @@ def write(path: Path, text: str) -> str:
 
 
 def say(what: Any, name: str, value: object) -> Any:
-    """Passes a setting whose name is not known before."""
+    """Pass a setting whose name is a variable."""
     return what(**{name: value})
 
 
-# What wins.
+# The tests below check the precedence of layers.
 
 
 def test_defaults_hold_when_nobody_says_otherwise() -> None:
@@ -181,7 +181,7 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
     assert repr(Config(mailbox_len_max=5)) == "Config(mailbox_len_max=5)"
 
 
-# What settings take.
+# The tests below check valid values and types.
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_names_of_the_peer_are_understood() -> None:
     assert set(PEER_NAMES.values()) <= set(SETTINGS)
 
 
-# The environment and the file.
+# The tests below check the environment and the file.
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_tables_of_other_packages_are_left_to_them(
     assert effective().log_tail_lines == 3
 
 
-# The pieces agree with each other.
+# The tests below check that types and table are consistent.
 
 
 def test_types_and_table_name_the_same_settings() -> None:
@@ -373,11 +373,11 @@ def test_guide_lists_every_setting_with_its_default() -> None:
     assert rows == {name: repr(setting.default) for name, setting in SETTINGS.items()}
 
 
-# Tests under several settings.
+# The tests below check the decorator for several settings.
 
 
 def cases_of(test: Any) -> list[str]:
-    """Runs a decorated test in each of its cases, and gives their names."""
+    """Run a decorated test in each of its cases, and return their names."""
     (mark,) = test.pytestmark
     for case in mark.args[1]:
         test(mesh_config=case)

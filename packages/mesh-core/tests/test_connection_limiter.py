@@ -1,4 +1,4 @@
-"""The limiter of connections keeps its bounds, whoever connects."""
+"""The connection limiter enforces its limits on all peers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mesh_core.spi import Admission, ConnectionLimiter
 
 
 class Clock:
-    """Time as the test turns it."""
+    """A clock that the test controls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -18,7 +18,7 @@ class Clock:
 
 
 class Listener:
-    """A limiter, and which of its connections were closed."""
+    """A limiter, and the connections that it has closed."""
 
     def __init__(self, per_peer_max: int | None = None) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""Who runs: ranks and sizes of what was called, the actor itself, tasks and threads it starts."""
+"""The running context: rank and size in the called mesh, the actor, its tasks and threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Who(Actor):
-    """Says where it is."""
+    """Returns its context."""
 
     def __init__(self) -> None:
         self.rank_at_start = dict(current_rank())

@@ -1,4 +1,4 @@
-"""The program that runs a job is lost: its workers end what it has left, and serve the next job."""
+"""If the program of a job is lost, its workers stop its processes and serve the next job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("fresh_job")
 
 LEASE_S = 1.0
-# What it takes to stop actors in good order and to end processes, on a busy machine.
+# Time to stop actors in an orderly way and to end processes, on a busy machine.
 END_S = 8.0
 SPAWN = """
 counters = hosts.spawn_procs({"procs": 2}).spawn("counter", Counter, 0)
@@ -34,20 +34,20 @@ for pid in [*counters.pid.call().get().values(), *owners.pids.call().get().value
 
 @pytest.fixture
 def fresh_job() -> Iterator[None]:
-    """Hosts belong to one job: each test has its own."""
+    """Give each test a separate job, because hosts belong to one job."""
     yield
     shutdown_context().get()
 
 
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
-    """A machine, as far as one can tell from here."""
+    """A worker, which looks like a machine."""
     with WorkerProcess() as worker:
         yield worker
 
 
 def use(worker: WorkerProcess) -> None:
-    """Runs another job on a worker, and lets it go."""
+    """Run another job on a worker, and release it."""
     mesh = attach_to_workers([worker.address]).spawn_procs().spawn("counter", Counter, 1)
     assert mesh.add.call_one(1).get(timeout=30) == 2
     shutdown_context().get()
@@ -74,11 +74,12 @@ def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost
     with LostProgram(tmp_path, [worker.address], ATTACH, SPAWN, lease_s=LEASE_S) as program:
         program.signal(signal.SIGSTOP)
         wait_until_gone([int(line) for line in program.said])
-        # Nothing of its job is left, so the next need not wait for it.
+        # Nothing of the job is left, so the next one need not wait for it.
         use(worker)
         program.signal(signal.SIGCONT)
         assert program.wait() == 1
-        # From the worker, unless that takes it longer than the program waits for a sign of life.
+        # The worker reports the end, unless this takes longer than the heartbeat timeout of the
+        # program.
         whys = (
             "has ended, says its worker",
             "nothing was heard from it for three heartbeats",

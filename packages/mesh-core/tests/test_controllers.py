@@ -1,4 +1,4 @@
-"""Controllers: one actor of a name in the whole job, found from anywhere."""
+"""Controllers: one actor per name in the whole job, found from anywhere."""
 
 from __future__ import annotations
 

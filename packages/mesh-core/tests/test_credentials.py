@@ -1,4 +1,4 @@
-"""Credentials: made, kept in private files, issued, replaced, and never shown."""
+"""Credentials are created, stored in private files, issued, rotated, and never printed."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_an_unknown_role_is_refused() -> None:
 
 
 def tls_context(me: Credentials, purpose: ssl.Purpose, folder: Path) -> ssl.SSLContext:
-    """What another TLS stack makes of credentials."""
+    """Return a TLS context of Python's `ssl` with these credentials."""
     key, chain, authorities = me.to_pem()
     files = [folder / f"{me.name}-{part}.pem" for part in ("chain", "key")]
     for file, content in zip(files, (chain, key), strict=True):

@@ -1,4 +1,4 @@
-"""Waits that can never end are found and named; waits that can are left alone."""
+"""Deadlocks are detected and their members named; other waits are not affected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROBE_S = 0.3
 
 @pytest.fixture(scope="module")
 def watchful_procs() -> Iterator[ProcMesh]:
-    """Processes that look for circles sooner than they do by default."""
+    """Processes that probe for deadlocks sooner than by default."""
     with configured(deadlock_probe_s=PROBE_S):
         watchful = this_host().spawn_procs({"gpus": 4}, name="watchful")
     yield watchful
@@ -45,7 +45,7 @@ def procs(watchful_procs: ProcMesh) -> ProcMesh:
 
 @pytest.fixture(scope="module")
 def unwatchful_proc() -> Iterator[ProcMesh]:
-    """A process that never looks for circles: it knows of those that it sees at once."""
+    """A process that never probes for deadlocks: it detects only those that are visible locally."""
     with configured(deadlock_probe_s=3600):
         unwatchful = this_host().spawn_procs({"gpus": 1}, name="unwatchful")
     yield unwatchful
@@ -56,7 +56,7 @@ _loop_is_taken = threading.Event()
 
 
 class Late:
-    """Comes to a process once an actor has taken its event loop."""
+    """An object that arrives in a process after an actor has occupied its event loop."""
 
     def __reduce__(self) -> Any:
         return _arrive, ()
@@ -95,12 +95,12 @@ class Plain(Actor):
 
     @endpoint
     def ping(self, other: Any, me: Any) -> str:
-        """Calls one that calls back."""
+        """Call an actor that calls back."""
         return other.call.call_one(me).get()
 
     @endpoint
     def around(self, others: list[Any]) -> str:
-        """Calls the first, which calls the next, and so on."""
+        """Call the first actor, which calls the next, and so on."""
         if len(others) == 1:
             return others[0].answer.call_one().get()
         return others[0].around.call_one(others[1:]).get()
@@ -116,7 +116,7 @@ class Plain(Actor):
 
     @endpoint
     def start_own(self, me: Any) -> None:
-        """Calls itself and does not wait."""
+        """Call itself without waiting."""
         me.answer.call_one()
 
 
@@ -165,7 +165,7 @@ class Async(Actor):
 
     @endpoint
     async def wait_for_first(self, other: Any, seconds: float) -> str:
-        """Waits for itself or for some time, whatever is over first."""
+        """Wait for itself or for some time, until the first of them ends."""
         asked = asyncio.create_task(self._ask(other))
         passed = asyncio.create_task(asyncio.sleep(seconds))
         await asyncio.wait([asked, passed], return_when=asyncio.FIRST_COMPLETED)
@@ -203,9 +203,9 @@ class Async(Actor):
 
     @endpoint
     async def later(self, me: Any) -> str:
-        """Leaves a task behind that waits for this actor, and ends."""
+        """Leave a task behind that waits for this actor, and return."""
         self.task = asyncio.create_task(self._ask(me))
-        # In its first step it sends the call.
+        # The task sends the call in its first step.
         await asyncio.sleep(0)
         return "left"
 
@@ -226,7 +226,7 @@ class Async(Actor):
 
 
 class ByPort(Actor):
-    """Answers one caller when it is called by the other."""
+    """Replies to one caller when another one calls."""
 
     def __init__(self) -> None:
         self.port: Any = None
@@ -416,7 +416,7 @@ def test_blocking_the_loop_that_the_other_actor_needs_is_told_at_once(
 
 
 class Awaited(Async):
-    """Is spawned with something."""
+    """Receives an argument when it is spawned."""
 
     def __init__(self, _: Late) -> None:
         super().__init__()

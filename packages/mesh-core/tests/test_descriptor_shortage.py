@@ -1,4 +1,4 @@
-"""A process that has no descriptors left for a while loses no message and no connection."""
+"""A temporary shortage of descriptors loses no message and no connection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from mesh_core import Actor, ProcMesh, endpoint, this_host
 from mesh_core.testing import wait_until
 
-#: Above the threshold from which a message travels by shared memory.
+#: Exceeds the threshold above which payloads use shared memory.
 LARGE = 4 << 20
 LIMIT_S = 60.0
 
 
 class Large(Actor):
-    """Takes and gives large messages."""
+    """Receives and returns large messages."""
 
     @endpoint
     def pid(self) -> int:
@@ -39,7 +39,7 @@ class Large(Actor):
 
 @contextmanager
 def no_descriptors(pid: int) -> Iterator[None]:
-    """Have a process get no descriptor for anything it opens, accepts or receives."""
+    """Prevent a process from getting any descriptor by open, accept or receive."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
     try:
@@ -49,7 +49,7 @@ def no_descriptors(pid: int) -> Iterator[None]:
 
 
 def sockets_of(pid: int) -> set[str]:
-    """The sockets that a process has open."""
+    """Return the open sockets of a process."""
     links = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -71,7 +71,7 @@ def test_a_segment_that_could_not_be_received_is_announced_again(two: ProcMesh) 
     sockets = sockets_of(pid)
     with no_descriptors(pid):
         call = actor.length.call_one(bytes(LARGE))
-        # The descriptor is lost, so the process gives up the connection that it came by.
+        # The descriptor is lost, so the process closes the connection by which it arrived.
         wait_until(lambda: not sockets <= sockets_of(pid))
         assert not call.done()
     assert call.get(timeout=LIMIT_S) == LARGE
@@ -84,7 +84,7 @@ def test_a_large_answer_waits_until_its_caller_has_descriptors(two: ProcMesh) ->
     assert asker.ask.call_one(other, b"small").get() == 5
     sockets = sockets_of(pid)
     with no_descriptors(pid):
-        # What comes to this process first, by shared memory, cannot be received.
+        # The first message to this process, by shared memory, cannot be received.
         call = asker.ask.call_one(other, data)
         wait_until(lambda: not sockets <= sockets_of(pid))
     assert call.get(timeout=LIMIT_S) == LARGE
@@ -98,7 +98,7 @@ def test_a_process_without_descriptors_calls_another_for_the_first_time(two: Pro
     other.pid.call_one().get()
     with no_descriptors(pid):
         call = caller.ask.call_one(other, b"first")
-        # The process goes on to serve those that are connected to it.
+        # The process continues to serve existing connections.
         for _ in range(100):
             assert beside.length.call_one(b"x").get(timeout=LIMIT_S) == 1
         assert not call.done()
@@ -111,7 +111,7 @@ def test_a_process_without_descriptors_is_called_for_the_first_time(two: ProcMes
     pid = other.pid.call_one().get()
     with no_descriptors(pid):
         call = caller.ask.call_one(other, b"first")
-        # It is connected to and cannot accept, and serves those that are connected already.
+        # It cannot accept new connections, and serves existing ones.
         for _ in range(100):
             assert other.length.call_one(b"x").get(timeout=LIMIT_S) == 1
         assert not call.done()

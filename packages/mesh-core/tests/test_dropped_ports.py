@@ -1,4 +1,4 @@
-"""A port in a message that nobody takes: `recv` ends as when a holder of the port dies."""
+"""A port in a message that is never served: `recv` ends as if a holder of the port had died."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Busy(Actor):
 
     @endpoint
     def work(self, started: Port[int], go_on: Port[Any]) -> None:
-        """Say the pid, and wait for a value: whether to stop then."""
+        """Send the pid, and wait for a value that determines whether to stop."""
         port, receiver = Channel[bool].open()
         go_on.send(port)
         started.send(os.getpid())
@@ -53,7 +53,7 @@ class Busy(Actor):
 
     @endpoint
     def hand_to(self, other: Busy, port: Port[Any]) -> None:
-        """Pass a port on without waiting."""
+        """Forward a port without waiting."""
         other.take.broadcast(port)
 
 
@@ -80,7 +80,7 @@ class Work:
 def expect_death(receiver: PortReceiver[Any]) -> None:
     with pytest.raises(ProcDied):
         receiver.recv().get(timeout=LIMIT_S)
-    # Once only.
+    # The error is raised only once.
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.1)
 
@@ -121,7 +121,7 @@ def test_a_call_to_an_actor_that_was_stopped_is_a_dropped_message(mortal: ProcMe
     handle = busy.slice(n=0)
     busy.stop().get(timeout=LIMIT_S)
     port, receiver = Channel[Any].open()
-    # Another process does not know yet that the actor was stopped.
+    # Another process does not yet know that the actor was stopped.
     sender.hand_to.call_one(handle, port).get(timeout=LIMIT_S)
     expect_death(receiver)
 

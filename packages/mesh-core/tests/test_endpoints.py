@@ -1,4 +1,4 @@
-"""Endpoints: how they are declared, found and called."""
+"""Endpoints: how they are declared, looked up and called."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Calculator(Actor):
-    """Plain endpoints of all shapes."""
+    """Plain endpoints with all kinds of signatures."""
 
     def __init__(self, start: int = 0, *, step: int = 1) -> None:
         self.value = start
@@ -41,7 +41,7 @@ class Calculator(Actor):
 
     @endpoint
     def add(self, n: int, times: int = 1) -> int:
-        """Adds."""
+        """Add to the value."""
         self.value += n * times * self.step
         return self.value
 
@@ -99,7 +99,7 @@ class Calculator(Actor):
 
 
 class Mixed(Actor):
-    """Plain, async and concurrent endpoints in one class, and a start that is async."""
+    """Plain, async and concurrent endpoints in one class, and an async `__init__`."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -154,7 +154,7 @@ class StartsAsync(Actor):
 
 
 class Ported(Actor):
-    """Endpoints that answer on a port."""
+    """Endpoints that reply on a port."""
 
     def __init__(self) -> None:
         self.kept: list[Port[Any]] = []
@@ -571,7 +571,7 @@ def test_patch_actor_spawns_the_mock_while_the_block_runs(proc: ProcMesh) -> Non
 
 
 class Odd(Exception):
-    """Holds what cannot travel, and is made in its own way."""
+    """Contains a value that cannot be pickled, and has a custom `__init__`."""
 
     def __init__(self, code: int, *, reason: str) -> None:
         super().__init__(f"{code}: {reason}")

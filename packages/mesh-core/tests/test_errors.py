@@ -1,4 +1,4 @@
-"""Errors of ours: what they carry, how they read, and the report that ends a program."""
+"""The errors of Mesh: their attributes, their messages, and the report that ends a program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mesh_core._errors import (
 )
 from mesh_core._supervision.failure_report import report
 
-# The tree.
+# The tests below check the exception hierarchy.
 
 
 def test_a_process_that_died_has_a_rank() -> None:
@@ -154,7 +154,7 @@ def test_repr_of_a_supervision_error_says_what_is_known() -> None:
     assert repr(ProcDied(rank=1, signal=9)) == "ProcDied(signal=9, Where(rank=1))"
 
 
-# Failures of many ranks.
+# The tests below check failures of several ranks.
 
 
 def test_first_failure_is_raised_with_all_of_them() -> None:
@@ -186,7 +186,7 @@ def test_failures_survive_pickling() -> None:
     assert error.failures[0][1] is error
 
 
-# The report that ends a program.
+# The tests below check the report that ends a program.
 
 
 def test_report_begins_with_the_users_traceback_and_names_everything() -> None:

@@ -1,4 +1,4 @@
-"""The event stream: what happens in a process, for whoever subscribes."""
+"""The event stream of a process, for all subscribers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Owner(Actor):
 
 
 def collect(stream: EventStream, kind: str, count: int = 1) -> list[Event]:
-    """Gives the first events of a kind once there are so many."""
+    """Wait for this number of events of a kind, and return them."""
     found: list[Event] = []
 
     def is_there() -> bool:
@@ -237,7 +237,7 @@ def test_numbers_of_endpoints_outlive_a_job(tmp_path: Path) -> None:
 
 
 class Late(Actor):
-    """Subscribes in its process after it has been called, by code that is not recorded."""
+    """Subscribes in its process after the call, by code that is not recorded."""
 
     @endpoint
     def add(self, n: int) -> int:
@@ -322,7 +322,7 @@ def test_life_of_an_actor() -> None:
 
 
 def wait_for(stream: EventStream, kind: str) -> list[Event]:
-    """Gives all events until, and with, the first of a kind."""
+    """Return all events up to and including the first of a kind."""
     found: list[Event] = []
 
     def is_there() -> bool:

@@ -1,4 +1,4 @@
-"""Every way for a program to end: its status, how long it takes, and nothing left behind."""
+"""All ways in which a program can end: exit status, duration, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = """
     mesh = procs.spawn("worker", Worker)
     mesh.add.call().get()
 """
-# A program that fails need not be polite to what never returns.
+# A failing program does not wait for endpoints that never return.
 PROMPT_S = 5.0
 
 
@@ -62,7 +62,7 @@ def test_status_is_that_of_the_program(tmp_path: Path, rest: str, status: int) -
 def test_signal_ends_the_program_and_all_it_has_started(
     tmp_path: Path, waiting: str, sent: int, status: int
 ) -> None:
-    # asyncio itself takes a Ctrl-C for a plain cancellation that comes while it sets its handler.
+    # asyncio treats a Ctrl-C that arrives while it installs its handler as a plain cancellation.
     ready = "" if "as_main" in waiting else "ready()"
     program = f"""
     async def as_main(call):
@@ -73,7 +73,7 @@ def test_signal_ends_the_program_and_all_it_has_started(
     {waiting}
     """
     ended = run(tmp_path, program, send=sent)
-    # A shell says 130 for the first of these.
+    # A shell reports 130 for the first of these.
     assert ended.status == status, ended.err
     assert ended.seconds < PROMPT_S
     if sent == signal.SIGINT and "asyncio" not in waiting:
@@ -204,7 +204,7 @@ def test_second_interrupt_ends_an_end_that_takes_long(tmp_path: Path) -> None:
     mesh.sleep.broadcast(1000)
     ready()
     """
-    # Python itself swallows one that comes while it waits for the program's own threads.
+    # Python itself ignores a signal that arrives while it waits for the program's own threads.
     ended = run(tmp_path, program, send=signal.SIGINT, is_impatient=True)
     assert ended.seconds < PROMPT_S
 
@@ -250,7 +250,7 @@ def test_cleanup_of_async_actors_of_the_program_itself_runs_too(tmp_path: Path) 
 def test_pools_disturb_nothing(
     tmp_path_factory: pytest.TempPathFactory, place: str, method: str
 ) -> None:
-    # The address of a socket of the pool has to fit behind it.
+    # The path must be short enough for the address of a socket of the pool.
     folder = tmp_path_factory.mktemp("pool")
     program = f"""
     import multiprocessing

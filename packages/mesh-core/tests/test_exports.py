@@ -1,4 +1,4 @@
-"""The public surface: three doors, each name behind exactly one, and a light way in."""
+"""The public interface: three modules, each name in exactly one, and a fast import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import mesh_core.spi
 import mesh_core.testing
 from mesh_core.testing import PublicSurfaceChecks
 
-# What costs more to import than Mesh itself, or starts something.
+# Modules that are slower to import than Mesh itself, or that start something.
 HEAVY = {
     "asyncio",
     "cloudpickle",
@@ -34,7 +34,7 @@ HEAVY = {
     "torch",
     "unittest",
 }
-# What a program written for the field's best-known system imports.
+# The names that a program for the best-known system in the field imports.
 FIELD_NAMES = """
     Accumulator Actor ActorError as_endpoint Channel concurrent_endpoint Context context
     current_actor_name current_rank current_size default_bootstrap_cmd Endpoint endpoint Extent
@@ -65,7 +65,7 @@ def in_new_python(program: str) -> str:
 
 @pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi"])
 def test_import_is_light(door: str) -> None:
-    # What Python itself has loaded at its start is not ours to answer for.
+    # Modules that Python loads at startup do not count.
     program = (
         f"import sys; before = set(sys.modules); import {door}; print(*set(sys.modules)-before)"
     )
@@ -87,7 +87,7 @@ except ImportError as error:
 
 @pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi", "mesh_core.testing"])
 def test_import_starts_no_thread_and_opens_no_file(door: str) -> None:
-    # Processes are forked from one that has imported Mesh: a thread would not come along.
+    # Processes are forked from one that has imported Mesh, and threads do not survive a fork.
     program = f"""
 import os
 tasks, files = len(os.listdir("/proc/self/task")), set(os.listdir("/proc/self/fd"))

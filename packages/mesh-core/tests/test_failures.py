@@ -1,4 +1,4 @@
-"""What a caller is told when a process or an actor is lost, and what goes on working."""
+"""Errors that a caller gets when a process or an actor is lost, and what remains usable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mesh_core import ProcMesh
 
-# Far above what it takes, far below any time-out of ours.
+# Far above the actual duration, far below all timeouts of Mesh.
 PROMPT_S = 3.0
 
 
@@ -85,7 +85,7 @@ def test_death_of_a_process_names_all_its_actors(pair: ProcMesh, waits_for: str)
 
 
 def _pid(procs: ProcMesh, rank: int) -> int:
-    """Asks the agent, which answers while the actor is busy."""
+    """Query the pid from the agent, which replies even if the actor is busy."""
     from mesh_core._program.runtime import runtime
 
     pid: int = runtime().ask_agent(procs._table.proc(rank), "pid")

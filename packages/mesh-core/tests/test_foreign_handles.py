@@ -30,7 +30,7 @@ KINDS = [
     "service handle",
 ]
 
-# Loads all handles of a file, in a program that has no job of its own, and prints what happens.
+# Loads all handles of a file in a program without a job, and prints the outcome.
 LOAD_ALL = """
 import pickle, sys
 import handle_maker, mesh_core
@@ -44,7 +44,7 @@ print("running", mesh_core._program.runtime.is_running())
 
 
 def run_python(*arguments: str) -> str:
-    """Run a Python program that may import the modules of this folder; return what it prints."""
+    """Run a Python program that may import the modules of this folder; return its output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -59,7 +59,7 @@ def run_python(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def pickled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file in which another program has left its pickled handles."""
+    """The file in which another program has stored its pickled handles."""
     path = tmp_path_factory.mktemp("handles") / "pickled"
     run_python(handle_maker.__file__, str(path))
     return path
@@ -67,7 +67,7 @@ def pickled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pickled(pickled_file: Path) -> dict[str, bytes]:
-    """The pickled handles of another program, by their kind."""
+    """The pickled handles of another program, by kind."""
     made: dict[str, bytes] = pickle.loads(pickled_file.read_bytes())
     return made
 

@@ -1,4 +1,4 @@
-"""An endpoint that forks: the child ends as it wants to, and the parent goes on as a member."""
+"""An endpoint that forks: the child exits as it chooses, and the parent continues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def leave_by_raising() -> None:
 
 
 def leave_after_use_of_the_job() -> None:
-    """Use what belongs to the parent, and leave with 7 if all of it is refused."""
+    """Use objects of the parent's job, and exit with status 7 if all uses are refused."""
     refused = 0
     for use in (lambda: Forker.peer.pid.call_one(), lambda: Forker.port.send(1)):
         try:
@@ -44,7 +44,7 @@ def leave_after_use_of_the_job() -> None:
 
 
 class Forker(Actor):
-    """Forks in every manner."""
+    """Forks in every way."""
 
     peer: Any = None
     port: Any = None
@@ -61,11 +61,11 @@ class Forker(Actor):
 
     @endpoint
     def fork(self, leave: Any) -> int:
-        """Return the exit status of a child that leaves in some way."""
+        """Return the exit status of a child that exits by `leave`."""
         mine = Channel[Any].open()
         pid = os.fork()
         if pid == 0:
-            # What the endpoint has goes with it.
+            # The child has copies of all objects of the endpoint.
             del mine
             leave()
             return -1
@@ -88,7 +88,7 @@ class Forker(Actor):
 
 
 class AsyncForker(Actor):
-    """Forks in a coroutine, and in a plain endpoint beside coroutines."""
+    """Forks in a coroutine, and in a plain endpoint next to coroutines."""
 
     @endpoint
     async def fork(self, leave: Any) -> int:
@@ -128,7 +128,7 @@ def test_a_child_of_an_endpoint_ends_with_its_own_status(pair: ProcMesh, leave: 
     other = forker.meet.call_one(peer).get(timeout=LIMIT_S)
     for _ in range(3):
         assert forker.fork.call_one(leave).get(timeout=LIMIT_S) == ENDS[leave]
-        # The connections of the parent are as they were.
+        # The connections of the parent are intact.
         assert forker.meet.call_one(peer).get(timeout=LIMIT_S) == other
 
 

@@ -1,4 +1,4 @@
-"""Futures: seen from threads, from event loops, early, late and often."""
+"""Futures: used from threads and from event loops, early, late and repeatedly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Gate(Actor):
-    """Answers when it is told to."""
+    """Replies on request."""
 
     def __init__(self) -> None:
         self.ports: list[Any] = []
@@ -316,7 +316,7 @@ def test_returns_future_can_be_cancelled() -> None:
 
 
 def test_what_a_signal_handler_raises_between_calls_reaches_the_program(tmp_path: Path) -> None:
-    # A program of its own: what else listens to a test runner's collections would lose them.
+    # A separate program, because other listeners to garbage collections would lose them.
     ended = run(
         tmp_path,
         """

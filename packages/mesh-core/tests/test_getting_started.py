@@ -1,7 +1,7 @@
-"""A first program as users of PyTorch Monarch write it, with nothing changed but its imports.
+"""A first program as written for PyTorch Monarch, with only its imports changed.
 
-Each function is one step of a tour: hello, meshes, slices, talking actors, streams, ports, errors,
-supervision, ends.
+Each function is one step of a tour: hello, meshes, slices, communicating actors, streams, ports,
+errors, supervision, stopping.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Hello(Actor):
 
 
 class PingPong(Actor):
-    """Each plays with its partner in another mesh."""
+    """Plays with its partner in another mesh."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class PingPong(Actor):
 
 
 class Workload(Actor):
-    """Answers at once, beside other calls, and later."""
+    """Replies immediately, concurrently with other calls, or later."""
 
     @endpoint
     async def work(self) -> int:
@@ -126,7 +126,7 @@ class Faulty(Actor):
 
 
 class Supervisor(Actor):
-    """Owns an actor that fails and goes on itself."""
+    """Owns an actor that fails, and keeps running."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []

@@ -1,4 +1,4 @@
-"""Processes of a host: how they start, and what is known of their ends."""
+"""Processes of a host: how they start, and how their exits are reported."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from host_recorder import FOREVER, LIMIT_S, Recorder, is_alive, wait_until_gone
 
 from mesh_core._processes.processes import ExitReport
 
-# Starting.
+# The tests below check the start of processes.
 
 
 def test_process_runs_its_entry_and_its_end_is_reported(recorder: Recorder) -> None:
@@ -147,7 +147,7 @@ def test_lack_of_descriptors_starts_nothing(recorder: Recorder) -> None:
     assert {report.exit_code for report in recorder.wait_for_exits(41)} == {0}
 
 
-# Ends.
+# The tests below check the exit of processes.
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_process_killed_before_its_birth_is_reported(recorder: Recorder, modules
     recorder.spawn("print('must not run')", first=3, preload=["waits"])
     for slot in (1, 2, 3):
         recorder.host.kill(slot)
-    recorder.wait_for_exits(1)  # The last waits behind the others and can be struck off at once.
+    recorder.wait_for_exits(1)  # The last one is still queued and is cancelled immediately.
     gate.write_text("open")
     reports = recorder.wait_for_exits(3)
     assert [report.exit_code for report in reports] == [None] * 3

@@ -1,4 +1,4 @@
-"""A machine that was taken for dead and comes back: nothing of it is let in, and it leaves."""
+"""A machine that returns after it was declared dead is rejected, and leaves the job."""
 
 from __future__ import annotations
 
@@ -33,53 +33,53 @@ pytestmark = pytest.mark.usefixtures("fresh_job")
 
 
 class Sink(Actor):
-    """Remembers who has told it something."""
+    """Records its callers."""
 
     def __init__(self) -> None:
         self.heard: list[int] = []
 
     @endpoint
     def note(self, pid: int) -> None:
-        """Somebody says who it is."""
+        """Record the pid of the caller."""
         self.heard.append(pid)
 
     @endpoint
     def all(self) -> list[int]:
-        """Everybody who has said so."""
+        """Return the pids of all callers."""
         return self.heard
 
 
 class Teller(Member):
-    """Sends without being asked."""
+    """Sends messages continuously."""
 
     @endpoint
     def tell(self, sink: Any) -> None:
-        """Says who it is, for ever."""
+        """Send its pid forever."""
         while True:
             sink.note.broadcast(os.getpid())
 
 
 @pytest.fixture
 def workers() -> Iterator[list[WorkerProcess]]:
-    """Two machines, as far as one can tell from here."""
+    """Two workers, which look like two machines."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
 
 
 @pytest.fixture(autouse=True)
 def impatient() -> Iterator[None]:
-    """A machine that is stopped is soon taken for dead."""
+    """Declare a stopped machine dead after a short time."""
     with configured(unresponsive_timeout_s=1.0):
         yield
 
 
 def attached(workers: list[WorkerProcess]) -> HostMesh:
-    """Takes the workers into a job."""
+    """Attach the workers to a job."""
     return attach_to_workers([worker.address for worker in workers])
 
 
 def silence(worker: WorkerProcess, mesh: Any) -> None:
-    """Stops a machine until it is taken for dead."""
+    """Stop a machine until it is declared dead."""
     pending = mesh.never.call_one()
     worker.signal_all(signal.SIGSTOP)
     with pytest.raises(HostDied):
@@ -87,7 +87,7 @@ def silence(worker: WorkerProcess, mesh: Any) -> None:
 
 
 def test_a_machine_that_comes_back_ends_its_processes(workers: list[WorkerProcess]) -> None:
-    # By itself it would wait for its owner much longer than the test.
+    # The host would otherwise wait for its owner much longer than the test.
     with configured(host_lease_s=600):
         mesh = attached(workers).spawn_procs({"procs": 2}).spawn("member", Member)
     pids = mesh.slice(hosts=1).pid.call().get(timeout=LIMIT_S).values()
@@ -156,6 +156,6 @@ def test_nothing_that_the_old_machine_sends_arrives_after_it_was_replaced(
 
 
 def heard(sink: Any) -> list[int]:
-    """Who has told the sink something."""
+    """Return the pids that the sink has recorded."""
     pids: list[int] = sink.all.call_one().get(timeout=LIMIT_S)
     return pids

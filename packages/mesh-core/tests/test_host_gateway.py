@@ -1,4 +1,4 @@
-"""Machines that take the place of others, and programs that do, where a gateway is the only way."""
+"""Replaced machines and programs if a gateway is the only route."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ far.spawn_procs().spawn("far", Counter, 2).add.call(0).get()
 
 @pytest.fixture
 def credentials(tmp_path: Path) -> Credentials:
-    """Of the controller, who keeps them in a folder; those of the workers are in another."""
+    """The controller's credentials in one folder, and those of the workers in another."""
     made = Credentials.create()
     made.save(tmp_path / "controller")
     made.issue(role="worker", name="host").save(tmp_path / "worker")

@@ -1,4 +1,4 @@
-"""What processes on other hosts print is shown by the program, all of it and in order."""
+"""The program shows all output of processes on other hosts, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = 20_000
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Of a worker."""
+    """The address of a worker."""
     with WorkerProcess() as worker:
         yield worker.address
 

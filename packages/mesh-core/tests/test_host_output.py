@@ -1,4 +1,4 @@
-"""What processes print reaches the controller."""
+"""The output of processes reaches the controller."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Modules are imported once for all processes where that is safe."""
+"""Modules are imported once for all processes if that is safe."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_unsafe_module_is_left_to_the_processes_and_harms_nobody(
     assert recorder.texts("True") == ["True False False", "True False True"]
     assert list(recorder.host.denied) == [f"bad_{kind}"]
     assert is_alive(first)
-    # What the import has started is gone with it.
+    # Processes that the import has started are gone, too.
     assert not [pid for pid in children(parent(first)) if "sleep" in command_line(pid)]
 
 

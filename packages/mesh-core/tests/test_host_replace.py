@@ -1,4 +1,4 @@
-"""Another machine in the place of a dead one: the same handles, nothing of the one before."""
+"""A replacement for a dead machine: handles stay valid, and no state is carried over."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ pytestmark = pytest.mark.usefixtures("fresh_job")
 
 
 class Member(Worker):
-    """What runs on the hosts."""
+    """The actor on the hosts."""
 
     @endpoint
     def echo(self, value: Any) -> Any:
-        """Gives back what it got."""
+        """Return the argument."""
         return value
 
     @endpoint
     def never(self) -> None:
-        """Takes for ever."""
+        """Never return."""
         signal.pause()
 
 
 class Caller(Actor):
-    """Holds a handle of others, wherever it is."""
+    """Holds a handle of other actors, on any host."""
 
     def __init__(self, mesh: Any) -> None:
         self.mesh = mesh
@@ -67,7 +67,7 @@ class Caller(Actor):
 
 @pytest.fixture
 def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
-    """Hosts belong to one job: each test has its own, which ends before they do."""
+    """Give each test a separate job, which ends before the workers do."""
     shutdown_context().get()
     with configured(heartbeat_s=HEARTBEAT_S):
         yield
@@ -76,18 +76,18 @@ def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
 
 @pytest.fixture
 def workers() -> Iterator[list[WorkerProcess]]:
-    """Three machines, as far as one can tell from here."""
+    """Three workers, which look like three machines."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
 
 
 def attached(workers: list[WorkerProcess], standby: int = 0) -> HostMesh:
-    """Takes the workers into a job."""
+    """Attach the workers to a job."""
     return attach_to_workers([worker.address for worker in workers], standby=standby)
 
 
 def cut_power(worker: WorkerProcess, mesh: Any) -> None:
-    """Kills all that runs on a machine, and waits until a caller of it has heard."""
+    """Kill all processes of a machine, and wait until a caller gets the error."""
     pending = mesh.never.call_one()
     worker.power_off()
     with pytest.raises(HostDied):
@@ -159,7 +159,7 @@ def test_a_rank_that_was_not_started_again_is_refused_at_once(
 
 
 class Owner(Actor):
-    """Has processes of its own on the hosts, and knows what to do about failures."""
+    """Owns processes on the hosts, and handles their failures."""
 
     def __init__(self, hosts: HostMesh) -> None:
         self.hosts = hosts

@@ -1,4 +1,4 @@
-"""Workers that are kept aside, and take the places of hosts that die."""
+"""Standby workers, which take over hosts that die."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ pytestmark = pytest.mark.usefixtures("fresh_job")
 
 @pytest.fixture
 def workers() -> Iterator[list[WorkerProcess]]:
-    """A host, and two machines to spare."""
+    """One worker for a host, and two standby workers."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(3)]
 
 
 def attached(workers: list[WorkerProcess]) -> HostMesh:
-    """Takes one worker as a host and keeps the others aside."""
+    """Attach one worker as a host and keep the others as standby workers."""
     return attach_to_workers([worker.address for worker in workers], standby=len(workers) - 1)
 
 
 def until_answered(mesh: Any) -> list[int]:
-    """Calls until the mesh answers."""
+    """Call the mesh until it replies."""
     until = time.monotonic() + LIMIT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""No process survives those who hold it, in whatever order they die."""
+"""No process survives the processes that hold it, in whatever order those die."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_nothing_is_left_open(tmp_path: Path, modules: Path) -> None:
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
 
 
-# Deaths of those who hold the processes.
+# The tests below kill the processes that hold others.
 
 CONTROLLER = """
 import os, signal, sys, threading
@@ -112,7 +112,7 @@ while True:
 def controlled(
     job: Path, end: str, *preload: str
 ) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """Runs a controller in a process of its own; gives it and what descends from it."""
+    """Run a controller in a separate process; yield it with the pids of its descendants."""
     job.mkdir()
     (job / "socket").touch()
     controller = subprocess.Popen(
@@ -136,7 +136,7 @@ def test_nothing_survives_the_controller(
     tmp_path: Path, modules: Path, end: str | signal.Signals, preload: tuple[str, ...]
 ) -> None:
     with controlled(tmp_path / "job", str(end), *preload) as (controller, pids):
-        pids += children(pids[3])  # The templates of the warden, unless it has ended already.
+        pids += children(pids[3])  # The templates of the supervisor, if it is still alive.
         stray = [pid for pid in children(controller.pid) if pid not in pids]
         if end == "fork":
             controller.kill()
@@ -202,7 +202,7 @@ def test_deaths_in_random_order_leave_nothing(tmp_path: Path, modules: Path) -> 
             victims = [controller.pid, *dice.sample(sorted(everyone - {warden}), 3)]
             dice.shuffle(victims)
             for pid in victims:
-                # What a death before has set off may have been quicker.
+                # A previous death may already have led to its exit.
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             controller.wait(LIMIT_S)

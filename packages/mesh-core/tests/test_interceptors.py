@@ -1,4 +1,4 @@
-"""What is put around endpoints, and how an actor hears that it is to end."""
+"""The wrappers around endpoints, and how an actor is notified that it must stop."""
 
 from __future__ import annotations
 

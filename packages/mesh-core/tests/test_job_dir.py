@@ -1,4 +1,4 @@
-"""The directory of a job goes with the last process of the job, however that ends."""
+"""The directory of a job is removed with its last process, however that exits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from mesh_core._program.job_dir import JobDir, hold, remove_left
 
-#: Spawns two processes, prints the pids of all of its processes, and waits for ever.
+#: Spawns two processes, prints the pids of all of its processes, and waits forever.
 PROGRAM = """
 import os, signal, sys
 from mesh_core import Actor, endpoint, this_host
@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, with a path that is short enough for sockets in it."""
+    """A folder for temporary files whose path is short enough for sockets in it."""
     with tempfile.TemporaryDirectory(prefix="mesh-test-", dir="/tmp") as made:
         monkeypatch.setattr("tempfile.tempdir", made)
         yield Path(made)
@@ -103,11 +103,11 @@ def test_the_next_program_removes_what_a_program_has_left_whose_processes_were_a
 
 
 def _left_by_killed(script: Path, folder: Path) -> list[Path]:
-    """Kills all processes of a program at once; returns what it has left."""
+    """Kill all processes of a program at once; return the files that they leave behind."""
     with _started(script, folder) as program:
         assert program.stdout is not None
         pids = [int(pid) for pid in program.stdout.readline().split()]
-        # Nothing can react to the death of another.
+        # Stopped processes cannot react to the death of others.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
                 os.kill(pid, number)

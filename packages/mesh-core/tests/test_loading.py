@@ -1,4 +1,4 @@
-"""Actors whose modules take long to import."""
+"""Actors whose modules are slow to import."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Prompt(Actor):
 
 
 class _Import:
-    """A module that is imported as far as the test lets it be."""
+    """A module whose import the test controls."""
 
     def __init__(self, folder: Path) -> None:
 
@@ -71,7 +71,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Import]:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Gives how often it was looked whether who is to stop an actor lives."""
+    """Return a function that counts the liveness checks of the process that stops an actor."""
     from mesh_core._supervision.stop_watchdog import StopWatch
 
     seen = []

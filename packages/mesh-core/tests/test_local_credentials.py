@@ -1,4 +1,4 @@
-"""Workers and programs without credentials of a job use those of their user."""
+"""Workers and programs without job credentials use those of their user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh_core.testing import wait_until
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder that has no credentials yet."""
+    """A home folder without credentials."""
     monkeypatch.delenv("MESH_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fresh_job() -> Iterator[None]:
-    """Hosts belong to one job: each test has its own."""
+    """Give each test a separate job, because hosts belong to one job."""
     yield
     shutdown_context().get()
 
@@ -42,9 +42,10 @@ def test_all_programs_of_a_user_share_an_authority(home: Path) -> None:
 
 
 def keep_authority(home: Path, valid_for_s: float) -> Path:
-    """Put an authority of a certain age into the home folder; return the folder that has it.
+    """Create an authority with a given lifetime in the home folder; return its folder.
 
-    Authorities begin five minutes before they are created, and are due after two thirds.
+    Authorities are valid from five minutes before their creation, and are due for rotation after
+    two thirds of their lifetime.
     """
     folder = home / ".mesh" / "local"
     folder.mkdir(parents=True, mode=0o700)
@@ -74,14 +75,14 @@ def test_a_user_without_a_home_folder_uses_the_runtime_folder(
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     job = Credentials.local().job
     assert (home.parent / "run" / "mesh" / "local").is_dir()
-    # What is there already counts, also when a home folder can be used later.
+    # Existing credentials take precedence, even if a home folder becomes available later.
     monkeypatch.setenv("HOME", str(home))
     assert Credentials.local().job == job
 
 
 @pytest.fixture
 def homeless(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files of a user who has neither a home nor a runtime folder."""
+    """The folder for temporary files of a user without a home and a runtime folder."""
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     (home.parent / "run").chmod(0o755)
     monkeypatch.setattr("mesh_core._security.local_credentials._SHARED", str(home.parent / "tmp"))
@@ -148,7 +149,7 @@ def test_a_program_has_workers_of_its_user_beside_those_of_a_job(home: Path) -> 
         before.initialized.get()
         theirs.initialized.get()
         before.shutdown().get()
-        # Also when the program has given credentials of a job before.
+        # This works even if the program has used credentials of a job before.
         attach_to_workers([other.address]).initialized.get()
 
 
@@ -156,6 +157,6 @@ def test_a_program_has_workers_of_its_user_beside_those_of_a_job(home: Path) -> 
 def test_a_worker_that_waits_for_a_job_renews_its_credentials(home: Path) -> None:
     folder = keep_authority(home, valid_for_s=153)
     with WorkerProcess() as worker:
-        # It is due after 2 s: the worker is the only one here who can renew it.
+        # It is due after 2 s, and only the worker can rotate it here.
         assert wait_until(lambda: (folder / "authority-2.pem").exists(), END_LIMIT_S)
         attach_to_workers([worker.address]).initialized.get()

@@ -1,4 +1,4 @@
-"""What processes print comes to the program: whole, once, in order, under their names."""
+"""The program shows the output of all processes: complete, once, in order and labelled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SPEAKER = """
 
 
 def printed(folder: Path, rest: str) -> Any:
-    """Runs a program with two speaking processes."""
+    """Run a program with two processes that print."""
     ended = run(folder, f"{SPEAKER}{START}\n{rest}\n")
     assert ended.status == 0, ended.err
     return ended
@@ -66,7 +66,7 @@ def test_lines_keep_their_order_within_a_process(tmp_path: Path) -> None:
             for line in (ended.out + ended.err).splitlines()
             if f"{rank}/2" in line.partition("]")[0]
         ]
-        # Equal lines of both ranks may be gathered under the name of one.
+        # Equal lines of both ranks may be merged under the name of one of them.
         assert mine == sorted(mine, key=lambda n: (int(n) % 2, int(n)))
 
 
@@ -108,7 +108,7 @@ def test_tail_is_as_long_as_is_configured() -> None:
 
 
 def test_equal_lines_are_gathered_and_different_ones_never(tmp_path: Path) -> None:
-    # The window outlasts the program, so that however late a process is, it is within.
+    # The window outlasts the program, so that even a slow process is within it.
     ended = run(
         tmp_path,
         f"""{SPEAKER}
@@ -129,7 +129,7 @@ def test_equal_lines_are_gathered_and_different_ones_never(tmp_path: Path) -> No
 
 
 def ranks_of(line: str) -> list[int]:
-    """Gives the ranks in `[team{n: 3/8}] ...`, or in `[team 3 more: ranks 0-1,5] ...`."""
+    """Return the ranks in `[team{n: 3/8}] ...`, or in `[team 3 more: ranks 0-1,5] ...`."""
     if alone := re.match(r"\[team\{n: (\d)/8\}\] ", line):
         return [int(alone[1])]
     gathered = re.match(r"\[team (\d) more: ranks ([\d,-]+)\] ", line)

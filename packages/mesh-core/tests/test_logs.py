@@ -1,4 +1,4 @@
-"""What processes print: cut into lines, kept, and printed by the controller."""
+"""The output of processes: split into lines, stored, and printed by the controller."""
 
 import itertools
 import os
@@ -23,7 +23,7 @@ from mesh_core._processes import stdio as _stdio
 
 
 class Clock:
-    """A clock that the test moves."""
+    """A clock that the test controls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -247,7 +247,7 @@ def test_window_of_zero_prints_each_line(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def expand(shown: list[str]) -> list[tuple[int, str]]:
-    """Returns rank and text of each printed line; for a group, of each of its ranks."""
+    """Return rank and text of each printed line; for a group, of each of its ranks."""
     lines = []
     for item in shown:
         who, _, text = item[1:].partition("] ")
@@ -282,7 +282,7 @@ def test_each_process_keeps_its_order_and_loses_nothing(
 
 
 def collapse(texts: list[str]) -> list[str]:
-    """Drops immediate repeats, of which a group shows only the number."""
+    """Remove immediate repetitions, of which a group shows only the number."""
     return [text for index, text in enumerate(texts) if index == 0 or texts[index - 1] != text]
 
 

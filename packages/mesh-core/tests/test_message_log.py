@@ -1,4 +1,4 @@
-"""The message log: files that have each message when it has happened, also of who was killed."""
+"""The message log: files that contain each message immediately, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Worker(Actor):
 
 
 def extend(log: MessageLog, folder: Path, number: int, records: int = 500) -> None:
-    """Hands a file to a log."""
+    """Add a file to a log."""
     coming = folder / f"{number}.coming"
     length = LOG_HEADER.size + records * MESSAGE_RECORD.size
     with open(coming, "w+b") as file:
@@ -53,7 +53,7 @@ def extend(log: MessageLog, folder: Path, number: int, records: int = 500) -> No
 
 
 def records_in(folder: Path) -> Iterator[tuple[Any, ...]]:
-    """Gives the records of all files that were begun, as another process finds them."""
+    """Yield the records of all files that were started, as another process sees them."""
     for path in sorted(folder.glob("*.seg")):
         content = path.read_bytes()
         _, base_ns, count, _, _ = LOG_HEADER.unpack_from(content)
@@ -63,12 +63,12 @@ def records_in(folder: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def kinds(folder: Path, names: tuple[str, ...], name: str) -> list[str]:
-    """Gives what has happened to the calls of an endpoint."""
+    """Return the kinds of records of the calls of an endpoint."""
     return [MESSAGE_KINDS[record[6]] for record in records_in(folder) if names[record[8]] == name]
 
 
 def taken(folder: Path) -> list[tuple[Any, ...]]:
-    """Gives the calls of endpoints that were taken out to be served."""
+    """Return the endpoint calls that were taken from the mailbox."""
     return [
         record
         for record in records_in(folder)

@@ -1,4 +1,4 @@
-"""Two programs on one worker: the one that it serves, and one that looks in beside it."""
+"""Two sessions on one worker: the program that it serves, and a second one that inspects it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMIT_S = 30.0
-# Says a line for each line that it is given, as long as its actors answer.
+# Prints a line for each line of input, as long as its actors reply.
 PROGRAM = """
 import sys
 from mesh_core import Actor, attach_to_workers, endpoint
@@ -58,7 +58,7 @@ class Program:
         return self._process.stdout.readline().strip()
 
     def works(self) -> bool:
-        """Says whether its actors answer."""
+        """Return whether its actors reply."""
         assert self._process.stdin is not None
         print("works", file=self._process.stdin, flush=True)
         return self.hears() == "works works"
@@ -111,7 +111,7 @@ def test_nothing_is_left_of_who_looked_in(worker: WorkerProcess) -> None:
     assert pid not in children(*before)
     shutdown_context().get(timeout=LIMIT_S)
     wait_until_gone([pid, *extra])
-    # Dead ones are children until the worker has looked.
+    # Zombies are children until the worker reaps them.
     wait_until(lambda: set(worker.sessions()) == before, deadline=LIMIT_S)
 
 

@@ -1,4 +1,4 @@
-"""Order: what one sender sends arrives in the order in which it was sent."""
+"""Order: messages from one sender arrive in the order in which they were sent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AsyncLog(Actor):
 
 
 class Relay(Actor):
-    """Sends from within an actor, by turns in every way."""
+    """Sends from within an actor, with all verbs in turn."""
 
     @endpoint
     def run(self, logs: Any, count: int) -> None:
@@ -60,7 +60,7 @@ class Relay(Actor):
 
 
 def send_in_turns(logs: Any, numbers: range) -> None:
-    """Sends each number to every actor, by whatever verb and slice comes next."""
+    """Send each number to every actor, with a different verb or slice each time."""
     port, _receiver = Channel[int].open()
     count = len(logs)
     for n in numbers:

@@ -1,4 +1,4 @@
-"""Another class in place of one: in the program, and in every process of its job."""
+"""Replacing a class by another: in the program, and in every process of its job."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class Broker(Account):
 
 
 class Bank(Actor):
-    """Spawns accounts, as code under test does."""
+    """Spawns accounts like code under test."""
 
     @endpoint
     def here(self) -> int:
-        """Asks an account in the process of the bank."""
+        """Query an account in the process of the bank."""
         return this_proc().spawn("account", Account).balance.call_one().get()
 
     @endpoint
     def elsewhere(self) -> int:
-        """Asks an account in a new process."""
+        """Query an account in a new process."""
         with this_host().spawn_procs() as procs:
             return procs.spawn("account", Account).balance.call_one().get()
 
     @endpoint
     def branch(self) -> int:
-        """Asks a new bank in a new process."""
+        """Query a new bank in a new process."""
         with this_host().spawn_procs() as procs:
             return procs.spawn("bank", Bank).here.call_one().get()
 
@@ -71,7 +71,7 @@ WAYS = ["here", "elsewhere", "branch"]
 
 
 def ask(bank: Any, way: str) -> int:
-    """Ask a bank in one of the ways."""
+    """Query a bank with one of its endpoints."""
     balance: int = getattr(bank, way).call_one().get(timeout=LIMIT_S)
     return balance
 

@@ -1,6 +1,6 @@
-"""The known defects of the peer, each as a test that shows us right; the names say which.
+"""The known defects of the peer, each as a test that Mesh passes; the names describe the defects.
 
-Those about several hosts, TLS, the debugger and the size of wheels are shown elsewhere.
+Other files test those about several hosts, TLS, the debugger and the size of wheels.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_defect_06_mesh_of_a_failure_is_known_and_no_hidden_actor_shows(pair: Pr
     child = owner.spawn.call_one(pair.slice(n=1)).get()
     with pytest.raises(ProcDied):
         kill_held(child).get()
-    # Caller and owner hear of a death each in their own time.
+    # Caller and owner are notified of a death at different times.
     told = wait_until(lambda: owner.told.call_one().get())
     assert told == [("child", 0, "ProcDied")]
     assert owner.knows_its_meshes.call_one().get()
@@ -305,7 +305,7 @@ def test_defect_15_logs_come_by_default_once_and_numbers_are_not_merged(tmp_path
 
 
 def test_defect_18_everything_works_in_one_interpreter_again_and_again() -> None:
-    """The whole of these tests runs in one process; this only says so."""
+    """All of these tests run in one process; this test only states it."""
     assert mesh_core.__name__ == "mesh_core"
 
 
@@ -358,7 +358,7 @@ def test_further_defect_no_exception_is_too_strange_to_be_sent(pair: ProcMesh, n
 def test_further_defect_children_are_cleaned_up_first_also_when_the_program_ends(
     tmp_path: Path,
 ) -> None:
-    # Lines of two processes come in any order; those in a file are in that of the writing.
+    # Printed lines of two processes have no defined order, unlike lines in a file.
     log = tmp_path / "log"
     ended = run(
         tmp_path,

@@ -1,4 +1,4 @@
-"""Arguments and results as bytes: what stays in the body, what travels beside it, what cannot."""
+"""Serialized arguments and results: the body, out-of-band buffers, and unpicklable values."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ LARGE = 3 * THRESHOLD
 
 
 def received(value: Any, threshold: int = THRESHOLD, *, writable: bool = True) -> Any:
-    """Sends a value, its buffers by way of memory of their own as a segment would."""
+    """Send a value; its buffers are in separate memory, as with a shared segment."""
     body, buffers = encode_value(value, threshold)
     kind = bytearray if writable else bytes
     return decode(body, [memoryview(kind(buffer)) for buffer in buffers])
 
 
 def sizes(value: Any, threshold: int = THRESHOLD) -> tuple[bool, list[int]]:
-    """Says whether the body is small, and gives the sizes of the buffers."""
+    """Return whether the body is small, and the sizes of the buffers."""
     body, buffers = encode_value(value, threshold)
     return len(body) < 4_096, [buffer.nbytes for buffer in buffers]
 
 
-# Values as they are.
+# The tests below check plain values.
 
 
 class Colour(enum.Enum):
@@ -163,7 +163,7 @@ def test_circle_arrives_as_a_circle() -> None:
     assert other[1] is other
 
 
-# What travels beside the body.
+# The tests below check out-of-band buffers.
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_body_may_be_a_view() -> None:
         assert decode(memoryview(body), buffers) == value
 
 
-# Arrays.
+# The tests below check arrays.
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (300, 400), (2, 0, 3)])
@@ -318,7 +318,7 @@ def test_memoryview_arrives_as_one_of_the_same_shape() -> None:
     assert received(memoryview(b"abcdef")[::2]) == b"ace"
 
 
-# Functions and classes.
+# The tests below check functions and classes.
 
 
 def test_importable_things_travel_by_name() -> None:
@@ -449,7 +449,7 @@ def test_nothing_large_is_imported_before_it_is_needed() -> None:
     assert run_script(source) == "set()\n"
 
 
-# What cannot travel.
+# The tests below check values that cannot be pickled.
 
 
 class Holder:

@@ -1,4 +1,4 @@
-"""Classes of the main script: sent once, opened once, and untouched when they come home."""
+"""Classes of the main script: sent once, loaded once, and unchanged when they return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THRESHOLD = 65_536
 
 
 def script(source: str) -> dict[str, Any]:
-    """Runs the source of a main script, and gives its names."""
+    """Execute the source of a main script, and return its namespace."""
     space: dict[str, Any] = {"__name__": "__main__"}
     exec(textwrap.dedent(source), space)
     return space
@@ -24,7 +24,7 @@ def body_of(value: Any) -> bytes:
 
 
 def elsewhere(source: str, *bodies: bytes) -> list[str]:
-    """Runs the source in another interpreter, which has the bodies, and gives what it prints."""
+    """Run the source in another interpreter, which has the bodies, and return its output."""
     head = "from mesh_core._serialization.pickler import decode, encode_value\n"
     given = f"bodies = [bytes.fromhex(text) for text in {[body.hex() for body in bodies]!r}]\n"
     ended = subprocess.run(
@@ -94,7 +94,7 @@ def test_nothing_is_packed_again_while_nothing_changes() -> None:
 
 
 def check_change(space: dict[str, Any], change: str, before: int, after: int) -> None:
-    """Sends a class, changes something, sends it again, and compares what it does elsewhere."""
+    """Send a class, change something, send it again, and compare its behaviour elsewhere."""
     first = body_of(space["Counter"]())
     exec(textwrap.dedent(change), space)
     second = body_of(space["Counter"]())

@@ -1,4 +1,4 @@
-"""Tensors as arguments and results. Runs where torch is installed, which mesh-core never needs."""
+"""Tensors as arguments and results, if torch is installed, which mesh-core never requires."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THRESHOLD = 65_536
 
 
 def sent(value: Any, threshold: int = THRESHOLD, *, writable: bool = True) -> tuple[Any, list[int]]:
-    """Sends a value by way of memory of its own, and gives it with the sizes of its buffers."""
+    """Send a value with its buffers in separate memory; return it and the sizes of its buffers."""
     body, buffers = encode_value(value, threshold)
     kind = bytearray if writable else bytes
     beside = [memoryview(kind(buffer)) for buffer in buffers]

@@ -1,4 +1,4 @@
-"""Where processes are, what is there, and what they wait for."""
+"""The locations of processes, their actors, and what they wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank is a place: what a new process there inherits, and what it does not."""
+"""A rank identifies a position: the state that a new process inherits, and the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an exception that an actor raised arrives at its caller."""
+"""Exceptions in actors as their callers receive them."""
 
 from __future__ import annotations
 

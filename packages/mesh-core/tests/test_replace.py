@@ -1,4 +1,4 @@
-"""Replacing what was lost, by hand and in the middle of work."""
+"""Replacing lost processes and actors explicitly, also during work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Caller(Actor):
 
 
 def lose(mesh: Any) -> int:
-    """Kills the process of an actor; gives its pid."""
+    """Kill the process of an actor; return its pid."""
     pid: int = mesh.pid.call_one().get()
     pending = mesh.sleep.call_one(60)
     os.kill(pid, signal.SIGKILL)
@@ -167,12 +167,12 @@ def test_call_of_what_does_not_come_back_with_its_process_is_refused_at_once(
     started = time.monotonic()
     with pytest.raises(MeshStopped):
         lost.slice(n=1).add.call_one().get()
-    # It may hear of the death only now, or know already that there is a new process.
+    # It may learn of the death only now, or already know the new process.
     with pytest.raises((MeshStopped, ProcDied)):
         caller.add.call_one().get()
     assert time.monotonic() - started < PROMPT_S
     lost.replace(1)
-    # The caller is another process: what it sends may be there before the order to start.
+    # The caller is another process, so its message may arrive before the spawn.
     lost.initialized.get()
     assert caller.add.call_one().get() == 1
 

@@ -1,4 +1,4 @@
-"""Restart policies: what comes back after which end, with whom, and when it is given up."""
+"""Restart policies: what is restarted after which end, together with whom, and its limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def trio() -> Iterator[ProcMesh]:
 
 
 def answer(mesh: Any) -> Any:
-    """Calls until there is an answer: a rank that is being restarted refuses for a moment."""
+    """Call until a reply arrives: a rank that is being restarted rejects calls briefly."""
     found: list[Any] = []
 
     def is_there() -> bool:
@@ -187,12 +187,12 @@ def test_too_many_failures_go_to_the_owner(trio: ProcMesh) -> None:
 def test_failure_just_after_a_restart_is_another_one(
     trio: ProcMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the program has not yet seen that the restart has ended well."""
+    """This also holds if the program has not yet observed that the restart succeeded."""
     may_look = threading.Event()
     revive = ActorMesh._revive
 
     class LateFuture:
-        """Who waits for it goes on late."""
+        """A future that wakes its waiter late."""
 
         def __init__(self, future: Any) -> None:
             self.future = future

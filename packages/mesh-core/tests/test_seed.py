@@ -1,4 +1,4 @@
-"""What one program's processes have imported is there already for the next program's."""
+"""Imports of one program's processes are available to the next program's processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Looker(Actor):
 
     @endpoint
     def line(self) -> list[tuple[int, str]]:
-        """Whom it descends from: pids and what ps calls them."""
+        """Return the pids and the process names of all ancestors."""
         pid, found = os.getpid(), []
         while pid > 1:
             found.append((pid, Path(f"/proc/{pid}/comm").read_text().strip()))
@@ -50,7 +50,7 @@ class Looker(Actor):
 
 
 class Library:
-    """Modules that tell of their imports: installed ones and the user's own."""
+    """Modules that record their imports: installed ones and the user's own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ def worker(library: Library) -> Iterator[WorkerProcess]:
 
 
 def run_program(worker: WorkerProcess, *preload: str) -> ActorMesh[Looker]:
-    """Begins a program on the worker."""
+    """Start a program on the worker."""
     hosts = attach_to_workers([worker.address])
     with configured(preload=preload):
         return hosts.spawn_procs({"gpus": 2}).spawn("lookers", Looker)
@@ -164,7 +164,7 @@ def test_modules_of_the_user_are_not_kept(worker: WorkerProcess, library: Librar
 
 
 def seed_of(lookers: ActorMesh[Looker]) -> int:
-    """The seed that the processes come from."""
+    """Return the pid of the template process from which the processes were forked."""
     line = lookers.line.call().get().values()[0]
     return next(pid for pid, name in line if name == "mesh-seed")
 

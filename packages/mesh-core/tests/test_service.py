@@ -1,4 +1,4 @@
-"""Services as their callers see them: routing, fan-out, sending the handle around, stopping."""
+"""Services from the callers' view: routing, fan-out, handles in messages, stopping."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_callers_in_different_processes_share_the_load(proc: ProcMesh) -> None:
         other: Any = proc.spawn("caller", Caller, service.handle)
         pending = [busy.hold.route() for _ in range(6)]
         busy_pid = busy.pid.route().get()
-        # The other process is told of what it has not sent itself.
+        # The other process is notified of load that it has not sent itself.
         wait_until(lambda: busy_pid not in other.pids.call_one(4).get())
         assert all(not answer.done() for answer in pending)
         service.handle.release.fanout().get()
@@ -183,7 +183,7 @@ def test_calls_wait_for_room_and_too_many_are_refused() -> None:
             holders.hold.route()
         assert (no.value.outstanding_max, no.value.queue_len_max) == (2, 2)
         assert holders.held_count.fanout().get().values() == [2]
-        # A call that is given up makes room in the queue; one whose time is over, too.
+        # A cancelled call leaves the queue, and so does one whose deadline has passed.
         assert under_way.pop().cancel()
         with pytest.raises(DeadlineExceeded):
             wait_until(lambda: _try(lambda: holders.hold.options(timeout=0.1).route())).get()
@@ -262,7 +262,7 @@ def test_service_that_cannot_start_says_why() -> None:
 
 
 class Owner(Actor):
-    """Owns a service, and gives the handle away."""
+    """Owns a service, and returns its handle."""
 
     def __init__(self) -> None:
         self.service = Service.options(num_replicas=2).spawn("owned", Worker)

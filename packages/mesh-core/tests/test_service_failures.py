@@ -1,4 +1,4 @@
-"""Services that lose replicas: what callers are told, what comes back, and what gives up."""
+"""Services that lose replicas: errors of callers, replacement, and giving up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_whole(service: Service[Any]) -> bool:
 
 
 def kill_one(service: Service[Any]) -> int:
-    """Kills the process of the oldest replica."""
+    """Kill the process of the oldest replica."""
     pid: int = service.status().get().replicas[0].mesh.pid.call().get().values()[0]
     os.kill(pid, signal.SIGKILL)
     return pid
@@ -53,7 +53,7 @@ def test_lost_replica_is_replaced_and_calls_go_on(proc: ProcMesh) -> None:
         assert pid not in pids
         assert len(set(pids)) == 2
         assert "SIGKILL" in service.status().get().last_error
-        # Also for a process that has never heard of the one before.
+        # This includes a process that never knew the previous replica.
         caller = proc.spawn("caller", Caller, service.handle)
         assert set(caller.pids.call_one(8).get()) == set(pids)
         caller.stop().get()
@@ -211,7 +211,7 @@ def test_part_of_a_replica_takes_the_whole_along() -> None:
 
 
 class Latest(Actor):
-    """What a setup gives to new replicas."""
+    """The object that a setup function passes to new replicas."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -288,7 +288,7 @@ def test_update_that_does_not_start_leaves_the_old_ones() -> None:
 
 
 class Mute(Worker):
-    """Cannot be made."""
+    """Cannot be created."""
 
     def __init__(self) -> None:
         raise ValueError("cannot greet")

@@ -1,4 +1,4 @@
-"""Services in odd places: other hosts, owners that die, programs that end, waits without end."""
+"""Services in special situations: other hosts, dying owners, exiting programs, deadlocks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def machines() -> Iterator[list[WorkerProcess]]:
-    """Two machines, as far as one can tell from here."""
+    """Two workers, which look like two machines."""
     with ExitStack() as stack:
         yield [stack.enter_context(WorkerProcess()) for _ in range(2)]
         shutdown_context().get()
 
 
 class Placed(Worker):
-    """Says on which machine it is."""
+    """Returns the name of its machine."""
 
     @endpoint
     def parent(self) -> int:
@@ -79,7 +79,7 @@ def test_a_replica_extends_over_several_hosts(machines: list[WorkerProcess]) -> 
 
 
 class Keeper(Actor):
-    """Owns a service in a process of its own."""
+    """Owns a service in a separate process."""
 
     def __init__(self) -> None:
         self.service = Service.options(num_replicas=2).spawn("owned", Worker)
@@ -131,7 +131,7 @@ def test_wait_that_blocks_the_loop_that_it_needs_is_refused() -> None:
 
 
 class Asker(Actor):
-    """Asks a service that asks it back."""
+    """Calls a service that calls it back."""
 
     def __init__(self) -> None:
         self.service = Service.spawn("answerers", Answerer)
@@ -146,7 +146,7 @@ class Asker(Actor):
 
 
 class Answerer(Actor):
-    """Asks back, or answers later."""
+    """Calls back, or replies later."""
 
     @endpoint
     def answer(self, asker: Asker) -> int:

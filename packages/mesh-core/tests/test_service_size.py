@@ -1,4 +1,4 @@
-"""Services that grow, shrink and are renewed while they are called."""
+"""Services that grow, shrink and are updated while they are called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Load:
-    """Calls a service from several threads all the time; each call writes down that it was made."""
+    """Calls a service continuously from several threads; each call is recorded."""
 
     def __init__(self, workers: Worker, notes: Path) -> None:
         self._workers = workers
@@ -46,7 +46,7 @@ class Load:
                 self.errors.append(error)
 
     def wait_for(self, count: int) -> None:
-        """Waits until so many more calls have been answered."""
+        """Wait for this number of further replies."""
         goal = len(self.made) + count
         wait_until(lambda: len(self.made) >= goal or self.errors, 30)
 
@@ -61,7 +61,7 @@ class Load:
             thread.join()
 
     def check(self) -> None:
-        """Every call was answered, and made exactly once."""
+        """Check that every call was served exactly once and received a reply."""
         assert self.errors == []
         assert sorted(self._notes.read_text().split()) == sorted(self.made)
 
@@ -106,7 +106,7 @@ def test_caller_that_was_idle_meanwhile_loses_nothing(
     assert len(set(caller.pids.call_one(4).get())) == 2
     wait_until(lambda: service.status().get().callers <= 1)
     for n in range(3):
-        # What it knows is as old as that.
+        # Each update makes the caller's view of the replicas more outdated.
         service.update(Worker, str(n)).get()
         pids = set(caller.pids.call_one(4).get())
         assert pids == set(service.handle.pid.fanout().get().values())
@@ -119,10 +119,11 @@ def test_replica_that_is_taken_away_ends_its_calls_first() -> None:
         pending = [service.handle.hold.route() for _ in range(4)]
         shrinking = service.resize(1)
         wait_until(lambda: [r.state for r in service.status().get().replicas].count("draining"))
-        # The one that goes takes no more calls, and is there until it has ended those it has.
+        # The draining replica takes no more calls, and exists until it has completed those it has.
         wait_until(lambda: len({service.handle.pid.route().get() for _ in range(4)}) == 1)
         assert not shrinking.done()
-        # A fan-out goes to who takes calls; the replica that leaves is let go by itself.
+        # A fan-out reaches only replicas that take calls, so the draining one is released
+        # separately.
         draining = next(r for r in service.status().get().replicas if r.state == "draining")
         draining.mesh.release.call().get()
         shrinking.get(timeout=20)
@@ -220,7 +221,7 @@ def test_scaler_goes_up_after_a_while_and_down_after_a_longer_one() -> None:
     assert scaler.step(100, 5, 4.0) == 10
     assert scaler.step(0, 10, 5.0) == 10
     assert scaler.step(5, 10, 14.9) == 10
-    # Not below the most that was needed in the meantime.
+    # Not below the maximum demand of the period.
     assert scaler.step(0, 10, 15.0) == 3
 
 

@@ -1,4 +1,4 @@
-"""A `bootstrap` that calls actors: it may, and a circle of waits through it is an error."""
+"""A `bootstrap` may call actors, and a deadlock through it is an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT_S = 30
 
 
 class Registry(Actor):
-    """Starts processes whose set-up calls it."""
+    """Starts processes whose `bootstrap` calls it."""
 
     def __supervise__(self, _failure: Any) -> bool:
         return True
@@ -37,28 +37,28 @@ class Registry(Actor):
 
     @endpoint
     def ask(self, other: Any) -> None:
-        """Calls an actor that somebody else has spawned."""
+        """Call an actor that another owner has spawned."""
         other.get.call_one().get()
 
     @endpoint
     def start(self, me: Any, is_async: bool) -> None:
-        """Waits for processes that wait for this actor."""
+        """Wait for processes that wait for this actor."""
         this_host().spawn_procs(bootstrap=caller_of(me, is_async), name="late").initialized.get()
 
     @endpoint
     def call_late(self, me: Any) -> None:
-        """Waits for an actor in processes that wait for this actor."""
+        """Wait for an actor in processes that wait for this actor."""
         procs = this_host().spawn_procs(bootstrap=caller_of(me, False), name="late")
         procs.spawn("late", Registry).get.call_one().get()
 
     @endpoint
     def spawn_caller(self, me: Any) -> None:
-        """Waits for an actor whose `__init__` waits for this actor."""
+        """Wait for an actor whose `__init__` waits for this actor."""
         this_host().spawn_procs(name="late").spawn("caller", Caller, me).initialized.get()
 
 
 class AsyncRegistry(Actor):
-    """As `Registry`, on an event loop."""
+    """Like `Registry`, on an event loop."""
 
     def __supervise__(self, _failure: Any) -> bool:
         return True
@@ -68,7 +68,7 @@ class AsyncRegistry(Actor):
 
     @endpoint
     async def start(self, me: Any, is_async: bool) -> None:
-        """Waits for processes that wait for this actor."""
+        """Wait for processes that wait for this actor."""
         procs = this_host().spawn_procs(bootstrap=caller_of(me, is_async), name="late")
         await procs.initialized
 
@@ -81,7 +81,7 @@ class Caller(Actor):
 
 
 def caller_of(registry: Any, is_async: bool) -> Callable[[], Any]:
-    """Return a set-up that waits for a registry."""
+    """Return a `bootstrap` that waits for a registry."""
 
     def call() -> None:
         registry.get.call_one().get()
@@ -94,7 +94,7 @@ def caller_of(registry: Any, is_async: bool) -> Callable[[], Any]:
 
 @pytest.fixture(scope="module")
 def watchful() -> Iterator[ProcMesh]:
-    """A process that looks for circles soon, as do the processes that it starts."""
+    """A process with a short deadlock probe interval, which its child processes inherit."""
     with (
         configured(deadlock_probe_s=0.2),
         this_host().spawn_procs({"n": 1}, name="watchful") as procs,
@@ -135,7 +135,7 @@ def test_bootstrap_is_told_of_the_death_of_a_process_that_it_receives_from() -> 
 
 
 class Keeper(Actor):
-    """Holds a port, and takes it with it."""
+    """Holds a port, which is lost with it."""
 
     def __init__(self, port: Any) -> None:
         self.port = port
@@ -147,7 +147,7 @@ class Keeper(Actor):
 
 def test_call_of_a_third_party_waits_for_a_long_bootstrap(registry: Any) -> None:
     began, receiver = Channel[Any].open()
-    # Longer than a message waits for the spawn of its receiver elsewhere: 5 s.
+    # Longer than a message otherwise waits for the spawn of its receiver: 5 s.
     seconds = 6.0
 
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""Extents, points, and what every mesh can do with its dimensions."""
+"""Extents, points, and the operations of all meshes on their dimensions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Dumps: TypeAlias = Callable[[object], bytes]
 
 
 class Ranks(MemberMesh):
-    """The least that a mesh can be."""
+    """The minimal mesh."""
 
     def __init__(self, region: Region) -> None:
         self._region = region

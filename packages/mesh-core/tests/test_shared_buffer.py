@@ -1,4 +1,4 @@
-"""What Python sees of payloads that came through shared memory."""
+"""Payloads in shared memory, as Python code sees them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER = 3
 
 
 def ignore() -> None:
-    """A release that nobody waits for."""
+    """A release callback without effect."""
 
 
 def opened(
@@ -34,20 +34,20 @@ def opened(
     *buffers: bytes | Bytes,
     on_drop: Callable[[], None] = ignore,
 ) -> list[SharedBuffer]:
-    """Sends buffers and opens them on the other side."""
+    """Send buffers and open them on the other side."""
     fd, parts = sender.fill(list(buffers), [READER])
     receiver.learn(parts[0][0], fd)
     return receiver.open(parts, on_drop)
 
 
 def pattern(seed: int, length: int = LEN) -> Bytes:
-    """Bytes that differ from page to page and from seed to seed."""
+    """Return bytes that depend on the page and on the seed."""
     return ((np.arange(length) >> 6) + seed).astype(np.uint8)
 
 
 def array_of(buffer: SharedBuffer) -> Bytes:
-    """An array on the bytes of a buffer, without a copy."""
-    # Before Python 3.12 there is no type for whatever has the buffer protocol.
+    """Return an array on the bytes of a buffer, without a copy."""
+    # Before Python 3.12 no type represents the buffer protocol.
     return np.frombuffer(cast("memoryview[int]", buffer), dtype=np.uint8)
 
 
@@ -239,7 +239,7 @@ def test_two_processes_write_to_one_message_without_seeing_each_other(
     total = str(int(source.sum()))
     with start(1) as one:
         assert answer(one) == total
-        # Starts when the first has written all it received.
+        # This starts after the first process has written all that it received.
         with start(2) as two:
             assert answer(two) == total
             for value, reader in ((1, one), (2, two)):

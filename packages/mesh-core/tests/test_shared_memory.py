@@ -1,4 +1,4 @@
-"""Large payloads hold shared memory only as long as somebody can still read them."""
+"""Large payloads hold shared memory only as long as a process can still read them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Store(Actor):
 
 
 def returns_to(before: int, count: Callable[[], int]) -> bool:
-    """Waits for a number that other processes bring down; what other tests hold may go as well."""
+    """Wait for a count that other processes reduce; memory of other tests may be freed as well."""
     until = time.monotonic() + LIMIT_S
     pause = threading.Event()
     while count() > before and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""What a process received and hands back, or on, is not copied, and nobody can tell."""
+"""Received payloads that a process returns or forwards are not copied, without visible effects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def pattern(seed: int, length: int = LEN) -> Bytes:
-    """Bytes that differ from page to page and from seed to seed."""
+    """Return bytes that depend on the page and on the seed."""
     return ((np.arange(length) >> 6) + seed).astype(np.uint8)
 
 
 class Keeper(Store):
-    """Hands back what it was given, at once or later."""
+    """Returns its payload, immediately or later."""
 
     def __init__(self) -> None:
         self.kept: list[Bytes] = []
@@ -76,7 +76,7 @@ class Keeper(Store):
 
 
 class Caller(Actor):
-    """Holds what another process has handed back to it."""
+    """Holds payloads that another process has returned to it."""
 
     def __init__(self, keeper: Keeper) -> None:
         self.keeper = keeper
@@ -197,7 +197,7 @@ def test_thousands_of_echoes_leave_nothing_behind(keeper: Keeper) -> None:
     held.clear()
     assert returns_to(before, ours)
     assert returns_to(theirs_before, lambda: theirs(keeper))
-    # One for each segment that was in use at once, and no more.
+    # One descriptor for each segment in concurrent use, and no more.
     assert descriptors() <= open_before + 32
 
 

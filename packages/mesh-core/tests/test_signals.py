@@ -1,4 +1,4 @@
-"""Signals are heard whatever the main thread does."""
+"""Signals are handled whatever the main thread does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import threading
 
 from mesh_core.spi import on_signals
 
-# The main thread has the lock of the event most of the time; a handler would wait for it there.
+# The main thread holds the lock of the event most of the time, and a signal handler would wait for
+# it.
 _WAITS = """
 import os, signal, threading
 from mesh_core.spi import on_signals

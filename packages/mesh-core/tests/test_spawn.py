@@ -1,4 +1,4 @@
-"""Starting processes and actors, and everything that keeps them from starting."""
+"""Starting processes and actors, and everything that prevents them from starting."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mesh_core import ProcMesh
 
-# Far below any time-out of ours.
+# Far below all timeouts of Mesh.
 PROMPT_S = 20.0
 
 
@@ -149,7 +149,7 @@ def test_command_and_environment_are_followed() -> None:
 
 
 class Spawner(Actor):
-    """Starts processes on the host of its own, and asks which interpreter they have."""
+    """Starts processes on its own host, and queries their interpreter."""
 
     @endpoint
     def inner(self, name: str) -> list[str]:
@@ -167,7 +167,7 @@ class Spawner(Actor):
 
 
 def test_python_executable_reaches_processes_that_actors_spawn(tmp_path: Path) -> None:
-    # A wrapper, for all interpreters of this machine have other packages.
+    # A wrapper, because other interpreters of this machine have other packages.
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nOWN_PYTHON=yes exec {sys.executable} "$@"\n')
     python.chmod(0o755)

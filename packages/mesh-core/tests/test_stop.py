@@ -1,4 +1,4 @@
-"""Stopping in good order, and what bounds an end that does not come by itself."""
+"""Orderly stops, and the limits for stops that do not complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GRACE_S = 0.4
 
 @pytest.fixture
 def brisk() -> Iterator[ProcMesh]:
-    """Two processes with little patience."""
+    """Two processes with short timeouts for stopping."""
     with configured(stop_grace_s=GRACE_S, cleanup_timeout_s=GRACE_S):
         procs = this_host().spawn_procs({"n": 2}, name="brisk")
         yield procs
@@ -109,7 +109,7 @@ def test_slices_are_not_stopped(procs: ProcMesh) -> None:
 
 
 class Unloadable:
-    """What no process can unpickle."""
+    """An object that no process can unpickle."""
 
     def __reduce__(self) -> Any:
         return _refuse, ()
@@ -202,7 +202,7 @@ def test_process_that_gives_no_sign_of_life_is_killed(brisk: ProcMesh) -> None:
 class Holder(Worker):
     @endpoint
     def hold(self) -> None:
-        """Lets nothing else of the process run Python."""
+        """Prevent all other Python code in the process from running."""
         ctypes.PyDLL(None).sleep(1000)
 
 
@@ -288,7 +288,7 @@ def test_with_block_that_ends_well_raises_what_its_stop_runs_into() -> None:
 
 
 def hold_news(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Holds news of failures up here; gives what is set by them, and what lets them go on."""
+    """Delay failure reports; return the events that mark their arrival and release them."""
     is_told, may_hear = threading.Event(), threading.Event()
     tell = Agent.do_actor_failed
 

@@ -1,4 +1,4 @@
-"""A mesh is stopped because somebody asks who has not spawned it."""
+"""A mesh is stopped on request of a process that does not own it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Chief(Actor):
 
 
 def number_of(name: str) -> int:
-    """The number of a mesh that this process owns."""
+    """Return the number of a mesh that this process owns."""
     return next(one.actor for one in snapshot() if one.kind == "spawned" and one.text == name)
 
 
@@ -56,7 +56,7 @@ def test_callers_get_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         for call in (waiting.get, lambda limit: clerks.write.call().get(limit)):
             with pytest.raises(MeshStopped, match=WHY):
                 call(LIMIT_S)
-        # The owner hears of the end as of any other.
+        # The owner is notified as of any other stop.
         with pytest.raises(DeadlineExceeded, match="wait"):
             clerks.stop().get(LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""Owners: what they hear of what they own, what follows from their verdict, what ends with them."""
+"""Owners: failures they are notified of, effects of their verdicts, and what stops with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trio() -> Iterator[ProcMesh]:
 
 
 def error_of_end(mesh: Any) -> SupervisionError:
-    """Calls an actor until it is lost; gives the error."""
+    """Call an actor until it is lost; return the error."""
     found: list[SupervisionError] = []
 
     def is_lost() -> bool:
@@ -184,7 +184,7 @@ def test_actor_in_the_programs_own_process_is_an_owner_like_others(trio: ProcMes
 
 
 def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
-    """The failure is not the program's end while somebody still has to look at the call."""
+    """The failure does not end the program while the result of the call may still be read."""
     ended = run(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""A job outlives its program: another one that proves the same identity goes on with it."""
+"""A job survives its program: another program with the same identity takes it over."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ counters.add.call(5).get()
 
 @pytest.fixture
 def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
-    """A program is the root of one job at a time, which ends before its workers do."""
+    """Give each test a separate job, which ends before its workers do."""
     shutdown_context().get()
     with configured(heartbeat_s=0.3, host_lease_s=1.0):
         yield
@@ -59,7 +59,7 @@ def fresh_job(workers: list[WorkerProcess]) -> Iterator[None]:
 
 @pytest.fixture
 def credentials(tmp_path: Path) -> Credentials:
-    """Of the controller, who keeps them in a folder; those of the workers are in another."""
+    """The controller's credentials in one folder, and those of the workers in another."""
     made = Credentials.create()
     made.save(tmp_path / "controller")
     made.issue(role="worker", name="host").save(tmp_path / "worker")
@@ -68,7 +68,7 @@ def credentials(tmp_path: Path) -> Credentials:
 
 @pytest.fixture
 def workers(credentials: Credentials, tmp_path: Path) -> Iterator[list[WorkerProcess]]:
-    """Two machines, as far as one can tell from here."""
+    """Two workers, which look like two machines."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(WorkerProcess(credentials=tmp_path / "worker")) for _ in range(2)
@@ -76,14 +76,14 @@ def workers(credentials: Credentials, tmp_path: Path) -> Iterator[list[WorkerPro
 
 
 def addresses(workers: list[WorkerProcess]) -> list[str]:
-    """Where they listen."""
+    """Return the addresses of the workers."""
     return [worker.address for worker in workers]
 
 
 def taken_over(
     workers: list[WorkerProcess], credentials: Credentials, folder: Path, *code: str
 ) -> Job:
-    """Loses a program, and takes its job over."""
+    """Run a program, kill it, and take over its job."""
     with LostProgram(folder, addresses(workers), ATTACH_AND_HOLD, *code or (SPAWN,)) as program:
         program.kill()
     return take_over(addresses(workers), credentials=credentials)
@@ -137,7 +137,7 @@ def test_a_class_that_only_the_lost_program_had_can_be_given_anew(
     """
 
     class Local(Actor):
-        """As the program before had it, as far as it is needed here."""
+        """The class of the previous program, reduced to the necessary parts."""
 
     job = taken_over(workers[:1], credentials, tmp_path, code)
     assert job.actors["local"].double.call().get(timeout=30).values() == [8]
@@ -189,7 +189,7 @@ def test_spares_are_the_successors(
     with LostProgram(tmp_path, addresses(workers), *code) as program:
         program.kill()
     job = take_over(addresses(workers)[:1], credentials=credentials)
-    # Nobody else has got the spare while the job waited for its successor.
+    # No other job got the standby worker while the job waited for a successor.
     order = AttachOrder(b"j" * 16, b"t" * 32, 1, "another", 10.0, {}, [])
     there = workers[1].address.removeprefix("tcp://")
     is_taken, why, _ = ask_worker([there], credentials._keys, order.encode(), 30.0)
@@ -260,7 +260,7 @@ def test_restart_policies_hold_for_the_successor(
 
 
 def until_answered(counter: Counter) -> int:
-    """Asks an actor that is being started again."""
+    """Call an actor that is being restarted until it replies."""
     until = time.monotonic() + 30.0
     while True:
         try:
@@ -287,7 +287,7 @@ def test_what_was_spawned_with_more_than_the_journal_takes_is_not_spawned_again(
         mesh.slice(procs=0).add.call_one(1).get(timeout=30)
     with pytest.raises(SpawnError, match=r"'laden'.*1 MiB.*spawn another mesh"):
         mesh.replace(0)
-    # What else was there is back.
+    # The other processes and actors are restored.
     assert counters.add.call(1).get(timeout=30).values() == [11, 16]
     again = procs.spawn("again", Laden, 7, b"")
     assert again.add.call(0).get(timeout=30).values() == [7, 7]
@@ -332,7 +332,7 @@ def test_the_job_goes_on_without_a_worker_that_was_lost_too(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
-        # It would hear of the lost host, and end.
+        # A running program would be notified of the lost host, and exit.
         program.signal(signal.SIGSTOP)
         workers[0].end()
         program.kill()
@@ -427,7 +427,7 @@ def test_a_successor_that_finds_another_on_its_way_gives_up(
 ) -> None:
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
         program.kill()
-    # As one does that cannot reach the first worker.
+    # A rival may be unable to reach the first worker.
     wish = TakeOverOrder("claim", "a rival", None, 0, 60.0).encode()
     there = workers[1].address.removeprefix("tcp://")
     while not ask_worker([there], credentials._keys, wish, 30.0)[0]:

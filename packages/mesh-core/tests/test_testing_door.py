@@ -1,4 +1,4 @@
-"""What Mesh offers to the tests of others."""
+"""The support for tests that Mesh offers to users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans, measurements and the names of things."""
+"""Spans, metrics and the names of objects."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Tracer(Actor):
-    """Says which span it runs in."""
+    """Returns the span in which it runs."""
 
     @endpoint
     def now(self) -> TraceContext | None:

@@ -1,4 +1,4 @@
-"""Processes that exist and do not answer are named at once, and killed after a while."""
+"""Processes that do not respond are reported immediately, and killed after a timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mesh_core.testing import LocalProcs
 
 PATIENCE_S = 1.0
-# Several looks of whoever might lose its patience.
+# Several check intervals of every watchdog.
 LONGER_S = 2.5
 LIMIT_S = 30.0
 
@@ -52,11 +52,11 @@ class Member(Actor):
 
     @endpoint
     def lose_connections(self, seconds: float) -> str:
-        """Puts files into the place of all connections, and opens none for a while."""
+        """Replace all connections by files, and open none for a while."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         nothing = os.open(os.devnull, os.O_RDONLY)
         connections = [fd for fd in range(3, nothing) if is_connection(fd)]
-        # From here on none can be opened: all numbers up to this one are taken.
+        # From here on no connection can be opened: all lower descriptor numbers are in use.
         while (last := os.dup(nothing)) < max(connections):
             pass
         resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, limits[1]))
@@ -68,14 +68,14 @@ class Member(Actor):
 
     @endpoint
     def hold_the_interpreter(self, seconds: float) -> str:
-        # PyDLL keeps the interpreter's lock during the call.
+        # PyDLL keeps the GIL during the call.
         ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1e6)))
         return "done"
 
 
 @pytest.fixture
 def impatient() -> Iterator[None]:
-    """What is spawned in the test may be silent for a second."""
+    """Processes that the test spawns may be silent for a second."""
     with configured(unresponsive_timeout_s=PATIENCE_S):
         yield
 
@@ -245,7 +245,7 @@ def test_a_wait_for_a_start_names_the_stopped_warden(local_procs: LocalProcs) ->
 
 
 def is_connection(fd: int) -> bool:
-    """Whether a descriptor is a socket that is connected."""
+    """Return whether a descriptor is a connected socket."""
     try:
         with socket.socket(fileno=os.dup(fd)) as end:
             return bool(end.getpeername()) or end.family == socket.AF_UNIX
@@ -265,7 +265,7 @@ def state(pid: int) -> str:
 
 
 class traced:
-    """Stops a process as a debugger does, for the time of a block."""
+    """Stops a process for the duration of a block, like a debugger."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

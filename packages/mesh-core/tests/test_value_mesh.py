@@ -1,4 +1,4 @@
-"""Values by the place that they came from."""
+"""Values by the position of their origin."""
 
 from __future__ import annotations
 

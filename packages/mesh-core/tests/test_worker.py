@@ -1,4 +1,4 @@
-"""A worker as a process of its own, and inside a program of the user's."""
+"""A worker as a separate process, and inside a user's program."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ LIMIT_S = 30.0
 
 @pytest.fixture
 def fresh_job() -> Iterator[None]:
-    """Hosts belong to one job: each test has its own."""
+    """Give each test a separate job, because hosts belong to one job."""
     yield
     shutdown_context().get()
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the worker's command to its end."""
+    """Run the worker command to completion."""
     argv = [sys.executable, "-m", "mesh_core.worker", *words]
     return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
@@ -72,7 +72,7 @@ def test_the_command_ends_with_2_where_it_cannot_begin(words: list[str], why: st
 
 
 def is_free(port: int) -> bool:
-    """Says whether somebody could listen there."""
+    """Return whether a process could listen on the port."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -91,7 +91,7 @@ def test_a_signal_ends_the_worker_and_its_job_in_good_order(number: signal.Signa
         (session,) = worker.sessions()
         waiting = mesh.sleep.call_one(600)
         worker.send(number)
-        # Its owner need not wait for heartbeats that do not come.
+        # Its owner need not wait for missing heartbeats.
         with pytest.raises(HostDied, match="its worker was ended there"):
             waiting.get(timeout=LIMIT_S)
         assert worker.wait() == 0
@@ -127,7 +127,7 @@ def test_a_worker_that_is_killed_takes_its_job_along() -> None:
 
 @pytest.mark.usefixtures("fresh_job")
 def test_the_owner_of_a_session_that_is_killed_hears_of_it_from_the_worker() -> None:
-    # So long that silence tells nothing within the test.
+    # So long that missing heartbeats are not detected within the test.
     with configured(heartbeat_s=LIMIT_S), WorkerProcess() as worker:
         hosts = attach_to_workers([worker.address])
         mesh = hosts.spawn_procs().spawn("worker", Worker)
@@ -138,7 +138,7 @@ def test_the_owner_of_a_session_that_is_killed_hears_of_it_from_the_worker() -> 
         with pytest.raises(HostDied, match="has ended, says its worker"):
             waiting.get(timeout=LIMIT_S)
         wait_until_gone([session, pid])
-        # The worker is free for others, and for the same job.
+        # The worker is free for other jobs, and for the same job.
         hosts.replace(0)
         assert mesh.pid.call_one().get(timeout=LIMIT_S) != pid
 
@@ -148,7 +148,7 @@ def test_a_worker_that_is_killed_as_it_starts_leaves_nothing_behind() -> None:
     for _ in range(3):
         with WorkerProcess() as worker:
             worker.send(signal.SIGKILL)
-            # Its output ends when nobody is left who could print.
+            # Its output ends when no process is left that could print.
             assert worker.said() == []
 
 

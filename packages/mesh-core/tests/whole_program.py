@@ -1,4 +1,4 @@
-"""Runs a program of its own: what it prints, how it ends, how long that takes, what it leaves."""
+"""Runs a separate program and returns its output, exit status, duration and leftovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MARK = "MESH_TEST_MARK"
-# How long the kernel may take to clear away what was killed.
+# Time that the kernel may need to clean up killed processes.
 _LEAVING_LIMIT_S = 5.0
 
 PRELUDE = """
@@ -79,7 +79,7 @@ def noted_failures():
 
 
 class Ended(NamedTuple):
-    """How a program went."""
+    """The result of a program."""
 
     status: int
     """Its exit status, or the negative number of the signal that ended it."""
@@ -98,18 +98,18 @@ def run(
     limit_s: float = 30.0,
     env: dict[str, str] | None = None,
 ) -> Ended:
-    """Runs some code behind the prelude.
+    """Run code after the prelude.
 
     Args:
-        folder: Where its script and its temporary files go.
+        folder: The folder for the script and its temporary files.
         code: The program.
-        send: A signal to send once it prints "ready".
-        is_impatient: Send it again each second until the program has ended.
-        limit_s: How long it may take.
+        send: A signal to send once the program prints "ready".
+        is_impatient: Send the signal every second until the program has exited.
+        limit_s: Time limit in seconds.
         env: Changes to the environment.
 
     Raises:
-        AssertionError: It took too long, or left a process or a file behind.
+        AssertionError: The program took too long, or left a process or a file behind.
     """
     script = folder / "program.py"
     script.write_text(PRELUDE + textwrap.dedent(code))
@@ -180,7 +180,7 @@ def _wait_until_gone(mark: str, temporary: Path) -> list[str]:
 
 
 def marked(mark: str) -> Iterator[tuple[int, str]]:
-    """Gives the processes that carry a mark in their environment."""
+    """Yield the processes with a mark in their environment."""
     wanted = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Real workers on this machine, each a process with a port of its own."""
+"""Real workers on this machine, each a process with a separate port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END_LIMIT_S = 30.0
 
 
 class WorkerProcess:
-    """A worker that listens on the loopback, on a port that the system chose."""
+    """A worker that listens on the loopback interface, on a free port."""
 
     def __init__(self, *options: str, credentials: Path | None = None) -> None:
         trust = [] if credentials is None else ["--credentials", str(credentials)]
@@ -36,27 +36,27 @@ class WorkerProcess:
         self.address = said.split()[-1] if said else "it said nothing"
 
     def sessions(self) -> list[int]:
-        """The processes that serve jobs: one, but for a moment between two jobs."""
+        """Return the processes that serve jobs: one, except for a moment between two jobs."""
         return children(self._process.pid)
 
     def signal_all(self, number: signal.Signals) -> None:
-        """Sends a signal to what serves the job, as a machine that stops or goes on would."""
+        """Send a signal to all processes of the job, as if the machine stopped or resumed."""
         for pid in self.sessions():
             for child in [pid, *_descendants(pid)]:
                 _send(child, number)
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal to the worker itself."""
+        """Send a signal to the worker itself."""
         self._process.send_signal(number)
 
     def said(self) -> list[str]:
-        """What it has printed since it said where it listens; waits for its end."""
+        """Return its output since it reported its address; waits for its exit."""
         assert self._process.stdout is not None
         return self._process.stdout.read().splitlines()
 
     def power_off(self) -> None:
-        """Kills all that runs there, the worker too."""
-        # All of them at once: the end of one is a reason to others to stop in good order.
+        """Kill all processes of the worker, including the worker itself."""
+        # All at once: the exit of one makes others stop in an orderly way.
         left = [self._process.pid, *_descendants(self._process.pid)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
@@ -64,11 +64,11 @@ class WorkerProcess:
         self._process.wait(END_LIMIT_S)
 
     def wait(self) -> int:
-        """Waits until the worker has ended by itself; gives its exit status."""
+        """Wait until the worker exits normally; return its exit status."""
         return self._process.wait(END_LIMIT_S)
 
     def end(self) -> int:
-        """Ends the worker in good order; gives its exit status."""
+        """Stop the worker in an orderly way; return its exit status."""
         left = [self._process.pid, *_descendants(self._process.pid)]
         self._process.terminate()
         status = self._process.wait(END_LIMIT_S)
@@ -86,7 +86,7 @@ class WorkerProcess:
     ) -> None:
         if self._process.poll() is None:
             self.signal_all(signal.SIGCONT)
-            # A job that still uses it would hear that it is lost.
+            # A job that still uses the worker would be notified of its loss.
             shutdown_context().get(timeout=END_LIMIT_S)
             self.end()
         assert self._process.stdout is not None

@@ -1,4 +1,4 @@
-"""Places for mounts, and nothing that stays behind."""
+"""Fixtures for mounts, and checks that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mesh_fs import CacheOptions
 
 
 def mount_table(below: Path) -> list[str]:
-    """Gives where something is mounted below a folder."""
+    """Return the mount points below a folder."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return [line.split()[4] for line in lines if line.split()[4].startswith(f"{below}/")]
 
 
 def why_no_mounts() -> str | None:
-    """Says why nothing can be mounted on this machine; None if it can."""
+    """Return the reason why this machine cannot mount anything, or None if it can."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "there is no /dev/fuse that this user may open"
     if os.geteuid() != 0 and shutil.which("fusermount3") is None:
@@ -28,7 +28,7 @@ def why_no_mounts() -> str | None:
 
 
 def why_not(backend: str, *, writable: bool = False) -> str | None:
-    """Says why a way to show files is not possible on this machine; None if it is."""
+    """Return the reason why a way of mounting is not available here, or None if it is."""
     if (writable or backend == "image") and backend != "unpack" and os.geteuid() != 0:
         return "only root can mount images, and write over mounts"
     known = Path("/proc/filesystems").read_text().split()
@@ -40,21 +40,21 @@ def why_not(backend: str, *, writable: bool = False) -> str | None:
 
 
 def needs(backend: str, *, writable: bool = False) -> None:
-    """Skips a test of a way that is not possible on this machine."""
+    """Skip a test if a way of mounting is not available on this machine."""
     if (why := why_not(backend, writable=writable)) is not None:
         pytest.skip(why)
 
 
 @pytest.fixture
 def needs_mounts() -> None:
-    """For tests that say nothing where nothing can be mounted."""
+    """Skip the test if this machine cannot mount anything."""
     if (why := why_no_mounts()) is not None:
         pytest.skip(why)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory of the client with a bit of everything."""
+    """A directory of the client with all kinds of files."""
     root = tmp_path / "source"
     (root / "package/inner").mkdir(parents=True)
     (root / "empty").mkdir()
@@ -70,7 +70,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mountpoint(tmp_path: Path) -> Iterator[Path]:
-    """Where to mount; nothing is mounted there, nor left there, at the end."""
+    """The path for a mount; at the end nothing may be mounted or left there."""
     place = tmp_path / "mnt" / "there"
     yield place
     assert mount_table(tmp_path) == []
@@ -79,5 +79,5 @@ def mountpoint(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> CacheOptions:
-    """A store of this test's own."""
+    """A chunk store that only this test uses."""
     return CacheOptions(folder=str(tmp_path / "chunks"))

@@ -1,7 +1,7 @@
-"""A directory that is edited at random, and what tells whether somebody sees it as it is.
+"""A directory with random edits, and functions that check whether a mount shows it correctly.
 
-Each file begins with a seal of what follows, so that who reads a whole file in one go can tell
-whether it is one version of it or the mixture of two.
+Each file begins with a checksum of the rest, so that a reader of the whole file can tell whether it
+has read one version of it or a mixture of two.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 SEAL_BYTES = 16
-#: What can be told of a tree, by where it is in it.
+#: The visible properties of all entries of a tree, by path.
 Entries = dict[bytes, tuple[object, ...]]
-#: What the kernel keeps and copies as one, so that a read of it is never interrupted by a change.
+#: The unit in which the kernel caches and copies, so that a read of it is never torn by a change.
 PAGE_BYTES = 4096
 
 _NAMES = [b"a", b"b", b"module.py", b"with space", b"-dash", b"\xff\xfe", "ü".encode(), b"n" * 255]
@@ -28,23 +28,23 @@ _SIZES = [0, 1, 100, 4000, 4096, 20_000, 150_000, 400_000]
 
 
 def sealed(body: bytes) -> bytes:
-    """Puts the seal before the body of a file."""
+    """Prepend the checksum to the body of a file."""
     return hashlib.blake2b(body, digest_size=SEAL_BYTES).digest() + body
 
 
 def is_one_version(content: bytes) -> bool:
-    """Says whether it is what some file was at one moment; an empty one is, too."""
+    """Return whether the content is one version of a file; an empty file is one, too."""
     return not content or sealed(content[SEAL_BYTES:]) == content
 
 
 def paths_below(root: bytes) -> Iterator[bytes]:
-    """Gives all that is in a directory, and is not the directory itself; links are not followed."""
+    """Yield everything below a directory; symbolic links are not followed."""
     for folder, folders, files in os.walk(root):
         yield from (os.path.join(folder, name) for name in [*folders, *files])
 
 
 def seen(root: bytes) -> Entries:
-    """What can be told of a tree, by where it is in it."""
+    """Return the visible properties of all entries of a tree, by path."""
     found: Entries = {}
     for path in [root, *paths_below(root)]:
         told = os.lstat(path)
@@ -57,7 +57,7 @@ def seen(root: bytes) -> Entries:
         elif stat.S_ISDIR(told.st_mode):
             content = sorted(os.listdir(path))
         is_directory = stat.S_ISDIR(told.st_mode)
-        # The file system of each gives its directories sizes and links as it likes.
+        # Sizes and link counts of directories depend on the file system.
         own = None if is_directory else (told.st_size, told.st_nlink)
         xattrs = {name: os.getxattr(path, name, follow_symlinks=False) for name in _user(path)}
         owner = told.st_uid, told.st_gid
@@ -67,7 +67,7 @@ def seen(root: bytes) -> Entries:
 
 
 def unprivileged(entries: Entries) -> Entries:
-    """Returns the same entries without setuid and setgid bits."""
+    """Return the same entries without setuid and setgid bits."""
     found: Entries = {}
     for name, (mode, *rest) in entries.items():
         assert isinstance(mode, int)
@@ -76,7 +76,7 @@ def unprivileged(entries: Entries) -> Entries:
 
 
 def differences(one: Entries, other: Entries) -> str:
-    """Says in which entries two trees differ, and in what of them; nothing if they do not."""
+    """Return the differences between two trees by entry and property; empty if they are equal."""
     fields = ("mode", "mtime", "owner", "size and links", "xattrs", "content")
     lines = []
     for name in sorted(one.keys() | other.keys()):
@@ -95,10 +95,10 @@ def _user(path: bytes) -> list[str]:
 
 
 class EditedTree:
-    """A directory, and the next edit of it; the same seed makes the same edits.
+    """A directory and its next edit; the same seed makes the same edits.
 
     Attributes:
-        steps: What was done so far, for who has to find out what went wrong.
+        steps: The edits so far, for the analysis of failures.
     """
 
     def __init__(self, root: bytes, seed: int) -> None:
@@ -113,7 +113,7 @@ class EditedTree:
         ]
 
     def begin(self) -> None:
-        """Makes another tree in place of the one that is there."""
+        """Replace the tree by a new one."""
         for name in os.listdir(self.root):
             self._delete(os.path.join(self.root, name))
         for _ in range(3):
@@ -122,11 +122,11 @@ class EditedTree:
             self.write()
 
     def step(self) -> None:
-        """Makes one edit."""
+        """Make one edit."""
         self._chance.choice(self._edits)()
 
     def write(self) -> None:
-        """A file that is new, or is written anew in place."""
+        """Create a file, or overwrite one in place."""
         path = self._free() if self._chance.random() < 0.5 else self._file()
         self._put(path, self._bytes(self._chance.choice(_SIZES)))
 
@@ -156,7 +156,7 @@ class EditedTree:
             self._put(path, body[: self._chance.randint(0, len(body))])
 
     def make_sparse(self) -> None:
-        """A file with a hole before its end, and perhaps one behind."""
+        """Create a hole before the end of a file, and perhaps one at the end."""
         path = self._file()
         hole = self._chance.randint(1, 500_000)
         tail = self._bytes(self._chance.choice([0, 1, 5000]))
@@ -169,21 +169,21 @@ class EditedTree:
             file.write(tail)
 
     def write_in_secret(self) -> None:
-        """Other bytes, as many as before, and the same modification time."""
+        """Change the content of a file, but not its length and modification time."""
         path = self._file()
         times = os.stat(path)
         self._put(path, self._bytes(len(self._body(path))))
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     def rename(self) -> None:
-        """Anything, to a name that is free; a directory not into itself."""
+        """Rename any entry to a free name, but no directory into itself."""
         path, to = self._any(), self._free()
         if not to.startswith(path + b"/"):
             self._note(f"rename {path!r} to", to)
             os.rename(path, to)
 
     def rename_over(self) -> None:
-        """As editors save."""
+        """Rename a new file over an existing one, as editors do."""
         path, beside = self._file(), self._free()
         self._put(beside, self._bytes(self._chance.choice(_SIZES)))
         self._note(f"rename {beside!r} over", path)
@@ -195,7 +195,7 @@ class EditedTree:
         self._delete(path)
 
     def replace_kind(self) -> None:
-        """A directory where a file was, or the other way round."""
+        """Replace a file by a directory, or the other way round."""
         path = self._any()
         was_directory = os.path.isdir(path) and not os.path.islink(path)
         self._note("another kind", path)
@@ -232,14 +232,14 @@ class EditedTree:
         os.chmod(path, mode)
 
     def change_owner(self) -> None:
-        """To somebody else, where this may be done."""
+        """Change the owner of an entry, if permitted."""
         if os.geteuid() == 0:
             path, owner = self._any(), self._chance.randint(0, 3000)
             self._note(f"owner {owner}", path)
             os.lchown(path, owner, owner + 1)
 
     def change_time(self) -> None:
-        """To a second before the epoch, long ago, or to come."""
+        """Set a time before the epoch, in the past, or in the future."""
         path = self._any()
         time_ns = self._chance.choice([-1_500_000_000, 1, 1_600_000_000_123_456_789, 4 * 10**18])
         self._note(f"time {time_ns}", path)
@@ -263,7 +263,7 @@ class EditedTree:
             return file.read()[SEAL_BYTES:]
 
     def _bytes(self, count: int) -> bytes:
-        """Such as are compressed badly, or such as repeat, as in a source."""
+        """Return random bytes, or a repetitive text like source code."""
         if self._chance.random() < 0.5:
             return self._chance.randbytes(count)
         word = b"%d " % self._chance.randrange(10**6)
@@ -273,7 +273,7 @@ class EditedTree:
         return sorted(path for path in paths_below(self.root) if is_wanted(os.lstat(path).st_mode))
 
     def _file(self) -> bytes:
-        """A file; one that is made for it if there is none."""
+        """Return a file, which is created if none exists."""
         if files := self._all(stat.S_ISREG):
             return self._chance.choice(files)
         path = self._free()
@@ -281,7 +281,7 @@ class EditedTree:
         return path
 
     def _unlinked(self) -> bytes:
-        """Anything whose mode is its own."""
+        """Return an entry that is not a symbolic link, and so has its own mode."""
         paths = self._all(lambda mode: not stat.S_ISLNK(mode))
         return self._chance.choice(paths) if paths else self._file()
 
@@ -290,14 +290,14 @@ class EditedTree:
         return self._chance.choice(paths) if paths else self._file()
 
     def _free(self) -> bytes:
-        """Where nothing is."""
+        """Return a path that does not exist."""
         while True:
             folder = self._chance.choice([self.root, *self._all(stat.S_ISDIR)])
             name = self._chance.choice(_NAMES)
             if self._chance.random() < 0.3:
                 name = b"%d" % self._chance.randrange(1000)
             path = os.path.join(folder, name)
-            # Whoever gives paths as text, to a link or to a program, has fewer of them.
+            # Callers that pass paths as text, to a link or to a program, have a lower limit.
             if not os.path.lexists(path) and len(path) < 2000:
                 return path
 
@@ -309,7 +309,7 @@ class EditedTree:
 
 
 def read_until_told(root: bytes, seed: int) -> dict[str, object]:
-    """Reads at random until something comes on the standard input; gives what was seen."""
+    """Read at random until standard input is readable; return the observations."""
     chance = random.Random(seed)
     reads, torn, errors = 0, [], Counter[str]()
     while not select.select([0], [], [], 0)[0]:
@@ -327,7 +327,8 @@ def read_until_told(root: bytes, seed: int) -> dict[str, object]:
                 errors[str(error.strerror)] += 1
                 continue
             reads += 1
-            # What is written into a directory is not whole before it has its own name.
+            # A file that is being written into a directory is incomplete until it gets its final
+            # name.
             is_whole = not os.path.basename(path).startswith(b".mesh-unfinished")
             if is_whole and len(content) <= PAGE_BYTES and not is_one_version(content):
                 torn.append(f"{path!r}: {content!r:.200} ... {content[-20:]!r}")
@@ -335,7 +336,7 @@ def read_until_told(root: bytes, seed: int) -> dict[str, object]:
 
 
 def _read(path: bytes) -> bytes:
-    """Reads the beginning in one go, and the rest in pieces; the kernel is to keep nothing."""
+    """Read the beginning in one call and the rest in pieces, and drop it from the page cache."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         content = os.read(file, 2 * PAGE_BYTES)

@@ -1,4 +1,4 @@
-"""A directory with every kind of thing that a system call may be asked about."""
+"""A directory with every kind of entry that system calls may distinguish."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import socket
 import stat
 from pathlib import Path
 
-#: Somebody who is not root, and owns a few of the files.
+#: An unprivileged user who owns a few of the files.
 STRANGER = 65534
 LARGE_DIRECTORY_LEN = 10_001
-#: As many links as the kernel follows, and one more.
+#: The maximum number of links that the kernel follows; the chain has one more.
 LINKS_MAX = 40
-#: Paths in it, of what is there and of what is not.
+#: Existing and non-existing paths in the directory.
 PATHS = [
     *("", "file", "empty", "directory", "directory/same", "directory/inner/file", "sparse"),
     *("link", "to-directory", "to-link", "to-directory/inner/file", "up-and-down", "outside"),
@@ -26,7 +26,7 @@ PATHS = [
 
 
 def make(root: Path) -> None:
-    """Makes it; the file `<root>-outside` is beside it."""
+    """Create the directory, and the file `<root>-outside` next to it."""
     root.mkdir(mode=0o755)
     root.with_name(f"{root.name}-outside").write_bytes(b"outside")
     _make_files(root)
@@ -86,10 +86,10 @@ def _make_links(root: Path) -> None:
 
 def _make_specials(root: Path) -> None:
     os.mkfifo(root / "fifo", 0o640)
-    # Whoever writes into one changes its time.
+    # Writing into a fifo changes its time, so writers use a separate one.
     os.mkfifo(root / "fifo-in-use")
     with socket.socket(socket.AF_UNIX) as unix:
-        # Its path may not be long.
+        # The path of a socket has a length limit.
         place = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             unix.bind(f"/proc/self/fd/{place}/socket")
@@ -101,7 +101,7 @@ def _make_specials(root: Path) -> None:
 
 
 def _make_guarded(folder: Path) -> None:
-    """Whatever modes may forbid."""
+    """Create entries with all modes that may deny access."""
     folder.mkdir()
     for mode in (0o000, 0o400, 0o040, 0o004, 0o600, 0o644, 0o711, 0o755, 0o1777, 0o2755, 0o4755):
         for kind in ("file", "directory"):
@@ -115,7 +115,7 @@ def _make_guarded(folder: Path) -> None:
                 owner, group = (STRANGER, 0) if mode == 0o400 else (0, STRANGER)
                 os.chown(place, owner, group if mode in (0o400, 0o040) else 0)
             place.chmod(mode)
-    # Says by whose rights it runs.
+    # It prints the user with whose privileges it runs.
     shutil.copy(shutil.which("id") or "/usr/bin/id", folder / "id")
     (folder / "id").chmod(0o4755)
 

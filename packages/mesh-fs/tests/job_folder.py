@@ -1,4 +1,4 @@
-"""A folder of a user's in which a job is applied and the command `mesh` is run."""
+"""A user's folder in which a job is applied and the `mesh` command is run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ job = ProcessJob({"trainers": 2, "readers": 1}, name="demo", ttl_s=300, env={ENV
 
 
 class JobFolder:
-    """The folder; the command finds this package as it is declared, installed or not."""
+    """The folder; the command finds this package by its declared entry points, installed or not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class JobFolder:
         (path / "job.py").write_text(_JOB.replace("{ENV}", repr(env)))
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end."""
+        """Run the command to completion."""
         return subprocess.run(
             [*_COMMAND, *arguments],
             cwd=self.path,
@@ -51,19 +51,19 @@ class JobFolder:
         )
 
     def said(self, *arguments: str) -> str:
-        """Runs the command, which has to succeed, and gives what it printed."""
+        """Run the command, which must succeed, and return its output."""
         run = self.run(*arguments)
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout
 
     def json(self, *arguments: str) -> Any:
-        """Runs the command with `--json`, and reads what it printed."""
+        """Run the command with `--json`, and parse its output."""
         return json.loads(self.said(*arguments, "--json"))
 
 
 @contextmanager
 def applied_job(path: Path) -> Iterator[JobFolder]:
-    """Applies a job of two meshes there."""
+    """Apply a job with two meshes."""
     folder = JobFolder(path)
     folder.said("apply")
     try:
@@ -73,7 +73,7 @@ def applied_job(path: Path) -> Iterator[JobFolder]:
 
 
 def _declared(package: Path) -> Path:
-    """Makes the entry points of this package known to whoever looks there."""
+    """Write the entry points of this package into a folder for the module path."""
     declared = Path(__file__).parents[1] / "pyproject.toml"
     groups = tomllib.loads(declared.read_text())["project"]["entry-points"]
     metadata = package / "mesh_fs-0.1.0.dist-info"

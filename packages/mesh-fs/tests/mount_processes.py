@@ -1,4 +1,4 @@
-"""The processes of a mount, and others that read from it; for tests that stop and kill them."""
+"""The processes of a mount and of readers, for tests that stop and kill them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mesh_core.testing import wait_until
 LIMIT_S = 60.0
 SOURCE, HOST = "mesh-fs-source", "mesh-fs"
 
-#: Reads a file, and says what came of it: how many bytes, or the number of the error. It ends by
-#: SIGINT as most programs do: one that handles it gets to that when the read is over.
+#: Reads a file, and prints the number of bytes or the negative error number. It exits on SIGINT
+#: like most programs: a program with a handler runs the handler only after the read has returned.
 _READ = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -30,25 +30,25 @@ except OSError as error:
 
 
 def processes(name: str) -> list[int]:
-    """Gives the processes of a name that belong to this program."""
+    """Return the processes with this name that belong to this program."""
     return [pid for pid in _all() if _field(pid, "Name") == name and _is_below(pid, os.getpid())]
 
 
 def the_process(name: str) -> int:
-    """Returns the only process of a name, once those of earlier mounts have exited."""
+    """Return the only process of a name, once those of earlier mounts have exited."""
     wait_until(lambda: len(processes(name)) == 1, LIMIT_S)
     (pid,) = processes(name)
     return pid
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has, or waits for nothing but who asks how."""
+    """Return whether a process has exited or is a zombie."""
     return _field(pid, "State")[:1] in ("", "Z")
 
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """A process that stands still within the block."""
+    """Stop a process for the duration of the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         wait_until(lambda: _field(pid, "State").startswith("T"), LIMIT_S)
@@ -72,7 +72,7 @@ class Reading:
         assert self._process.stdout.readline() == "begins\n"
 
     def wait_until_parked(self) -> None:
-        """Waits until it waits for bytes."""
+        """Wait until the read blocks."""
         wait_until(self._is_parked, LIMIT_S)
 
     def _is_parked(self) -> bool:
@@ -80,15 +80,15 @@ class Reading:
         return "folio_wait" in place or "request_wait_answer" in place
 
     def signal(self, number: int) -> None:
-        """Sends it a signal."""
+        """Send a signal to the process."""
         self._process.send_signal(number)
 
     def status(self) -> int:
-        """Waits for its end, and says how it has ended."""
+        """Wait for the exit of the process, and return its status."""
         return self._process.wait(LIMIT_S)
 
     def result(self) -> int:
-        """How many bytes it has got, or the negative number of the error."""
+        """Return the number of bytes read, or the negative error number."""
         said, _ = self._process.communicate(timeout=LIMIT_S)
         return int(said)
 
@@ -111,7 +111,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _field(pid: int, name: str) -> str:
-    """What the kernel says of a process; nothing if it has ended."""
+    """Return a field of the status of a process; empty if it has exited."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -30,7 +30,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobFolder]:
 
 @pytest.fixture
 def there(job: JobFolder) -> Iterator[Path]:
-    """Where to mount, below a folder for each host; nothing stays there."""
+    """The parent of mount points, with a folder for each host; nothing may be left there."""
     place = job.path / "there"
     yield place
     job.said("umount", "--all")
@@ -47,7 +47,7 @@ def test_a_mount_outlives_its_command_until_it_is_unmounted(
     assert (told["source"], told["name"]) == (str(source), point)
     modules = [there / f"hosts_{rank}/files/package/module.py" for rank in range(2)]
     assert [module.read_text() for module in modules] == ["ANSWER = 42\n"] * 2
-    # The same once more shows what has changed.
+    # The same command again shows the changes.
     (source / "package/module.py").write_text("ANSWER = 43\n")
     (_, row) = job.said("mount", str(source), point, "-m", "trainers").splitlines()
     assert row.split()[:6] == [str(source), point, "fuse", "2", "of", "2"]
@@ -64,7 +64,7 @@ def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     job: JobFolder, source: Path, there: Path
 ) -> None:
     options = ("--backend", "unpack", "--ignore", "*.bin", "--watch")
-    # One place for all: only hosts of this machine would meet in it.
+    # All hosts share this path because they run on this machine.
     run = job.run("mount", str(source), f"{there}/one", *options)
     assert run.returncode == 1
     assert run.stderr.startswith("mesh: ")
@@ -104,7 +104,7 @@ def test_a_directory_is_written_out(job: JobFolder, source: Path, there: Path) -
     assert all(row["written"] for row in rows)
     (source / "script.sh").write_text("other\n")
     rows = job.json("sync", str(source), point, "-m", "trainers")
-    # Both names of the file.
+    # Both names of the file count.
     assert [row["written"] for row in rows] == [2, 2]
     assert (there / "hosts_1/script.sh").read_text() == "other\n"
 

@@ -1,4 +1,4 @@
-"""Each system call that reads does on a mount what it does in the directory, errors included."""
+"""Every reading system call behaves on a mount as in the directory, including its errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _libc = CDLL(None, use_errno=True)
 
 @pytest.fixture(scope="module", params=["fuse", "image"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """How it is shown."""
+    """The way of mounting."""
     needs(request.param)
     return str(request.param)
 
@@ -67,7 +67,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Pai
 
 
 def outcome(probe: Probe, root: Path) -> object:
-    """What a call gives: its result, or its error by name."""
+    """Return the result of a call, or the name of its error."""
     try:
         return probe(str(root))
     except OSError as error:
@@ -75,7 +75,7 @@ def outcome(probe: Probe, root: Path) -> object:
 
 
 def check(pair: Pair, probe: Probe, *told: object) -> object:
-    """Sees that a call does the same in both; gives what it does."""
+    """Check that a call behaves the same in both; return its result."""
     source, mountpoint = (outcome(probe, root) for root in pair)
     assert mountpoint == source, told
     return source
@@ -100,7 +100,7 @@ def test_open_gives_the_same_or_the_same_error(
     for path in PATHS:
 
         def probe(root: str, path: str = path) -> object:
-            # Else it would wait for a writer of the fifo.
+            # Without O_NONBLOCK the open would wait for a writer of the fifo.
             descriptor = os.open(f"{root}/{path}", FLAGS[name] | more | os.O_NONBLOCK)
             try:
                 return stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -162,7 +162,7 @@ def test_bytes_are_the_same_by_each_call(pair: Pair, backend: str) -> None:
     check(pair, with_file(copy(lambda one, to: os.sendfile(to, one, 5, 200_000))))
     check(pair, with_file(lambda one: [os.read(one, 100_000) for _ in range(5)]))
     check(pair, with_file(lambda one: os.posix_fadvise(one, 0, 0, os.POSIX_FADV_WILLNEED)))
-    # Between file systems, it may be refused: then who asks reads and writes.
+    # A copy between file systems may be refused; callers then read and write.
     copied = outcome(with_file(copy(lambda one, to: os.copy_file_range(one, to, 1000))), pair[1])
     assert copied in ("EXDEV", (1000, (pair[0] / "file").read_bytes()[:1000]))
 
@@ -185,7 +185,7 @@ def test_places_in_a_file_are_found(pair: Pair) -> None:
 
 
 def attributes(told: os.stat_result) -> tuple[object, ...]:
-    """What `stat` says that does not depend on the file system."""
+    """Return the attributes from `stat` that do not depend on the file system."""
     own = () if stat.S_ISDIR(told.st_mode) else (told.st_nlink, told.st_size, told.st_rdev)
     return told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, *own
 
@@ -194,16 +194,16 @@ def test_attributes_are_the_same(pair: Pair, backend: str) -> None:
     for path in [*PATHS, "device", "far-device", "hole", "late"]:
         check(pair, lambda root, path=path: attributes(os.stat(f"{root}/{path}")), path)
         check(pair, lambda root, path=path: attributes(os.lstat(f"{root}/{path}")), path)
-    # What is a hole takes no room there either.
+    # Holes occupy no space in the mount either.
     for name in ("sparse", "hole", "late", "file", "empty"):
         source, shown = (os.stat(root / name).st_blocks for root in pair)
-        # The kernel counts holes in an image as well.
+        # For an image the kernel counts holes as well.
         most = source if backend == "fuse" else -(-(pair[0] / name).stat().st_size // 4096) * 8
         assert source - 8 < shown <= most, name
 
 
 class Statx(Structure):
-    """The beginning of what `statx` fills."""
+    """The beginning of the structure that `statx` fills."""
 
     _fields_ = (
         ("mask", c_int),
@@ -221,7 +221,7 @@ class Statx(Structure):
 
 
 def test_statx_tells_the_same(pair: Pair) -> None:
-    # All but when it was last read, which an image does not keep.
+    # All fields except the access time, which an image does not store.
     basic = 0x7DF
     for path in PATHS:
         for flags in (0, 0x100, 0x2000, 0x4000):  # No follow, and two kinds of sync.
@@ -239,7 +239,7 @@ def test_statx_tells_the_same(pair: Pair) -> None:
             check(pair, probe, path, flags)
 
 
-#: Says what somebody else may do with each of the paths in its folder.
+#: Prints what another user may do with each of the paths in its folder.
 _AS_STRANGER = """
 import ctypes, errno, json, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -275,7 +275,8 @@ json.dump(told, sys.stdout)
 
 
 def as_stranger(folder: Path, paths: list[str]) -> dict[str, dict[str, object]]:
-    # In the folder before it gives up its rights, as those on the way there are root's alone.
+    # It changes the folder before it drops its privileges, because only root can access the
+    # parents.
     done = subprocess.run(
         [sys.executable, "-c", _AS_STRANGER],
         input=json.dumps([paths, STRANGER]),
@@ -346,7 +347,7 @@ def test_a_directory_lists_the_same(pair: Pair) -> None:
 
 
 class Dirent(Structure):
-    """An entry as `readdir` gives it."""
+    """An entry as returned by `readdir`."""
 
     _fields_ = (
         ("number", c_ulong),
@@ -428,7 +429,7 @@ def test_the_whole_says_what_it_is(pair: Pair, backend: str) -> None:
     assert told.f_bavail == told.f_bfree == 0
     if backend == "fuse":
         assert told.f_ffree == 0
-        # Names of one file are one.
+        # Several names of one file may count as one.
         assert told.f_files in (count := sum(1 for _ in pair[0].rglob("*")), count + 1)
     assert told.f_blocks * told.f_frsize >= 300_001
 

@@ -1,4 +1,4 @@
-"""A directory that is edited again and again, and what is seen of it after each refresh."""
+"""A directory with continuous edits, and its view in a mount after each refresh."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from mesh_fs import CacheOptions, MountHandler, MountOptions, remotemount
 BACKENDS = ["fuse", "image", "unpack"]
 GAMES = 15
 STEPS = 10
-#: Edits of one file, each of which is a version of it, and how long it may get, nearly.
+#: Number of edits of one file, each of which creates a version, and its approximate maximum length.
 VERSIONS = 40
 FILE_LEN_MAX = 800_000
 LIMIT_S = 60.0
-#: What a reader may be told of what is edited: it is gone, or is something else now.
+#: Expected errors of a reader: an entry was removed, or replaced by another kind.
 EXPECTED = {os.strerror(number) for number in (ENOENT, ENOTDIR, EISDIR, ELOOP)}
 
 
 @pytest.fixture
 def edited(tmp_path: Path) -> Path:
-    """A directory for games."""
+    """A directory for random edits."""
     root = tmp_path / "edited"
     root.mkdir()
     return root
@@ -44,7 +44,7 @@ def edited(tmp_path: Path) -> Path:
 
 @contextmanager
 def reader(root: Path) -> Iterator[dict[str, Any]]:
-    """Another process that reads all the while; what it has seen is there behind the block."""
+    """Run a process that reads continuously; its observations are available after the block."""
     words = [sys.executable, edited_trees.__file__, os.fspath(root), "1"]
     told: dict[str, Any] = {}
     with subprocess.Popen(
@@ -60,7 +60,7 @@ def reader(root: Path) -> Iterator[dict[str, Any]]:
 
 
 def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int, backend: str) -> None:
-    """One game: after each few edits and a refresh, all is as in the directory."""
+    """Check after every few edits and a refresh that the mount is equal to the directory."""
     tree = EditedTree(os.fsencode(root), seed)
     tree.begin()
     for step in range(STEPS + 1):
@@ -79,7 +79,7 @@ def play(handler: MountHandler, root: Path, mountpoint: Path, seed: int, backend
 def play_all(
     seeds: range, edited: Path, mountpoint: Path, cache: CacheOptions, backend: str
 ) -> dict[str, Any]:
-    """Plays games beside a reader; gives what it has seen."""
+    """Run rounds of edits with a concurrent reader; return the observations of the reader."""
     needs(backend)
     options = MountOptions(backend=backend)
     with (
@@ -153,9 +153,9 @@ def test_who_has_a_file_open_reads_on_in_what_it_was(
 
 
 def write_anywhere(path: Path, shadow: bytearray, chance: random.Random) -> None:
-    """Writes, cuts or lengthens a file as chance says, and its shadow as well."""
+    """Write, truncate or extend a file at random, and its expected content as well."""
     place = chance.randrange(FILE_LEN_MAX)
-    # Behind the end there is a hole, up to the place.
+    # A write beyond the end creates a hole.
     shadow.extend(bytes(max(0, place - len(shadow))))
     with path.open("r+b") as file:
         if chance.random() < 0.3:
@@ -169,7 +169,7 @@ def write_anywhere(path: Path, shadow: bytearray, chance: random.Random) -> None
 
 
 def read_anywhere(file: BufferedReader, content: bytes, chance: random.Random) -> None:
-    """Reads a file at some places, by two calls, and compares it with what it has to be."""
+    """Read a file at random positions with two methods, and compare the expected content."""
     assert os.fstat(file.fileno()).st_size == len(content)
     for _ in range(20):
         start, count = chance.randrange(FILE_LEN_MAX), chance.choice([1, 4096, 5000, 300_000])
@@ -191,7 +191,7 @@ def test_a_read_at_any_place_is_of_the_version_that_was_opened(
         for _ in range(VERSIONS):
             write_anywhere(edited / "file", shadow, chance)
             handler.refresh()
-            # What was not fetched before it is changed is gone.
+            # Data that was not fetched before a change is lost.
             handler.wait(LIMIT_S)
             opened = files.enter_context((mountpoint / "file").open("rb"))
             versions.append((opened, bytes(shadow)))

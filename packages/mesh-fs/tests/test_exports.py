@@ -1,4 +1,4 @@
-"""The public surface of mesh-fs: three doors, and each name behind exactly one of them."""
+"""The public interface of mesh-fs: three modules, with each name in exactly one."""
 
 import mesh_fs
 import mesh_fs.spi

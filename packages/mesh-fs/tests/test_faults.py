@@ -1,4 +1,4 @@
-"""Disks that are full, files that change too early, processes that stop and die."""
+"""Full disks, files that change too early, and processes that stop and die."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ pytestmark = pytest.mark.usefixtures("needs_mounts")
 
 
 def only(handler: MountHandler) -> HostStatus:
-    """How the only host is."""
+    """Return the status of the only host."""
     status = handler.status().item()
     assert isinstance(status, HostStatus), status
     return status
 
 
 def read_error(path: Path) -> int | None:
-    """The number of the error that a read gives; None if it gives none."""
+    """Return the error number of a read, or None if it succeeds."""
     try:
         path.read_bytes()
     except OSError as error:
@@ -50,14 +50,14 @@ def read_error(path: Path) -> int | None:
 
 
 def give_room(place: Path, size: str) -> None:
-    """Makes a file system there, or gives it another size."""
+    """Mount a file system of this size, or resize it."""
     options = f"size={size},mode=700" + (",remount" if os.path.ismount(place) else "")
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", str(place)], check=True)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for two mebibytes."""
+    """A file system with a size of 2 MiB."""
     if os.geteuid() != 0:
         pytest.skip("only root can make a small file system")
     place = tmp_path.parent / f"{tmp_path.name}-disk"
@@ -232,14 +232,14 @@ def test_what_is_damaged_on_disk_while_it_is_mounted_is_fetched_again(
         least, most = (1, 300_000) if chosen == "one" else (2_000_000, 3_200_000)
 
         def is_fetched_again() -> bool:
-            # The kernel may not forget all of it at once.
+            # The kernel may not drop all pages at once.
             forget(mountpoint / LARGE)
             assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
             return only(handler).fetched_bytes - before >= least
 
         wait_until(is_fetched_again, LIMIT_S)
         assert only(handler).fetched_bytes - before <= most
-        # What has come again is on the disk again.
+        # The data that was fetched again is on the disk again.
         forget(mountpoint / LARGE)
         assert (mountpoint / LARGE).read_bytes() == (source / LARGE).read_bytes()
         assert only(handler).fetched_bytes - before <= most
@@ -258,7 +258,7 @@ def test_what_is_damaged_and_cannot_be_had_again_is_an_error(
 
 
 def damage(cache: CacheOptions, every: int) -> None:
-    """Overwrites some bytes of the pack that is largest, from its middle on if it is few."""
+    """Overwrite bytes in the largest pack at this interval, at the latest from its middle on."""
     folder = cache.place()
     pack = max(folder.rglob("*"), key=lambda path: path.stat().st_size)
     size = pack.stat().st_size
@@ -270,7 +270,7 @@ def damage(cache: CacheOptions, every: int) -> None:
 
 
 def forget(path: Path) -> None:
-    """Has the kernel forget what it keeps of a file."""
+    """Drop a file from the page cache of the kernel."""
     file = os.open(path, os.O_RDONLY)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(file)
@@ -297,7 +297,7 @@ def test_who_reads_while_the_client_is_killed_is_told_and_no_mount_is_left(
         assert program.stdout is not None
         assert program.stdout.readline() == "mounted\n"
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
-        # They are nobody's children afterwards.
+        # These processes are orphans afterwards.
         left = [*processes(HOST), the_process(SOURCE)]
         with stopped(the_process(SOURCE)), Reading(mountpoint / LARGE) as parked:
             parked.wait_until_parked()

@@ -1,4 +1,4 @@
-"""Directories of hosts, seen on the client."""
+"""Directories of hosts, mounted on the client."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ MIB = 1 << 20
 def job_credentials() -> Credentials:
     """The credentials of this module's hosts.
 
-    A program has one set of credentials for all of its links, and other tests in this process may
-    have set theirs: workers without credentials would not be reached from then on.
+    A program has one set of credentials for all of its connections, and other tests in this process
+    may have set theirs: workers without credentials would not be reachable afterwards.
     """
     return Credentials.create()
 
 
 @contextmanager
 def attached(count: int, folder: Path) -> Iterator[HostMesh]:
-    """Starts workers on this machine, each a host, and shuts them down at the end."""
+    """Run workers on this machine, each a host, and shut them down at the end."""
     started = []
     for rank in range(count):
         keys = folder / f"keys-{rank}"
@@ -71,7 +71,7 @@ def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostMesh]:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Path:
-    """A directory for each of two hosts, with a bit of everything."""
+    """A directory for each of two hosts, with all kinds of files."""
     top = tmp_path / "remote"
     for rank in range(2):
         root = top / f"hosts_{rank}"
@@ -96,7 +96,7 @@ def one(remote: Path) -> Path:
 
 
 def listing(root: Path) -> dict[str, tuple[object, ...]]:
-    """What a walk sees of a tree."""
+    """Return the properties of a tree that a walk observes."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
         seen = path.lstat()
@@ -113,7 +113,7 @@ def listing(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def direct(root: Path, point: Path, **chosen: float) -> GatherMount:
-    """The directory of this machine itself, mounted."""
+    """Mount a directory of this machine on the same machine."""
     return gather_mount(this_host(), str(root), point, options=GatherOptions(**chosen))  # type: ignore[arg-type]
 
 
@@ -153,7 +153,7 @@ def test_nobody_writes_it(one: Path, mountpoint: Path) -> None:
 def test_tail_sees_lines_as_they_come(one: Path, mountpoint: Path) -> None:
     log = one / "log"
     log.write_text("first\n")
-    # Without notice from the host, nothing would be seen while the test runs.
+    # Without change notifications from the host, no change would be visible during the test.
     with direct(one, mountpoint, attributes_ttl_s=3600):
         words = ["tail", "-f", "-s", "0.05", "-n", "+1", str(mountpoint / "log")]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as tail:
@@ -170,7 +170,7 @@ def test_what_changes_is_seen_though_attributes_are_kept(one: Path, mountpoint: 
     with direct(one, mountpoint, attributes_ttl_s=3600):
         text = mountpoint / "folder/text"
         assert text.read_text() == "from host 0\n"
-        # As long as before: neither is its length another, nor perhaps its time.
+        # The length is unchanged, and the modification time may be unchanged, too.
         (one / "folder/text").write_text("FROM HOST 0\n")
         wait_until(lambda: text.read_text() == "FROM HOST 0\n", LIMIT_S)
         (one / "folder/text").write_text("short")
@@ -187,7 +187,7 @@ def test_what_changes_is_seen_though_attributes_are_kept(one: Path, mountpoint: 
         wait_until(lambda: not (mountpoint / "empty").exists(), LIMIT_S)
         (one / "added").mkdir()
         (one / "added/file").write_text("new")
-        # Nothing that is not there is remembered.
+        # Missing names are not cached.
         assert (mountpoint / "added/file").read_text() == "new"
         wait_until(lambda: "added" in os.listdir(mountpoint), LIMIT_S)
 
@@ -251,7 +251,7 @@ def test_any_part_of_a_file_is_read(one: Path, mountpoint: Path) -> None:
     path = mountpoint / "folder/inner/large.bin"
     with direct(one, mountpoint) as mount, path.open("rb", buffering=0) as file:
         assert os.pread(file.fileno(), 100, 2_900_000) == content[2_900_000:2_900_100]
-        # It is not fetched whole for that.
+        # The file is not fetched as a whole for that.
         assert mount.cached_bytes() < 2 * MIB
         for _ in range(100):
             start, size = chance.randrange(3_100_000), chance.randrange(1, 300_000)
@@ -309,7 +309,7 @@ def test_a_host_that_is_lost_keeps_its_folder(remote: Path, mountpoint: Path) ->
 
 
 def fails_with_eio(path: Path) -> bool:
-    """Whether reading fails as it does on a lost host."""
+    """Return whether a read fails as on a lost host."""
     try:
         path.read_bytes()
     except OSError as error:
@@ -333,7 +333,7 @@ def test_who_waits_for_a_host_is_sent_away_in_time(remote: Path, mountpoint: Pat
 
 
 def is_mounted(point: Path) -> bool:
-    """Whether something is mounted there, also if nobody answers for it any more."""
+    """Return whether a path is a mount point, even if its server is dead."""
     return f" {point} " in Path("/proc/self/mountinfo").read_text()
 
 
@@ -379,7 +379,7 @@ def test_it_is_closed_while_a_host_does_not_answer(remote: Path, mountpoint: Pat
 
 
 def is_waiting(pid: int) -> bool:
-    """Whether a process waits for a file to be read."""
+    """Return whether a process waits for a read to complete."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "D"
 
 

@@ -1,4 +1,4 @@
-"""Trees that are shown by an image: what comes before it is mounted, and what is left of it."""
+"""Trees that are mounted as an image: fetching, mounting and removing it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ LARGE = "package/inner/large.bin"
 
 @pytest.fixture(autouse=True)
 def needs_images() -> None:
-    """All of these mount one."""
+    """Skip all of these tests if images cannot be mounted."""
     needs("image")
 
 
 def only(handler: MountHandler) -> HostStatus:
-    """How the only host is."""
+    """Return the status of the only host."""
     status = handler.status().item()
     assert isinstance(status, HostStatus), status
     return status
 
 
 def left(cache: CacheOptions) -> list[Path]:
-    """What is left of mounts, in what the host keeps."""
+    """Return the files that mounts have left in the host's chunk store."""
     return list((cache.place() / "shown").iterdir())
 
 
@@ -76,7 +76,7 @@ def test_who_holds_a_directory_sees_it_as_it_was(
             assert file.read() == "ANSWER = 42\n"
         os.close(held)
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 43\n"
-        # One mount is there, and not one over the other.
+        # There is one mount, and no second one on top of it.
         assert mount_table(mountpoint.parent) == [str(mountpoint)]
 
 
@@ -114,7 +114,7 @@ def test_a_chunk_that_is_damaged_before_it_is_written_is_fetched_again(
 def test_a_full_disk_is_said_and_what_is_shown_is_not_harmed(
     source: Path, mountpoint: Path, cache: CacheOptions, tmp_path: Path, size: str
 ) -> None:
-    # There is no room for the chunks, or only for these and not for the image.
+    # Either the chunks do not fit, or they do and the image does not.
     disk = tmp_path.parent / f"{tmp_path.name}-disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "d", disk], check=True)
@@ -199,7 +199,7 @@ def test_what_is_mounted_over_it_by_others_is_not_taken_away(
         handler.close()
 
 
-#: Mounts, with the rights of who may not mount.
+#: Mounts without the privilege to mount.
 _WITHOUT_RIGHTS = """
 import sys
 from mesh_core import this_host
@@ -218,7 +218,7 @@ except MountForbidden as error:
 
 
 def without_rights(*words: object) -> str:
-    """Mounts in a process that may not."""
+    """Mount in a process without the privilege to mount."""
     program = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
     done = subprocess.run(
         [*program, sys.executable, "-c", _WITHOUT_RIGHTS, *map(str, words)],

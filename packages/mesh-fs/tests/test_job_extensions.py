@@ -1,4 +1,4 @@
-"""Files that a program gives to the hosts of its job, in one line."""
+"""Files that a program gives to the hosts of its job with one line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODULE = "package/module.py"
 
 
 class Interpreter(Actor):
-    """Says which Python it runs in."""
+    """Returns the Python interpreter in which it runs."""
 
     @endpoint
     def prefix(self) -> str:
@@ -49,7 +49,7 @@ class Interpreter(Actor):
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Any]:
-    """Hosts of two meshes."""
+    """The hosts of two meshes."""
     job = jobs.ProcessJob({"ones": 2, "twos": 1}, folder=tmp_path / "job", ttl_s=300)
     yield job
     job.kill()
@@ -119,7 +119,7 @@ def test_processes_run_from_an_environment_that_was_made_on_the_client(
     words = [python, "-Ic", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip())
     (site / "only_there.py").write_text("ANSWER = 42\n")
-    # What this Python has stands for what would be installed there.
+    # The packages of this Python represent those that would be installed there.
     ours = [sysconfig.get_path("purelib"), *filter(None, map(os.path.abspath, sys.path))]
     lines = [f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(ours)]
     (site / "ours.pth").write_text("".join(lines))

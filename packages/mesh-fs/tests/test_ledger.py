@@ -1,4 +1,4 @@
-"""What one program has read of a directory, the next one need not read again."""
+"""A program need not read the parts of a directory that a previous program has read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mesh_fs import CacheOptions
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 
 LARGE_BYTES = 48_000_000
-#: More than the process of the source reads of anything else.
+#: Exceeds all other reads of the source process.
 FEW_BYTES = 30_000_000
 
-#: Mounts a directory; says how many bytes the process that takes it has read by then, and what is
-#: in a file of the mount.
+#: Mounts a directory; prints the number of bytes that the source process has read so far, and the
+#: content of a file of the mount.
 _PROGRAM = """
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ with remotemount(this_host(), source, mountpoint, snapshot=snapshot, cache=cache
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A directory that is as it was for a while."""
+    """A directory that has been unchanged for a while."""
     root = tmp_path / "tree"
     root.mkdir()
     (root / "large").write_bytes(os.urandom(LARGE_BYTES))
@@ -47,7 +47,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def wait_for_a_later_time(folder: Path, file: Path) -> None:
-    """Waits until files that are changed have a later time than this one."""
+    """Wait until changed files get a later timestamp than this one."""
     probe = folder / "probe"
     probe.touch()
     while probe.stat().st_ctime_ns <= file.stat().st_ctime_ns:
@@ -58,7 +58,7 @@ def wait_for_a_later_time(folder: Path, file: Path) -> None:
 def mounted(
     tree: Path, mountpoint: Path, cache: CacheOptions, *, is_cached: bool = True
 ) -> tuple[int, str]:
-    """Mounts it in a program; gives how many bytes that has read, and what is in `text`."""
+    """Mount the tree in a program; return the bytes that it has read, and the content of `text`."""
     assert cache.folder is not None
     arguments = [tree, mountpoint, cache.folder, str(is_cached)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
@@ -70,7 +70,7 @@ def mounted(
 
 
 def ledgers(cache: CacheOptions) -> list[Path]:
-    """Gives what was kept on the client."""
+    """Return the ledger files on the client."""
     assert cache.folder is not None
     return sorted(Path(cache.folder, "ledgers").glob("*"))
 

@@ -1,4 +1,4 @@
-"""When a program begins, nothing stays of those whose processes were all killed at once."""
+"""A starting program removes the leftovers of programs that were killed with all processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import mount_table, needs
 
 pytestmark = pytest.mark.usefixtures("needs_mounts")
 
-#: Mounts a directory in one way, says so, and keeps it until its input ends.
+#: Mounts a directory in one way, prints a line, and keeps the mount until its input ends.
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -44,7 +44,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The folder for temporary files, with a path that is short enough for sockets in it."""
+    """A folder for temporary files whose path is short enough for sockets in it."""
     with tempfile.TemporaryDirectory(prefix="mesh-test-", dir="/tmp") as made:
         yield Path(made)
 
@@ -103,7 +103,7 @@ def test_a_mount_whose_program_is_stopped_is_not_taken_for_a_dead_one(
 
 @contextmanager
 def started(place: Path, folder: Path, kind: str, name: str) -> Iterator[subprocess.Popen[str]]:
-    """A program that has mounted the source, until the block ends."""
+    """Run a program that has mounted the source, until the block ends."""
     with subprocess.Popen(
         [sys.executable, place / "program.py", place, kind, name],
         stdin=subprocess.PIPE,
@@ -118,7 +118,7 @@ def started(place: Path, folder: Path, kind: str, name: str) -> Iterator[subproc
 
 
 def kill_at_once(program: int) -> None:
-    """Kills a program and all of its processes, none of which can react to that of another."""
+    """Kill a program and all of its processes, such that none can react to the death of another."""
     stopped: set[int] = set()
     while found := {program, *descendants(program)} - stopped:
         for pid in found:

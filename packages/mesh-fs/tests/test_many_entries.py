@@ -1,4 +1,4 @@
-"""Trees with very many entries, and the memory that their mounts take."""
+"""Trees with very many entries, and the memory use of their mounts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mount_processes import HOST, SOURCE, the_process
 from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
 
-#: Files in each directory; there is one for so many.
+#: Files in each directory; the number of directories follows from it.
 FOLDER_LEN = 1000
-#: Resident memory of each process, where there is nothing to show.
+#: Limit of the resident memory of each process for an empty tree.
 EMPTY_BYTES_MAX = 100_000_000
-#: And for each entry: of the host, where others want the memory, and of the source, which forgets
-#: most of it when it has walked.
+#: Additional limit per entry: for the host, which needs its memory for other work, and for the
+#: source, which releases most of it after the walk.
 ENTRY_BYTES_MAX = {HOST: 300, SOURCE: 900}
 
 _MAKE = """
@@ -38,7 +38,7 @@ for folder in range(first, last):
 
 @pytest.fixture
 def memory_folder() -> Iterator[Path]:
-    """A folder in memory, where many files are made in no time."""
+    """A folder in memory, in which many files can be created quickly."""
     place = Path("/dev/shm", f"mesh-fs-entries-{os.getpid()}")
     place.mkdir()
     yield place
@@ -46,7 +46,7 @@ def memory_folder() -> Iterator[Path]:
 
 
 def make(root: Path, entries: int) -> None:
-    """Makes so many entries, with a process for each processor."""
+    """Create this number of entries, with a process for each CPU."""
     root.mkdir()
     folders, crew = entries // FOLDER_LEN, os.cpu_count() or 1
     edges = [folders * part // crew for part in range(crew + 1)]
@@ -60,13 +60,13 @@ def make(root: Path, entries: int) -> None:
 
 
 def resident_bytes_max(pid: int) -> int:
-    """The most memory that a process has had."""
+    """Return the peak resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def walk(root: Path) -> tuple[int, int]:
-    """Looks at all entries; gives how many there are, and how many of them are files."""
+    """Stat all entries; return their number, and the number of files among them."""
     entries = files = 0
     for place, folders, names in os.walk(root):
         entries += len(folders) + len(names)

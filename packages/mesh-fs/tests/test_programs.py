@@ -1,4 +1,4 @@
-"""Programs that are choosy about their files: git, and Python with byte code and extensions."""
+"""Programs with special requirements: git, and Python with byte code and extensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("needs_mounts")
 
 
 def run(*words: str | Path, **variables: str) -> str:
-    """Runs a program to its end, and gives what it said; it must not complain."""
+    """Run a program to completion, and return its output; standard error must be empty."""
     done = subprocess.run(
         words, env=os.environ | variables, capture_output=True, text=True, timeout=LIMIT_S
     )
@@ -31,7 +31,7 @@ def run(*words: str | Path, **variables: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A checkout of two hundred files."""
+    """A checkout with two hundred files."""
     if shutil.which("git") is None:
         pytest.skip("there is no git")
     root = tmp_path / "repository"
@@ -56,8 +56,8 @@ def repository(tmp_path: Path) -> Path:
 
 
 def git(place: Path, *words: str) -> str:
-    """Runs git with no settings of the machine."""
-    # It would note in its index what it has seen, where that can be written.
+    """Run git without the settings of the machine."""
+    # git would otherwise update its index if it is writable.
     variables = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0"}
     return run("git", "-C", place, *words, **variables)
 
@@ -68,7 +68,7 @@ def test_git_finds_a_checkout_unchanged_and_whole(
 ) -> None:
     options = MountOptions(backend=backend)
     with remotemount(this_host(), repository, mountpoint, cache=cache, mount=options) as handler:
-        # It reads all files, as those of a mount have other numbers than its index has.
+        # git reads all files, because inode numbers on the mount differ from those in its index.
         assert git(mountpoint, "status", "--porcelain") == ""
         assert git(mountpoint, "fsck", "--strict", "--no-progress") == ""
         assert git(mountpoint, "log", "--format=%s") == "all\n"
@@ -81,13 +81,13 @@ def test_git_finds_a_checkout_unchanged_and_whole(
 def test_git_looks_at_times_and_sizes_alone_where_it_is_told_to(
     repository: Path, mountpoint: Path, cache: CacheOptions
 ) -> None:
-    # The index has to be older than what it tells of; else git reads the files to be sure.
+    # The index must be newer than the files; otherwise git reads them to be sure.
     index = repository / ".git/index"
     os.utime(index, (index.stat().st_mtime + 10,) * 2)
     lazy = MountOptions(is_prefetched=False)
     with remotemount(this_host(), repository, mountpoint, cache=cache, mount=lazy) as handler:
         fetched = handler.status().item().fetched_bytes
-        # Numbers of files and devices are of the file system, and not of the files.
+        # Inode and device numbers are properties of the mount, not of the files.
         assert git(mountpoint, "-c", "core.checkStat=minimal", "status", "--porcelain") == ""
         files = sum(path.stat().st_size for path in repository.glob("package*/*"))
         assert handler.status().item().fetched_bytes - fetched < files / 2
@@ -95,7 +95,7 @@ def test_git_looks_at_times_and_sizes_alone_where_it_is_told_to(
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """A virtual environment with numpy, as it is installed here, and a package of its own."""
+    """A virtual environment with the installed numpy and a package of the test."""
     found = find_spec("numpy")
     if found is None or found.origin is None:
         pytest.skip("there is no numpy")
@@ -122,7 +122,7 @@ def test_python_runs_from_a_virtual_environment_with_its_byte_code(
         told = run(python, "-c", code, PYTHONPATH="").split()
         assert told[0] == "3.0"
         assert told[1].startswith(f"{mountpoint}/lib/")
-        # Byte code is taken if the time and the size of the source are those it was made of.
+        # Byte code is used if the time and size of the source match those recorded in it.
         words = [python, "-v", "-c", "import own"]
         loaded = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S).stderr
         (cached,) = (path for path in before if path.parent.parent.name == "own")
@@ -133,7 +133,8 @@ def test_python_runs_from_a_virtual_environment_with_its_byte_code(
     assert {path: path.stat().st_mtime_ns for path in environment.rglob("*.pyc")} == before
 
 
-#: Has the extensions of numpy mapped, but has not looked at all of them when it is told to go on.
+#: Has mapped the extensions of numpy, but not read all of their pages when it gets the signal to
+#: continue.
 _COMPUTES = """
 import sys, numpy
 print("imported", flush=True)
@@ -159,7 +160,7 @@ def test_python_goes_on_and_begins_anew_while_its_environment_is_changed(
         assert running.stdout is not None
         assert running.stdout.readline() == "imported\n"
         handler.wait(LIMIT_S)
-        # Nobody should, where programs run from it.
+        # Overwriting files in place is never safe while programs run from them.
         extension.write_bytes(bytes(len(compiled)))
         random.write_text("NEW = True\n")
         assert handler.refresh() is True

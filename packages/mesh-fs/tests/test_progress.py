@@ -1,4 +1,4 @@
-"""How far files have come, shown while a program waits for them."""
+"""The progress of transfers, shown while a program waits for them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_terminal_gets_a_bar(progress: bool | None, monkeypatch: pytest.Monkey
         with shown_progress(progress) as tell:
             assert tell is not None
             tell(HALF)
-        # It comes in pieces.
+        # The output arrives in pieces.
         text = b""
         while not (b"7 files on 1 of 4 hosts" in text and b"2.0/4.0 MB" in text):
             text += os.read(shown.fileno(), 1 << 16)

@@ -1,6 +1,6 @@
-"""Each system call that would write is refused on a mount, and changes nothing.
+"""Every writing system call on a mount is refused and changes nothing.
 
-With which error is what a read-only mount of the directory itself says.
+The expected errors are those of a read-only bind mount of the directory itself.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ KINDS = ["file", "empty", "directory", "directory/empty", "link", "directory/inn
 
 @pytest.fixture(scope="module", params=["fuse", "image"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """How it is shown."""
+    """The way of mounting."""
     needs(request.param)
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory, backend: str) -> Iterator[Path]:
-    """A mount; all is there at the end as it was."""
+    """A mount; its content must be the same at the end."""
     folder = tmp_path_factory.mktemp("shown")
     source, mountpoint = folder / "source", folder / "mount"
     every_kind.make(source)
@@ -57,7 +57,7 @@ def _names(root: Path) -> list[tuple[str, int, int]]:
 
 
 def error(call: Callable[[], object]) -> str | None:
-    """The name of the error that a call gives; None if it gives none."""
+    """Return the name of the error of a call, or None if it succeeds."""
     try:
         call()
     except OSError as raised:
@@ -153,7 +153,7 @@ def test_what_writes_nothing_is_allowed(shown: Path, backend: str) -> None:
             os.fsync(file)
             os.fdatasync(file)
         else:
-            # The kernel has nothing to write from an image, and says so.
+            # The kernel returns this error because an image has no data to write.
             assert error(lambda: os.fsync(file)) == error(lambda: os.fdatasync(file)) == "EINVAL"
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         other = os.open(shown / "file", os.O_RDONLY)
@@ -176,7 +176,7 @@ def test_nothing_is_moved_in_or_out(shown: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def bound(shown: Path, tmp_path: Path) -> Iterator[Path]:
-    """The directory, mounted read-only where it cannot be mistaken for itself."""
+    """A read-only bind mount of the directory at another path."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a directory once more")
     place = tmp_path / "bound"
@@ -188,19 +188,19 @@ def bound(shown: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def renamed(old: str, new: str, flags: int) -> None:
-    """Renames as the flags say, which Python does not offer."""
+    """Rename with flags, which Python does not support."""
     names = os.fsencode(old), os.fsencode(new)
     if _libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) < 0:
         raise OSError(get_errno(), old)
 
 
 def opened(path: str, flags: int) -> None:
-    """Opens it, without waiting for the other end of a fifo."""
+    """Open a path without waiting for the other end of a fifo."""
     os.close(os.open(path, flags | os.O_NONBLOCK, 0o644))
 
 
 def with_open(path: str, call: Callable[[int], object]) -> None:
-    """Does something with what was opened to be read."""
+    """Call a function with a file that is open for reading."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         call(file)
@@ -208,7 +208,7 @@ def with_open(path: str, call: Callable[[int], object]) -> None:
         os.close(file)
 
 
-#: Of a root and a path there.
+#: Calls with the root and a path in it.
 WRITES: dict[str, Callable[[str, str], object]] = {
     "chmod": lambda root, path: os.chmod(path, 0o777),
     "chown": lambda root, path: os.chown(path, 1, 1),
@@ -252,7 +252,7 @@ WRITES: dict[str, Callable[[str, str], object]] = {
 
 @pytest.mark.parametrize("what", WRITES)
 def test_the_error_is_that_of_any_read_only_mount(shown: Path, bound: Path, what: str) -> None:
-    # Behind one of them is a file that may be written to.
+    # One of the paths leads to a file outside, which is writable.
     paths = [path for path in every_kind.PATHS if path != "outside"]
     wrong = {}
     for path in paths:

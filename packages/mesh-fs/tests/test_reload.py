@@ -24,19 +24,19 @@ class Caller(Actor):
 
     @endpoint
     def evaluate(self, module: str, expression: str) -> object:
-        """Imports a module and evaluates in it."""
+        """Import a module and evaluate an expression in it."""
         __import__(module)
         return eval(expression, vars(sys.modules[module]) | {"caller": self})
 
     @endpoint
     def keep(self, module: str, expression: str) -> None:
-        """Keeps what an expression gives."""
+        """Store the value of an expression."""
         __import__(module)
         self.kept = eval(expression, vars(sys.modules[module]))
 
 
 class Project:
-    """A workspace in which modules are written, and processes that use them."""
+    """A workspace with modules that the test writes, and processes that use them."""
 
     def __init__(self, folder: Path, cache: CacheOptions) -> None:
         self.source = folder / "project"
@@ -73,7 +73,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, cache: CacheOptions) -> Iterator[Project]:
-    """A workspace that is closed in the end."""
+    """A workspace that is closed at the end."""
     made = Project(tmp_path, cache)
     yield made
     if made.workspace is not None:

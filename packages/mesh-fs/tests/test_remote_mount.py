@@ -1,4 +1,4 @@
-"""A directory of the client, seen on hosts."""
+"""A directory of the client, mounted on hosts."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.usefixtures("needs_mounts")
 
 
 def only(handler: MountHandler) -> HostStatus:
-    """How the only host is, once it has everything."""
+    """Return the status of the only host, once it has everything."""
     status = handler.wait(LIMIT_S).item()
     assert isinstance(status, HostStatus), status
     return status
 
 
 def listing(root: Path) -> dict[str, tuple[object, ...]]:
-    """What a walk sees of a tree: everything but what depends on where it is."""
+    """Return the properties of a tree that do not depend on its location."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
         seen = path.lstat()
@@ -171,8 +171,8 @@ def test_a_chunk_that_is_damaged_on_disk_is_fetched_again(
         only(handler)
     largest = max((tmp_path / "chunks").rglob("*"), key=lambda path: path.stat().st_size)
     with largest.open("r+b") as pack:
-        # More than the copies of chunks that were fetched by two readers at once: nothing reads
-        # those.
+        # Larger than the duplicate chunks that two concurrent readers may have fetched, which are
+        # never read.
         pack.seek(2_000_000)
         pack.write(b"damaged by something else" * 4000)
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
@@ -197,7 +197,7 @@ def test_it_is_closed_while_files_are_open(
     file = (mountpoint / "package/module.py").open()
     handler.close()
     assert not os.path.ismount(mountpoint)
-    # The kernel would have told the file system that it is closed.
+    # The kernel would have notified the file system of the close.
     with suppress(OSError):
         file.close()
     handler.close()

@@ -1,4 +1,4 @@
-"""Hosts that are lost and come back, and hosts that come later."""
+"""Hosts that are lost and return, and hosts that are added later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGE = "package/inner/large.bin"
 
 
 class Workers:
-    """Worker processes of this machine, which are hosts, with a store of chunks of their own."""
+    """Worker processes of this machine as hosts, with a separate chunk store."""
 
     def __init__(self, folder: Path, **meshes: int) -> None:
         env = {"MESH_FS_CACHE": str(folder / "chunks")}
@@ -38,31 +38,31 @@ class Workers:
         self.state = self._job.state(timeout=LIMIT_S)
 
     def mesh(self, name: str) -> HostMesh:
-        """The hosts of a name."""
+        """Return the hosts with this name."""
         found: HostMesh = self.state[name]
         found.initialized.get(timeout=LIMIT_S)
         return found
 
     def kill(self, mesh: str, rank: int) -> None:
-        """Kills a worker, with all that it serves."""
+        """Kill a worker with all its processes."""
         pids = jobs_testing.worker_pids(self._job.status().order_id)
         os.kill(pids[mesh, rank], signal.SIGKILL)
 
     def bring_back(self, mesh: str) -> None:
-        """Has other workers in the places of those that were killed."""
+        """Replace the workers that were killed."""
         wait_until(lambda: not self._job.status().is_up, LIMIT_S)
         self._job.resize(mesh=mesh, hosts=self._job.spec.mesh(mesh).hosts)
         self._job.state(timeout=LIMIT_S)
 
     def end(self) -> None:
-        """Ends them."""
+        """Stop the workers."""
         self._job.detach()
         self._job.kill()
 
 
 @contextmanager
 def workers(folder: Path, **meshes: int) -> Iterator[Workers]:
-    """Starts so many for each name."""
+    """Run this number of workers for each name."""
     made = Workers(folder, **meshes)
     try:
         yield made
@@ -71,12 +71,12 @@ def workers(folder: Path, **meshes: int) -> Iterator[Workers]:
 
 
 def places(mountpoint: Path, count: int) -> list[Path]:
-    """Where the hosts of a mesh have it."""
+    """Return the paths of the mount on the hosts of a mesh."""
     return [mountpoint / f"hosts_{rank}" / "files" for rank in range(count)]
 
 
 def answer_at(place: Path) -> str:
-    """What a module says there; nothing while it is not there."""
+    """Return the content of a module in the mount, or an empty string if it does not exist."""
     try:
         return (place / "package/module.py").read_text()
     except OSError:
@@ -84,13 +84,13 @@ def answer_at(place: Path) -> str:
 
 
 def statuses(handler: MountHandler) -> list[HostStatus | MeshError]:
-    """How all hosts are."""
+    """Return the status of all hosts."""
     return handler.status().values()
 
 
 @pytest.fixture
 def several(tmp_path: Path) -> Iterator[Path]:
-    """Where hosts of one machine mount, each below a folder of its own."""
+    """A parent for the mount points of several hosts of one machine."""
     place = tmp_path / "mnt"
     yield place
     table = Path("/proc/self/mountinfo").read_text()
@@ -139,7 +139,7 @@ def test_further_hosts_fetch_from_those_that_have_it(
             with pytest.raises(MountError, match="relative"):
                 handler.add_hosts(twos, "there")
             with pytest.raises(MountError):
-                # Others of this machine are there.
+                # The mounts of other hosts on this machine use these paths.
                 handler.add_hosts(twos)
             elsewhere = several / "twos" / "$SUBDIR" / "files"
             assert handler.add_hosts(twos, elsewhere) == 2

@@ -1,4 +1,4 @@
-"""What the package offers to the tests of others."""
+"""The support for tests that the package offers to users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mounts that show changes by themselves."""
+"""Mounts that show changes without an explicit refresh."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT_S = 30.0
 
 @pytest.fixture
 def watched(source: Path, mountpoint: Path, cache: CacheOptions) -> Iterator[MountHandler]:
-    """A mount that shows changes by itself, with whichever backend this machine allows."""
+    """A mount with change notification, by any method that this machine supports."""
     with remotemount(this_host(), source, mountpoint, cache=cache, watch=True) as handler:
         yield handler
 
@@ -40,7 +40,7 @@ def seen(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        # It was written again before it was fetched: the next refresh shows what is there then.
+        # The file was overwritten before it was fetched: the next refresh shows the new content.
         if error.errno != errno.EIO:
             raise
         return None
@@ -125,7 +125,7 @@ def test_a_full_queue_is_a_change_of_everything(tmp_path: Path) -> None:
     assert watches.follow([str(tmp_path)]) is True
     assert watches.follow([str(tmp_path)]) is False
     for number in range(held // 2 + 1):
-        # The same event twice on end is told once.
+        # The kernel merges identical consecutive events.
         os.close(os.open(tmp_path / f"{number % 2}", os.O_CREAT))
         os.unlink(tmp_path / f"{number % 2}")
     assert watches.take() is True

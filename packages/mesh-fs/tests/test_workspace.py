@@ -1,4 +1,4 @@
-"""A directory of the client, written out on hosts next to files of others."""
+"""A directory of the client, copied to hosts next to the files of others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opened(source: Path, remote: Path, cache: CacheOptions) -> Workspace:
 
 
 def contents(root: Path) -> dict[str, bytes | str | None]:
-    """What is in a tree, without what the package keeps there itself."""
+    """Return the content of a tree, without the files of the package itself."""
     found: dict[str, bytes | str | None] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))

@@ -1,4 +1,4 @@
-"""What programs of a host write over a tree: seen there, kept over a refresh, and thrown away."""
+"""Files that host programs write over a tree: visible there, kept on refresh, then discarded."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ LARGE = "package/inner/large.bin"
 
 @pytest.fixture(params=["fuse", "image"])
 def writable(request: pytest.FixtureRequest) -> MountOptions:
-    """Each backend whose mounts a host can write to."""
+    """Each way of mounting that supports writes on the host."""
     needs(request.param, writable=True)
     return MountOptions(backend=request.param, writable=True)
 
 
 def left(cache: CacheOptions) -> list[Path]:
-    """What is left of mounts, in what the host keeps."""
+    """Return the files that mounts have left in the host's chunk store."""
     return list((cache.place() / "shown").iterdir())
 
 
 def opened(
     source: Path, mountpoint: Path, cache: CacheOptions, options: MountOptions
 ) -> MountHandler:
-    """A handler that is not open yet."""
+    """Return a handler that is not open yet."""
     return remotemount(this_host(), source, mountpoint, cache=cache, mount=options)
 
 
 def run(*words: str | Path) -> str:
-    """Runs a program as users of the host do."""
+    """Run a program as users of the host do."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
@@ -118,7 +118,7 @@ def test_a_refresh_keeps_what_the_host_has_written(
         (source / "package/added.py").write_text("ADDED = 1\n")
         (source / LARGE).write_bytes(b"other")
         assert handler.refresh() is True
-        # Where both have changed it, the host's is seen.
+        # If both have changed the file, the version of the host is visible.
         assert (mountpoint / "own").read_text() == "own"
         assert (mountpoint / "script.sh").read_text() == "the host's"
         assert not (mountpoint / "empty").exists()
@@ -155,7 +155,7 @@ def test_a_host_process_that_is_killed_leaves_nothing(
     with opened(source, mountpoint, cache, writable):
         (mountpoint / "own").write_bytes(os.urandom(1_000_000))
         os.kill(the_process(HOST), signal.SIGKILL)
-        # Not `os.path.ismount`: it takes a mount without a server for no mount.
+        # `os.path.ismount` returns False for a mount without a server.
         wait_until(lambda: mount_table(mountpoint.parent.parent) == [], LIMIT_S)
         wait_until(lambda: left(cache) == [], LIMIT_S)
 
@@ -166,7 +166,7 @@ def test_where_the_host_writes_a_file_is_still_brought(
     needs("fuse", writable=True)
     lazy = MountOptions(backend="fuse", writable=True, is_prefetched=False)
     with opened(source, mountpoint, cache, lazy):
-        # It is copied before it is changed.
+        # The file is copied before it is changed.
         with (mountpoint / LARGE).open("r+b") as file:
             file.seek(1_000_000)
             file.write(b"own")
@@ -187,5 +187,5 @@ def test_a_directory_that_is_written_out_can_be_written_anyway(
         assert handler.refresh() is True
         assert (mountpoint / "own").read_text() == "own"
         assert (mountpoint / "script.sh").read_text() == "the host's"
-        # Where both have changed it, the client's is seen.
+        # If both have changed the file, the version of the client is visible.
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 43\n"

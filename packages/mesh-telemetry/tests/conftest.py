@@ -1,4 +1,4 @@
-"""What the tests of telemetry share: a place for events, and that nothing stays behind."""
+"""Shared fixtures of telemetry tests: a folder for events, checks that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEST_TIMEOUT_S = 120
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """No test may hang: a wait that never ends is a failure like any other."""
+    """Give every test a timeout, so that a wait that never ends is reported as a failure."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
@@ -25,11 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Where processes keep their events; nothing is left there at the end."""
+    """A folder in which processes store their events; it must be empty at the end."""
     made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     try:
         yield made
-        # What was stopped in the middle of something removes its folder a moment later.
+        # A process that was stopped during an operation removes its folder a moment later.
         wait_until(lambda: not list(made.iterdir()), 30.0)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -37,6 +37,6 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_job_is_left() -> Iterator[None]:
-    """Ends what tests have started."""
+    """Shut down everything that tests have started."""
     yield
     shutdown_context().get(60)

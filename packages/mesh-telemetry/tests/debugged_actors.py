@@ -1,4 +1,4 @@
-"""Actors that stand at breakpoints, and what looks at them."""
+"""Actors that pause at breakpoints, and functions that inspect them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIMIT_S = 60.0
 
 
 class Trainer(Actor):
-    """Computes something, with a look at it on the way."""
+    """Computes something, with a breakpoint in the middle."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -55,7 +55,7 @@ class Trainer(Actor):
 
 
 class AsyncTrainer(Actor):
-    """The same, on the event loop of its process."""
+    """The same on the event loop of its process."""
 
     @endpoint
     async def step(self, number: int) -> int:
@@ -73,7 +73,7 @@ class AsyncTrainer(Actor):
 
 
 def standing(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
-    """The sessions, once there are so many."""
+    """Wait until this number of sessions is paused, and return them."""
 
     def found() -> list[dict[str, Any]]:
         sessions = telemetry.debug_sessions()
@@ -83,5 +83,5 @@ def standing(telemetry: Telemetry, count: int = 1) -> list[dict[str, Any]]:
 
 
 def none_standing(telemetry: Telemetry) -> None:
-    """Waits until nothing stands."""
+    """Wait until no session is paused."""
     wait_until(lambda: telemetry.debug_sessions() == [], LIMIT_S)

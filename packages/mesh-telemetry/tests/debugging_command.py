@@ -1,4 +1,4 @@
-"""`mesh debug` as a user has it."""
+"""The `mesh debug` command as users run it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROGRAM = "from mesh_telemetry._debug.commands import debug; debug()"
 
 
 class Done(NamedTuple):
-    """How a command has ended."""
+    """The result of a command."""
 
     returncode: int
     stdout: str
@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 
 class _Door:
-    """What mesh-jobs gives to commands."""
+    """The context object that mesh-jobs passes to commands."""
 
     def print_json(self, value: Any) -> None:
         print(json.dumps(value))
@@ -41,17 +41,17 @@ class MeshDebug:
     """Runs the command."""
 
     def run(self, *words: str, typed: str = "") -> Done:
-        """Runs it to its end, in this process."""
+        """Run the command to completion in this process."""
         result = CliRunner().invoke(debug, words, input=typed, obj=_Door())
         if isinstance(result.exception, MeshError):
-            # As mesh-jobs tells it.
+            # mesh-jobs reports errors in this format.
             return Done(1, result.stdout, f"mesh: {result.exception}\n")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Done(result.exit_code, result.stdout, result.stderr)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Starts it in a process of its own, with somebody at its terminal."""
+        """Start the command in a separate process, with a user at its terminal."""
         return subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *words],
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""An editor, as far as debuggers see it: the client side of the Debug Adapter Protocol."""
+"""A minimal editor: a client of the Debug Adapter Protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Editor:
         self._said: list[dict[str, Any]] = []
 
     def send(self, command: str, **arguments: Any) -> int:
-        """Sends a request; gives its number."""
+        """Send a request; return its number."""
         self._count += 1
         said = {"seq": self._count, "type": "request", "command": command, "arguments": arguments}
         body = json.dumps(said).encode()
@@ -30,23 +30,23 @@ class Editor:
         return self._count
 
     def response(self, number: int) -> dict[str, Any]:
-        """The body of the answer to a request."""
+        """Return the body of the response to a request."""
         said = self._next(lambda one: one.get("request_seq") == number)
         assert said["success"], said
         body: dict[str, Any] = said.get("body") or {}
         return body
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Sends a request, and gives the body of its answer."""
+        """Send a request, and return the body of its response."""
         return self.response(self.send(command, **arguments))
 
     def event(self, name: str) -> dict[str, Any]:
-        """The body of the next event of a kind."""
+        """Return the body of the next event of a kind."""
         body: dict[str, Any] = self._next(lambda one: one.get("event") == name).get("body") or {}
         return body
 
     def attach(self) -> None:
-        """Does what editors do at first."""
+        """Execute the initial sequence of editors."""
         self.ask("initialize", adapterID="debugpy", clientID="test", pathFormat="path")
         attaching = self.send("attach", justMyCode=False, connect={"host": "localhost", "port": 1})
         self.event("initialized")
@@ -56,12 +56,12 @@ class Editor:
         self.response(configured)
 
     def close(self) -> None:
-        """Leaves, without a word."""
+        """Close the connection without a request."""
         self._reader.close()
         self._socket.close()
 
     def _next(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Takes the first message of a kind, and leaves the others."""
+        """Return the first message that matches, and keep the others."""
         while True:
             for at, said in enumerate(self._said):
                 if is_wanted(said):

@@ -1,4 +1,4 @@
-"""A collector of OTLP over HTTP, as small as one can be."""
+"""A minimal OTLP collector over HTTP."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ trace_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_se
 
 
 class Receiver:
-    """What has come in, and how the next requests are answered.
+    """The received data, and the response to the next requests.
 
     Attributes:
-        url: Where it listens.
-        status: What requests are answered with; they are kept if that is 200.
-        gate: Requests are answered while it is set.
-        answered: How many requests were answered, by status.
-        headers: Those of the last request.
+        url: The address of the collector.
+        status: The status of responses; requests are stored only if it is 200.
+        gate: Requests get a response only while this event is set.
+        answered: The number of responses by status.
+        headers: The headers of the last request.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def take(self, path: str, body: bytes, headers: dict[str, str]) -> int:
-        """Keeps a request, if it is to."""
+        """Store a request if the status is 200."""
         with self._turn:
             self.headers = headers
             self.answered[self.status] = self.answered.get(self.status, 0) + 1
@@ -65,7 +65,7 @@ class Receiver:
             return self.status
 
     def spans(self) -> list[tuple[dict[str, Any], Any]]:
-        """All spans, each with the attributes of its process."""
+        """Return all spans, each with the attributes of its process."""
         return [
             (_said(group.resource.attributes), span)
             for request in self._requests("traces", trace_pb2.ExportTraceServiceRequest)
@@ -75,7 +75,7 @@ class Receiver:
         ]
 
     def logs(self) -> list[tuple[dict[str, Any], Any]]:
-        """All log records."""
+        """Return all log records."""
         return [
             (_said(group.resource.attributes), record)
             for request in self._requests("logs", logs_pb2.ExportLogsServiceRequest)
@@ -85,7 +85,7 @@ class Receiver:
         ]
 
     def metrics(self, name: str) -> list[tuple[dict[str, Any], Any]]:
-        """All metrics of a name."""
+        """Return all metrics with this name."""
         return [
             (_said(group.resource.attributes), metric)
             for request in self._requests("metrics", metrics_pb2.ExportMetricsServiceRequest)
@@ -100,14 +100,14 @@ class Receiver:
             return [kind.FromString(body) for body in self._bodies[signal]]
 
     def close(self) -> None:
-        """Answers nobody any more."""
+        """Stop the collector."""
         self.gate.set()
         self._server.shutdown()
         self._server.server_close()
 
 
 def said(message: Any) -> dict[str, Any]:
-    """The attributes of something."""
+    """Return the attributes of a message."""
     return _said(message.attributes)
 
 
@@ -117,7 +117,7 @@ def _said(attributes: Any) -> dict[str, Any]:
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """A collector, until the end of the block."""
+    """Run a collector until the end of the block."""
     receiver = Receiver()
     try:
         yield receiver

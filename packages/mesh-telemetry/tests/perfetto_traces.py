@@ -1,4 +1,4 @@
-"""Traces as their readers see them, decoded with Perfetto's own schema."""
+"""Traces as viewers show them, decoded with Perfetto's own schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_p
 
 @dataclass
 class Shown:
-    """A slice or a moment, with the slice that it lies in."""
+    """A slice or an instant, with its enclosing slice."""
 
     name: str
     category: str
@@ -31,18 +31,18 @@ class Shown:
 
 @dataclass
 class Trace:
-    """All that a trace shows."""
+    """The content of a trace."""
 
     shown: list[Shown] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def named(self, name: str) -> list[Shown]:
-        """What has a name."""
+        """Return the slices and instants with this name."""
         return [one for one in self.shown if one.name == name]
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads a trace; fails if its slices do not nest, or a name is not known."""
+    """Read a trace; fail if its slices do not nest or a name is unknown."""
     content = path.read_bytes()
     if path.suffix == ".gz":
         content = gzip.decompress(content)
@@ -71,7 +71,7 @@ def read_trace(path: Path) -> Trace:
                 tracks[told.uuid] = (tracks[told.parent_uuid][0], told.name)
         if packet.HasField("track_event"):
             events.append((packet.timestamp, packet.track_event))
-    # As readers do: by time, and as they came where that is the same.
+    # Viewers also sort by time, and keep the order of events with equal times.
     events.sort(key=lambda event: event[0])
     trace, stacks = Trace(), defaultdict(list)
     for at_ns, event in events:

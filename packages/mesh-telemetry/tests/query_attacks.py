@@ -1,4 +1,4 @@
-"""SQL texts that take whatever they are given, and what a program notices of them."""
+"""SQL queries that consume all available resources, and their effects on a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 #: Ends at its deadline, or when its process is killed.
 ENDLESS = "select sum(value % 7) as s from generate_series(1, 1000000000000000)"
 
-#: What each text does, the text, and what the error says.
+#: A description of each query, the query, and a part of the error message.
 GREEDY = {
     "a list": ("select range(1, 1000000000)", "MiB of memory"),
     "a list for each row": ("select range(1, 1000000000) from procs", "MiB of memory"),
@@ -20,7 +20,7 @@ GREEDY = {
     "a large pattern": ("select regexp_like('a', '" + "(a{1000}){1000}" + "')", "CompiledTooBig"),
 }
 
-#: Texts that end at their deadline.
+#: Queries that end at their deadline.
 UNENDING = {
     "an array": "select array_agg(value) from generate_series(1, 300000000)",
     "a join of each with each": (
@@ -33,14 +33,14 @@ UNENDING = {
 
 
 def rss_bytes(pid: int) -> int:
-    """How much memory a process has."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have."""
+    """Return all descendants of a process."""
     found = []
-    # What has ended meanwhile has none.
+    # A process that has exited has none.
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             found += [int(one) for one in (thread / "children").read_text().split()]
@@ -48,6 +48,6 @@ def children(pid: int) -> list[int]:
 
 
 def ticks(pid: int) -> int:
-    """How much processor a process has used."""
+    """Return the CPU time of a process in ticks."""
     said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(said[11]) + int(said[12])

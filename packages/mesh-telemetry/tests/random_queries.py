@@ -1,4 +1,4 @@
-"""Rows and queries by lot, each from a seed, so that a failure can be had again."""
+"""Random rows and queries, generated from a seed so that failures can be reproduced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = pa.schema([("uid", pa.int64()), ("k", pa.int64()), ("s", pa.string()), (
 
 
 def random_tables(rng: random.Random) -> dict[str, pa.Table]:
-    """Gives three tables of few rows, of values that meet in joins and groups."""
+    """Return three tables of few rows, with values that match in joins and groups."""
     counts = [rng.choice([0, 1, 30, 200]), rng.choice([0, 5, 40]), rng.choice([0, 3, 25])]
     schemas = {"events": EVENTS, "actors": ACTORS, "kinds": KINDS}
     return {
@@ -69,13 +69,13 @@ def _value(kind: pa.DataType, rng: random.Random) -> object:
 
 
 class QueryMaker:
-    """Makes queries over the tables of `random_tables`."""
+    """Generates queries over the tables of `random_tables`."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def query(self) -> str:
-        """Gives one query; it orders by something unique where the order matters."""
+        """Return one query; it sorts by a unique key if the order matters."""
         makers = [
             self._rows,
             self._rows,
@@ -175,10 +175,10 @@ class QueryMaker:
             f"sum({of}{pick('k', 'u', 'small', 'dec', 'f', 'x')})" + filtered,
             f"avg({of}{pick('k', 'u', 'f', 'x', 'dec')})" + filtered,
             f"min({of}{pick('k', 's', 't', 'dec', 'v', 'd', 'b')})" + filtered,
-            # Which of NaN and a number is the greater depends on their order in DataFusion.
+            # In DataFusion the order of rows determines whether NaN or a number is greater.
             f"min(nanvl({of}{pick('x', 'f')}, 0))" + filtered,
             f"max({of}{pick('k', 's', 't', 'dec', 'v', 'd', 'b')})" + filtered,
-            # Which of NaN and a number is the greater depends on their order in DataFusion.
+            # In DataFusion the order of rows determines whether NaN or a number is greater.
             f"max(nanvl({of}{pick('x', 'f')}, 0))" + filtered,
             f"count(DISTINCT {of}{pick('k', 's', 'x', 'd', 'b', 't')})",
             f"sum(DISTINCT {of}k)",

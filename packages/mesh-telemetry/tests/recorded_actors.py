@@ -1,4 +1,4 @@
-"""Actors that are recorded; they need no Arrow."""
+"""Actors that are recorded; they do not import Arrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT_S = 30.0
 
 
 class Worker(Actor):
-    """Does a bit of everything that there is a table for."""
+    """Produces some events of every table."""
 
     @endpoint
     def add(self, number: int) -> int:
@@ -71,7 +71,7 @@ class Worker(Actor):
 
 
 class Waiter(Actor):
-    """Waits for another actor until that is let go."""
+    """Waits for another actor until that is released."""
 
     @endpoint
     def wait(self, gate: Gate) -> int:
@@ -79,7 +79,7 @@ class Waiter(Actor):
 
 
 class Gate(Actor):
-    """Answers when a file is there."""
+    """Replies when a file exists."""
 
     @endpoint
     def passed(self, path: str = "") -> int:

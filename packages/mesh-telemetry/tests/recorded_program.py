@@ -1,4 +1,4 @@
-"""The rows that are found of a program that is recorded."""
+"""The rows of a program that is recorded."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from mesh_telemetry._rows.schemas import TABLES
 
 
 def config(place: Path, **options: Any) -> TelemetryConfig:
-    """Options of a telemetry that keeps events in a place."""
+    """Return options of a telemetry that stores events in this folder."""
     return TelemetryConfig(directory=str(place), **options)
 
 
 def host_folders(place: Path) -> list[Path]:
-    """The folders of hosts that there are in a place, of all programs."""
+    """Return the folders of all hosts of all programs in a place."""
     return sorted(place.glob(f"mesh-telemetry-{os.geteuid()}-*/*"))
 
 
 def host_tables(place: Path, **options: Any) -> HostTables:
-    """The tables of the only host of the only program."""
+    """Return the tables of the only host of the only program."""
     (folder,) = host_folders(place)
     return HostTables(folder, **options)
 
 
 def rows(tables: HostTables, name: str, until_us: int | None = None) -> list[dict[str, Any]]:
-    """All rows of a table, with all that has happened."""
+    """Return all rows of a table, including the latest events."""
     tables.refresh(5.0)
     batches = tables.batches(name, None, until_us)
     assert all(batch.schema == TABLES[name] for batch in batches)
@@ -46,7 +46,7 @@ def rows(tables: HostTables, name: str, until_us: int | None = None) -> list[dic
 def wait_for_rows(
     tables: HostTables, table: str, count: int = 1, /, **wanted: Any
 ) -> list[dict[str, Any]]:
-    """The rows of a table that have some values, once there are so many."""
+    """Wait until this number of rows of a table have the wanted values, and return them."""
 
     def found() -> list[dict[str, Any]]:
         some = [row for row in rows(tables, table) if all(row[k] == v for k, v in wanted.items())]
@@ -56,7 +56,7 @@ def wait_for_rows(
 
 
 def kept_bytes(folder: Path) -> int:
-    """How many bytes lie in a folder."""
+    """Return the total size of the files in a folder."""
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

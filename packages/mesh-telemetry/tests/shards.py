@@ -1,4 +1,4 @@
-"""Hosts that are objects of the test: each with its share of the rows of some tables."""
+"""Simulated hosts, each with a part of the rows of some tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HostRows:
 
 
 class Shards:
-    """Some hosts, which can be asked; it keeps what they were asked."""
+    """Hosts that can be queried, with a record of the queries."""
 
     def __init__(self, hosts: Mapping[str, HostRows]) -> None:
         self.hosts = hosts
@@ -48,7 +48,7 @@ class Shards:
 
 
 def spread(tables: Mapping[str, pa.Table], count: int, rng: random.Random) -> Shards:
-    """Gives each of so many hosts a stretch of every table, some of them empty, by lot."""
+    """Split every table at random into a part for each host; some parts are empty."""
     shares: list[dict[str, pa.Table]] = [{} for _ in range(count)]
     for name, table in tables.items():
         cuts = sorted(rng.randint(0, table.num_rows) for _ in range(max(0, count - 1)))
@@ -58,7 +58,7 @@ def spread(tables: Mapping[str, pa.Table], count: int, rng: random.Random) -> Sh
 
 
 def evenly(tables: Mapping[str, pa.Table], count: int) -> Shards:
-    """Gives each host an equal stretch of every table."""
+    """Split every table evenly among the hosts."""
     hosts = {}
     for at in range(count):
         share = {}

@@ -1,4 +1,4 @@
-"""A program that a dashboard shows, and a browser to look at it with."""
+"""A program for the dashboard, and a browser to view it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mesh_core.testing import wait_until
 from mesh_telemetry._serve.serving import Serving
 
 LIMIT_MS = 20_000
-#: A name that would be an element, and run, were it put into the page as HTML.
+#: A name that would be an element, and run, if it were inserted into the page as HTML.
 EVIL = "<img src=x onerror=document.title='taken'>"
 
 
 class Trainer(Actor):
-    """Does what there are pages for."""
+    """Produces data for the pages."""
 
     @endpoint
     def step(self, number: int) -> None:
@@ -40,7 +40,7 @@ class Trainer(Actor):
 
 
 class Partner(Actor):
-    """Waits for another that waits for it."""
+    """Waits for another actor that waits for it."""
 
     @endpoint
     def ask(self, other: Partner, me: Partner) -> str:
@@ -56,7 +56,7 @@ class Partner(Actor):
 
 
 class Boss(Actor):
-    """Owns actors that fail, and goes on without them."""
+    """Owns actors that fail, and continues without them."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True
@@ -68,7 +68,7 @@ class Boss(Actor):
 
 
 class ShownProgram:
-    """Meshes with names, one that has failed, and two actors in a circle."""
+    """Named meshes, one of which has failed, and two actors in a deadlock."""
 
     def __init__(self) -> None:
         self.procs = this_host().spawn_procs({"gpus": 4}, name="team")
@@ -80,7 +80,7 @@ class ShownProgram:
         self._boss_procs = this_host().spawn_procs(name="office")
         self._boss: Any = self._boss_procs.spawn("boss", Boss)
         self._boss.lose.call_one(self.procs).get()
-        # They are to stay in their circle, which is found and broken otherwise.
+        # The deadlock must persist, but it would otherwise be detected and broken.
         with configured(deadlock_probe_s=3600):
             self._pair = this_host().spawn_procs({"side": 2}, name="pair")
         left: Any = self._pair.slice(side=0).spawn("left", Partner)
@@ -90,7 +90,7 @@ class ShownProgram:
         self._asking = left.ask.call_one(right, left)
 
     def close(self) -> None:
-        """Ends all of it."""
+        """Stop all processes."""
         self._asking.cancel()
         for procs in (self._pair, self._boss_procs, self.procs):
             with suppress(Exception):
@@ -99,12 +99,12 @@ class ShownProgram:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, without a screen."""
+    """Run Debian's Chromium in headless mode."""
     playwright = pytest.importorskip("playwright.sync_api")
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed")
-    # Playwright runs a loop in this thread, which others must not find here.
+    # Playwright runs an event loop in this thread, which must not be visible to tests.
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-gpu"]
@@ -117,7 +117,7 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def page_of(opened: Any, serving: Serving, **options: Any) -> Iterator[Any]:
-    """A page at the dashboard, that must not have had an error at its end."""
+    """Open a dashboard page, and check at the end that it has had no errors."""
     context = opened.new_context(viewport={"width": 1280, "height": 800}, **options)
     context.set_default_timeout(LIMIT_MS)
     errors: list[str] = []
@@ -132,21 +132,21 @@ def page_of(opened: Any, serving: Serving, **options: Any) -> Iterator[Any]:
 
 
 def show(page: Any, name: str, words: str = "") -> None:
-    """Opens a page of the dashboard, and waits until it has something to show."""
+    """Open a page of the dashboard, and wait until it has content."""
     page.evaluate(f"location.hash = {'#/' + name + words!r}")
     ready(page, name)
 
 
 def ready(page: Any, name: str) -> None:
-    """Waits until a page of the dashboard has something to show."""
+    """Wait until a page of the dashboard has content."""
     page.wait_for_selector(f"body[data-ready={name}]")
 
 
 def stream_threads() -> int:
-    """How many topics are asked for again and again in this process."""
+    """Return the number of topics that are refreshed periodically in this process."""
     return sum(one.name == "mesh-telemetry-live" for one in threading.enumerate())
 
 
 def wait_for_quiet() -> None:
-    """Waits until nobody listens."""
+    """Wait until no topic has a subscriber."""
     wait_until(lambda: stream_threads() == 0, 30.0)

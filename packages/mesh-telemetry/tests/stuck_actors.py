@@ -1,4 +1,4 @@
-"""Actors that stand still, each in its own way; they need no Arrow."""
+"""Actors that hang, each in a different way; they do not import Arrow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh_core import Actor, concurrent_endpoint, endpoint
 
 
 class Stuck(Actor):
-    """Stands in C, and holds the lock of the interpreter."""
+    """Hangs in C code and holds the GIL."""
 
     @endpoint
     def pid(self) -> int:
@@ -22,7 +22,7 @@ class Stuck(Actor):
     def hold(self, path: str) -> None:
         batch_size = 4711
         open(path, "w").close()
-        # Of all that is called through this, nothing lets go of the interpreter.
+        # Calls through PyDLL never release the GIL.
         ctypes.PyDLL(None).sleep(600)
         raise AssertionError(batch_size)
 
@@ -36,7 +36,7 @@ class Stuck(Actor):
 
 
 class Dreamer(Actor):
-    """Awaits what does not come."""
+    """Awaits an event that never happens."""
 
     def __init__(self) -> None:
         self.is_open = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Meshes are stopped over HTTP, by who owns them."""
+"""Stopping meshes over HTTP through their owners."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def telemetry(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def stop(telemetry: Telemetry, **wanted: object) -> tuple[int, dict[str, Any]]:
-    """What is answered to a request to stop, with its status."""
+    """Send a stop request; return the status and the response."""
     serving = telemetry._servings[0] if telemetry._servings else telemetry.serve()
     asked = urllib.request.Request(
         f"{serving.url}/stop",
@@ -63,7 +63,7 @@ def stop(telemetry: Telemetry, **wanted: object) -> tuple[int, dict[str, Any]]:
 
 
 def mesh(telemetry: Telemetry, name: str) -> dict[str, Any]:
-    """The number and the owner of a mesh, once it is told of."""
+    """Return the number and the owner of a mesh, once it is listed."""
     sql = "select id as mesh_id, proc from meshes where given_name = $1"
     found = wait_until(lambda: telemetry.query(sql, [name]).table.to_pylist(), LIMIT_S)
     return dict(found[0])
@@ -77,7 +77,7 @@ def test_actors_of_the_program_are_stopped(telemetry: Telemetry) -> None:
         assert (status, said["name"], said["state"]) == (200, "workers", "stopping")
         with pytest.raises(MeshStopped, match=WHY):
             workers.add.call(1).get(LIMIT_S)
-        # The processes are there, for other actors.
+        # The processes still exist, and accept other actors.
         others: Any = procs.spawn("others", Worker)
         others.add.call(1).get(LIMIT_S)
 

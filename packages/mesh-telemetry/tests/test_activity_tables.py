@@ -1,4 +1,4 @@
-"""What actors do now, as tables."""
+"""The current activity of actors as tables."""
 
 from __future__ import annotations
 

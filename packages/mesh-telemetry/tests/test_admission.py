@@ -1,4 +1,4 @@
-"""Peers without a token cost the servers little, and do not keep others out."""
+"""Peers without a token cost the servers little, and do not block other clients."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def limiter(deadline_s: float = 600.0, authenticated_max: int = 8) -> Connection
 
 
 class Servers:
-    """A server that answers and one that is asked to wait, with few places."""
+    """A server that replies and one whose reply is delayed, both with few connection slots."""
 
     def __init__(self, admitted: ConnectionLimiter) -> None:
         self.limiter = admitted
@@ -91,7 +91,7 @@ def ask(
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Waits until the other side closes a connection."""
+    """Wait until the peer closes a connection."""
     try:
         return sock.recv(1) == b""
     except ConnectionError:
@@ -110,7 +110,7 @@ def test_silent_connections_are_closed_at_their_deadline() -> None:
 
 
 def is_cut_off(sock: socket.socket, piece: bytes, piece_count: int) -> bool:
-    """Sends pieces, and returns whether the other side closes the connection before the last."""
+    """Send pieces, and return whether the peer closes the connection before the last one."""
     try:
         for _ in range(piece_count):
             sock.sendall(piece)
@@ -208,7 +208,7 @@ def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
 
 
 class OneTable:
-    """Answers all queries with the same rows."""
+    """Returns the same rows for all queries."""
 
     def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
         return Answer(TABLE, Coverage((), (), (), ()))

@@ -1,4 +1,4 @@
-"""Rows of programs that have ended, in order or not: asked without any program."""
+"""Rows of programs that have exited, normally or not, are queried without a running program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if words == ["close"]:
 
 
 def run_program(place: Path, spill: Path, end: str) -> None:
-    """Runs another program with telemetry up to its end."""
+    """Run another program with telemetry until it ends."""
     words = [sys.executable, "-c", PROGRAM, str(place), str(spill)]
     path = os.pathsep.join([str(HERE), *sys.path])
     with subprocess.Popen(
@@ -67,7 +67,7 @@ def test_a_program_that_has_ended_is_asked(place: Path, tmp_path: Path, end: str
     run_program(place, spill, end)
 
     def is_there() -> bool:
-        # Processes of a program that was killed end a moment after it.
+        # Processes of a killed program exit a moment later.
         with Archive(spill) as past:
             return count(past) == 4 and not host_folders(place)
 
@@ -106,7 +106,7 @@ def test_what_a_killed_program_has_left_is_made_parquet_by_the_next(
     first = Archive.runs(spill)[0]
     with Archive(spill, first.name) as past:
         assert count(past) == 4
-    # The last one is asked where none is named.
+    # The latest run is queried if none is named.
     with Archive(spill) as past:
         assert past.run == Archive.runs(spill)[-1].name != first.name
         assert count(past) == 0
@@ -150,7 +150,7 @@ def test_what_is_saved_is_asked_later(place: Path, tmp_path: Path, local_procs: 
             assert count(past, "actors") == 2
             procs = past.query("select mesh, state from procs where mesh = 'team'").table
             assert len(procs) == 2
-    # Of runs in several folders, the last one is asked.
+    # With several folders, the latest of all runs is queried.
     with Archive([tmp_path / "second", tmp_path / "first"]) as past:
         assert count(past) == 8
 

@@ -1,4 +1,4 @@
-"""Asking a program that serves: what comes back, and what is said where nothing does."""
+"""Client requests to a program that serves telemetry: results and error messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def greet(client: socket.socket) -> None:
 
 
 class Program:
-    """Serves, and holds back one answer."""
+    """Serves requests, and delays one response."""
 
     def __init__(self, folder: Path) -> None:
         self.gate = threading.Event()

@@ -1,4 +1,4 @@
-"""What nobody waits for any more is computed no further; rows come as hosts answer."""
+"""Queries are aborted when no client waits for them; rows are returned as hosts reply."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def endless(deadline_s: float = 600.0) -> Fragment:
 
 
 def is_computing() -> bool:
-    """Says whether any thread is in the engine."""
+    """Return whether any thread is in the query engine."""
     tops = sys._current_frames().values()
     return any(
         frame.f_code is run_until.__code__ for top in tops for frame, _ in traceback.walk_stack(top)
@@ -61,9 +61,9 @@ def test_work_that_is_late_stops() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, and those that these have."""
+    """Return all descendants of a process."""
     found = []
-    # What has ended meanwhile has none.
+    # A process that has exited has none.
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             found += [int(one) for one in (thread / "children").read_text().split()]
@@ -71,7 +71,7 @@ def children(pid: int) -> list[int]:
 
 
 def ticks(pid: int) -> int:
-    """How much processor a process has used."""
+    """Return the CPU time of a process in ticks."""
     said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(said[11]) + int(said[12])
 
@@ -93,7 +93,7 @@ def test_the_process_of_a_query_is_killed_when_the_call_is_cancelled(place: Path
 
 
 class Slow:
-    """Hosts of which one answers at once, and one when it is let."""
+    """Two hosts, one of which replies immediately and the other one on request."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -116,7 +116,7 @@ class Slow:
 
 
 def prompt() -> Slow:
-    """Hosts that answer at once."""
+    """Return hosts that reply immediately."""
     hosts = Slow()
     hosts.gate.set()
     return hosts
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_refused() -> None:
     limits = QueryLimits(memory_max_bytes=1000)
     with pytest.raises(QueryError, match="more than fits"):
         Query("select x from t", None, SCHEMAS, limits).answer(prompt())
-    # Of one host it fits, and no more is there at once.
+    # The rows of one host fit, and only those are in memory at a time.
     stream = Query("select x from t", None, SCHEMAS, limits).stream(prompt())
     assert sum(batch.num_rows for batch in stream) == 200
 

@@ -1,4 +1,4 @@
-"""Telemetry is closed in bounded time, whatever its processes do."""
+"""Telemetry closes in bounded time, whatever its processes do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recorded_program import config
 from mesh_core.testing import proc_pid, wait_until
 from mesh_telemetry import Telemetry
 
-# A second until it is looked at, five in which it may answer, and what a busy machine adds.
+# A second until the first check, a reply timeout of five, and slack for a busy machine.
 _CLOSE_S = 20.0
 
 
@@ -33,5 +33,5 @@ def test_a_process_that_is_stopped_by_a_signal_is_killed_when_telemetry_closes(
     began = time.monotonic()
     telemetry.close()
     assert time.monotonic() - began < _CLOSE_S
-    # What a killed process has started ends by itself, a moment later.
+    # Descendants of a killed process exit a moment later.
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in found), LIMIT_S)

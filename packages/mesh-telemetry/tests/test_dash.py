@@ -1,4 +1,4 @@
-"""The dashboard in a browser shows what is true of the program."""
+"""The dashboard in a browser shows the correct state of the program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def page(opened: Any, program: tuple[ShownProgram, Serving]) -> Iterator[Any]:
 
 
 def has(page: Any, words: str, within: str = "main") -> None:
-    """Waits until a part of the page has these words in it."""
+    """Wait until a part of the page contains the text."""
     page.locator(within).filter(has_text=words).first.wait_for()
 
 

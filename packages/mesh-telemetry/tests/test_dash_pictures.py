@@ -1,4 +1,4 @@
-"""Pictures of the dashboard for its guide, made anew by `-m slow`."""
+"""Screenshots of the dashboard for its guide, updated by `-m slow`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTH_MAX = 150_000
 
 
 def work(seconds: float) -> None:
-    """Takes time as work does."""
+    """Take time, as work does."""
     threading.Event().wait(seconds)
 
 
@@ -39,7 +39,7 @@ class Learner(Actor):
 
 
 class Loader(Actor):
-    """Has batches."""
+    """Provides batches."""
 
     @endpoint
     def batch(self, number: int) -> int:
@@ -108,7 +108,7 @@ def take_pictures(page: Any, more: Any) -> None:
     page.get_by_label("Severity").select_option("warning")
     page.wait_for_function("() => location.hash.includes('severity')")
     page.locator("[aria-label=Lines]").get_by_text("warning").first.wait_for()
-    # Lines of text take room.
+    # A picture of text needs more space, so this one shows fewer lines.
     page.set_viewport_size({"width": 1280, "height": 480})
     take(page, "logs")
     page.set_viewport_size({"width": 1280, "height": 800})
@@ -132,7 +132,7 @@ def take_pictures(page: Any, more: Any) -> None:
 
 
 def take(page: Any, name: str) -> None:
-    # What was drawn last is on the screen after the next frame but one.
+    # The last changes are on the screen after two frames.
     page.evaluate("() => new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))")
     path = IMAGES / f"dash-{name}.png"
     page.screenshot(path=path, animations="disabled")

@@ -36,7 +36,7 @@ DASH = Path(__file__).resolve().parents[1] / "src" / "mesh_telemetry" / "_dash" 
 
 
 class Looked:
-    """Answers as a program with one host that is silent would, and counts how often."""
+    """Replies like a program with one unresponsive host, and counts requests."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,7 +88,7 @@ def read(server: HttpServer, path: str, token: str | None = TOKEN) -> tuple[int,
 
 
 def event(reply: http.client.HTTPResponse) -> dict[str, Any]:
-    """The next answer of a stream."""
+    """Return the next event of a stream."""
     while True:
         line = reply.readline()
         assert line, "the stream has ended"
@@ -161,7 +161,7 @@ def test_a_stream_pushes_changes_to_all_who_listen(
     event(second)
     assert live.topics == {"hosts?": 2}
     assert event(first)["value"]["rows"][0]["procs"] > seen
-    # There is no room for a third.
+    # A third stream exceeds the limit.
     assert read(server, "/live/hosts")[0] == 503
     for connection, reply in ((one, first), (other, second)):
         reply.close()
@@ -252,7 +252,7 @@ def test_every_topic_can_be_asked_of_a_program(
 
 
 def dash(*words: str) -> subprocess.CompletedProcess[str]:
-    # As `mesh` runs it where the package is installed.
+    # `mesh` runs the command in this way if the package is installed.
     script = (
         "import sys, typer\n"
         "from mesh_telemetry import TelemetryError\n"

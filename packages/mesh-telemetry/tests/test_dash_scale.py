@@ -1,4 +1,4 @@
-"""The dashboard stays usable with ten thousand actors."""
+"""The dashboard is responsive with ten thousand actors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh_core import this_host
 from mesh_telemetry import Telemetry, TelemetryConfig
 
 PROCS, MESHES = 8, 1250
-# However much there is: what a screen holds, and a little more.
+# About the number of elements that fit on a screen, independent of the amount of data.
 ELEMENTS_MAX = 2500
 
 

@@ -1,4 +1,4 @@
-"""An editor attaches to what stands in a process, and has what it needs."""
+"""An editor attaches to a paused process and can use all debugger features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trainer() -> Iterator[Any]:
 
 
 def relayed(session: str) -> tuple[Any, Editor]:
-    """The command that relays, and an editor that has found it."""
+    """Run the relay command, and connect an editor to it."""
     relay = MeshDebug().start("attach", session, "--dap", "--port", "0")
     assert relay.stdout is not None
     relay.stdout.readline()
@@ -62,7 +62,7 @@ def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: An
     assert {one["name"]: one["value"] for one in found["variables"]}["loss"] == "40"
     told = editor.ask("evaluate", expression="loss + 2", frameId=frames[0]["id"], context="watch")
     assert told["result"] == "42"
-    # Its process answers meanwhile.
+    # Its process still responds.
     assert standing(telemetry)[0]["attached"]
     with pytest.raises(DebugError, match="in use"):
         telemetry.debug(session["id"])
@@ -76,7 +76,7 @@ def test_an_editor_stops_where_the_code_stands(telemetry: Telemetry, trainer: An
     none_standing(telemetry)
     assert relay.wait(LIMIT_S) == 0
     relay.communicate()
-    # Without an editor it is as before.
+    # Without an editor, breakpoints work as usual.
     step = trainer.step.call_one(6)
     (session,) = standing(telemetry)
     with telemetry.debug(session["id"]) as console:

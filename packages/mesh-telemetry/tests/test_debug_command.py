@@ -1,4 +1,4 @@
-"""`mesh debug` from a shell: what stands, what it is asked, and when it goes on."""
+"""`mesh debug` from a shell: listing paused sessions, evaluating expressions, resuming."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_command_lists_attaches_and_lets_go(
     (session,) = standing(telemetry)
     kept = debug.run("attach", "--keep", session["id"], typed="p loss\n")
     assert "(Pdb) 50" in kept.stdout
-    # It hears a moment later that the client has gone.
+    # It detects a moment later that the client has disconnected.
     wait_until(lambda: not standing(telemetry)[0]["attached"], LIMIT_S)
     gone = debug.run("attach", "nowhere")
     assert gone.returncode == 1

@@ -1,4 +1,4 @@
-"""Code stands at `breakpoint()`, on any host, until somebody has looked at it."""
+"""Code on any host pauses at `breakpoint()` until a debugger resumes it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_async_endpoints_stand_too_on_two_hosts(place: Path) -> None:
                 ("looped", 0),
                 ("looped", 1),
             }
-            # Loops stand still, but their processes do not.
+            # Event loops are paused, but other actors of their processes are not.
             others: Any = procs.spawn("others", Trainer)
             assert list(others.count.call().get(LIMIT_S).values()) == [0, 0]
             sql = "select distinct host, proc from stacks where function = 'AsyncTrainer.step'"

@@ -1,4 +1,4 @@
-"""The public surface of mesh-telemetry: three doors, and each name behind exactly one of them."""
+"""The public interface of mesh-telemetry: three modules, with each name in exactly one."""
 
 import mesh_telemetry
 import mesh_telemetry.spi

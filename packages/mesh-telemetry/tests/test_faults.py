@@ -1,4 +1,4 @@
-"""What answers for a host is lost in the middle of a question; the others answer in time."""
+"""If the query server of a host is lost during a query, the other hosts reply in time."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from mesh_telemetry import Answer, Telemetry
 
 SQL = "select host, proc, count(*) as n from spans group by host, proc"
 ANSWER_S = 4.0
-# What is left to do when time is up, on a busy machine.
+# Time for the remaining work after a timeout, on a busy machine.
 SLACK_S = 12.0
 FEW, MANY = range(3), range(3, 20)
 
 
 @pytest.fixture
 def two() -> Iterator[list[WorkerProcess]]:
-    # Hosts of a job of its own are numbered from 1.
+    # In a new job, hosts are numbered from 1.
     shutdown_context().get(LIMIT_S)
-    # What is only slow is not dead.
+    # A host that is only slow must not be declared dead.
     with configured(heartbeat_s=5.0), workers(2) as started:
         yield started
         shutdown_context().get(LIMIT_S)
 
 
 class Asker:
-    """Asks again and again, in a thread, until it is stopped."""
+    """Sends queries continuously from a thread until it is stopped."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -71,7 +71,7 @@ def failed_of(answer: Answer) -> set[str]:
 
 
 def check(asker: Asker, lost: set[str]) -> None:
-    """Every answer came in time, and names no host that was not lost."""
+    """Check that every reply arrived in time, and reports only lost hosts as failed."""
     assert asker.answers
     for took_s, answer in asker.answers:
         assert took_s < ANSWER_S + SLACK_S
@@ -82,7 +82,7 @@ def check(asker: Asker, lost: set[str]) -> None:
 
 
 def lose_in_the_middle(telemetry: Telemetry, rng: random.Random) -> None:
-    """Kills what answers for a host, or has it stand still, at a moment of a question."""
+    """Kill or stop the query server of a host at a random time during a query."""
     handles = telemetry._started().hosts.call_one().get(LIMIT_S)
     chosen = rng.choice([1, 2])
     handle = next(each for each in handles if each.number == chosen)
@@ -101,7 +101,7 @@ def lose_in_the_middle(telemetry: Telemetry, rng: random.Random) -> None:
     finally:
         if not is_killed:
             os.kill(pid, signal.SIGCONT)
-    # It comes back, with all rows.
+    # The query server is restarted, with all rows.
     wait_until(lambda: not failed_of(asker.answers[-1][1]), LIMIT_S)
     asker.stop()
     check(asker, {number})
@@ -134,7 +134,7 @@ def test_what_answers_for_a_host_is_lost_in_the_middle_often(
 def host_is_lost(place: Path, seed: int) -> None:
     rng = random.Random(seed)
     shutdown_context().get(LIMIT_S)
-    # Nobody calls what was lost with the host: that must not end the program before the test does.
+    # Nothing calls the lost actors: the failure must not end the program before the test does.
     with configured(heartbeat_s=1.5, failure_grace_s=LIMIT_S), workers(2) as two:
         hosts = attach_to_workers([worker.address for worker in two])
         with Telemetry(config(place)) as telemetry:
@@ -152,7 +152,7 @@ def host_is_lost(place: Path, seed: int) -> None:
             asker.stop()
             check(asker, {str(lost)})
         shutdown_context().get(LIMIT_S)
-    # What was lost with its host is removed by the next program there.
+    # The next program on the host removes the files of the lost one.
     with Telemetry(config(place)):
         pass
 

@@ -1,4 +1,4 @@
-"""Queries over Flight SQL, by the driver that people have."""
+"""Queries over Flight SQL, with the standard driver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shards() -> Shards:
 
 
 class ShardQueries:
-    """Answers questions over shards."""
+    """Executes queries on shards."""
 
     def __init__(self, shards: Shards, schemas: Mapping[str, pa.Schema]) -> None:
         self._shards = shards

@@ -1,4 +1,4 @@
-"""Folders of events and notes whose names somebody else has taken are not used."""
+"""Folder names for events that another user has taken are not used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN = ["a link", "a file", "a folder that others can enter"]
 
 
 def take(path: Path, how: str, elsewhere: Path) -> None:
-    """Puts something else at a path."""
+    """Create something else at a path."""
     if how == "a link":
         elsewhere.mkdir(exist_ok=True)
         path.symlink_to(elsewhere)
@@ -50,7 +50,7 @@ def test_all_processes_of_a_run_use_the_other_name_when_one_is_taken(
     take(taken, how, elsewhere)
     folder, first = open_host_folder(str(place), RUN, 0)
     assert folder == place / (PREFIX + RUN) / "0"
-    # Also when the first name is free again.
+    # The second name stays in use even if the first is free again.
     taken.rmdir() if taken.is_dir() and not taken.is_symlink() else taken.unlink()
     same, second = open_host_folder(str(place), RUN, 0)
     assert same == folder

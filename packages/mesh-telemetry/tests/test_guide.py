@@ -1,4 +1,4 @@
-"""The guide says what is in every table."""
+"""The guide documents every table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "telemetry.md"
 
 
 def section(table: str) -> str:
-    """What the guide has to say of a table."""
+    """Return the expected section of the guide about a table."""
     doc = TABLE_DOCS[table]
     live = " Live." if table in LIVE_TABLES else ""
     lines = [f"### `{table}`", "", f"{doc.text}{live}", "", "| column | type | what |"]

@@ -1,4 +1,4 @@
-"""Who is presumed to answer is asked at once, and only counts if the keeper says the same."""
+"""The presumed hosts are queried at once; the result counts if the `Keeper` confirms the hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOST = HostHandle(0, "a", None, "it has ended")
 
 
 class Keeper:
-    """A keeper that answers when it is waited for, with what was set until then."""
+    """A fake `Keeper` that replies, when it is waited for, with the current value."""
 
     def __init__(self, *now: HostHandle) -> None:
         self.now = list(now)
@@ -34,7 +34,7 @@ class Keeper:
 
 
 class Asked:
-    """Remembers who was asked, and whether it was to be cancelled."""
+    """Records the queried hosts, and whether the query was cancelled."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.hosts: list[list[HostHandle]] = []

@@ -1,4 +1,4 @@
-"""Several hosts: each keeps its own rows, and what is lost with one."""
+"""Several hosts: each stores its own rows, and the rows that are lost with one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mesh_telemetry._rows.host_tables import HostTables
 
 @pytest.fixture
 def two() -> Iterator[list[WorkerProcess]]:
-    # Hosts are numbered within a job, so each test starts one.
+    # Host numbers are unique within a job, so each test starts a new job.
     shutdown_context().get(LIMIT_S)
-    # On a busy machine, what lives may say so late. A host that a test kills must not end the
-    # program before the test does.
+    # Heartbeats may be late on a busy machine. The death of a host must not end the program before
+    # the test does.
     with configured(heartbeat_s=4.0, failure_grace_s=LIMIT_S), workers(2) as started:
         yield started
         shutdown_context().get(LIMIT_S)
@@ -50,7 +50,7 @@ def test_each_host_has_its_own_rows(place: Path, two: list[WorkerProcess]) -> No
             tables = HostTables(folder)
             if number == 0:
                 assert rows(tables, "spans") == []
-                # The program may have meshes of before.
+                # The program may contain meshes of earlier tests.
                 for name in ("far", "workers"):
                     assert len(wait_for_rows(tables, "meshes", 1, given_name=name)) == 1
                 continue
@@ -95,7 +95,7 @@ def test_a_host_that_dies_is_named_and_the_others_go_on(
         assert [one.error for one in handles(telemetry)[:2]] == [None, None]
         actors.slice(hosts=0).work.call_one(2).get(LIMIT_S)
         wait_for_rows(HostTables(host_folders(place)[1]), "spans", 4)
-    # What was lost with its host is removed by the next program there.
+    # The next program on the host removes the files of the lost one.
     with Telemetry(config(place)):
         wait_until(lambda: len(host_folders(place)) == 1, LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""Queries over HTTP: who may ask, and what comes back."""
+"""Queries over HTTP: authorization and results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TABLE = pa.table(
 
 
 class Queries:
-    """Answers what the test asks for."""
+    """Returns the results that the test sets."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch] | None = None) -> None:
         self._batches = batches
@@ -153,7 +153,7 @@ def test_what_cannot_be_answered_has_a_code(
     try:
         found, _, reply = request(server, "/query", body)
     except (urllib.error.URLError, ConnectionError):
-        # It is refused before all of it has been sent.
+        # The request is rejected before all of it has been sent.
         assert status == 413
         return
     assert (found, json.loads(reply)["error"]["code"]) == (status, code)
@@ -183,7 +183,7 @@ def test_all_that_a_program_answers_is_described(
     }
     found = set()
     for route in routes:
-        # A file of the dashboard is one of those in its folder.
+        # All files of the dashboard share the route of their folder.
         folder = re.sub(r"^/dash/[^/]+$", "/dash/*", route.path)
         found.add((route.method, folder))
         assert (route.method, folder) in described, f"{route.method} {route.path} is not described"
@@ -225,7 +225,7 @@ def test_a_route_can_have_the_connection() -> None:
 
 
 class Watching:
-    """A route that is done when it is let, or when who has asked has hung up."""
+    """A route that completes on request, or when the client has disconnected."""
 
     def __init__(self) -> None:
         self.is_asked, self.is_gone = Event(), Event()

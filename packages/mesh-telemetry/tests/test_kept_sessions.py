@@ -1,4 +1,4 @@
-"""A question never sees what another one has left in its session."""
+"""A query never sees the state that another one has left in its session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices of random length are drawn so that they nest, and none is lost."""
+"""Slices of random length are drawn such that they nest and none is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_slices_nest_whatever_they_are(seed: int, tmp_path: Path) -> None:
             lanes.put_span(one, parent, {})
         known.append(one)
         if chance.random() < 0.1:
-            # The edge of a stretch of time: in the next, some are found to end.
+            # The end of an interval: the next one contains the ends of some slices.
             at_ns = max([at_ns, *(one.end_ns for one in known if one.end_ns is not None)])
             lanes.settle(at_ns)
             for one in known:
@@ -87,6 +87,6 @@ def test_clocks_are_corrected_by_what_no_round_trip_explains() -> None:
     pairs = [(0, 1, 5_100), (0, 1, 9_000), (1, 0, -4_900), (1, 2, 60), (2, 1, 40), (3, 0, 5)]
     assert clock_offsets(least_delays(pairs), first=0) == {
         1: ClockOffset(5_000, 200),
-        # Within the round trip to host 1, and so as that is.
+        # Its measurements are consistent with the offset of host 1, so that offset applies.
         2: ClockOffset(5_000, 100),
     }

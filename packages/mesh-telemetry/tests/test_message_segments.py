@@ -1,4 +1,4 @@
-"""Segments of messages: written by the core, within their room, the youngest always there."""
+"""Message segments: written by the core, limited in size, always with the latest messages."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def segments(folder: Path, retention_s: float = 60.0, spill: Path | None = None)
 
 
 def counts(folder: Path) -> list[int]:
-    """Says how many messages each segment has, oldest first."""
+    """Return the number of messages in each segment, oldest first."""
     found = [message_counts(one.path) for one in segments_of(folder, "messages")]
     return [one[0] for one in found if one is not None]
 
 
 def calls(worker: Worker, kept: MessageSegments, count: int) -> int:
-    """Calls so often, tending now and then; gives how much came of it, in bytes."""
+    """Make calls with periodic maintenance; return the number of bytes that it reported."""
     came = 0
     for at in range(count):
         worker.add.call_one(at).get()
@@ -62,7 +62,7 @@ def test_messages_stay_within_their_room(tmp_path: Path, worker: Worker) -> None
         assert kept.sealed.evicted_count > 0
         assert kept.dropped == 0
         found = counts(tmp_path)
-        # All but what is handed over ahead is used.
+        # All space is used, except for segments that are handed over in advance.
         assert sum(found) * MESSAGE_RECORD.size > ROOM // 2
         begun = len(found) + kept.sealed.evicted_bytes // message_length(found[0])
         records = sum(found) + kept.sealed.evicted_count

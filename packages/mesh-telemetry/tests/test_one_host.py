@@ -1,4 +1,4 @@
-"""Where there is one host, it computes the whole answer, and knows it when nothing has happened."""
+"""A single host computes the whole result, and reuses it if nothing has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another engine says the same where both mean the same: whole numbers, texts, no NaN."""
+"""Another engine returns the same results for comparable queries: integers, texts, no NaN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUERIES = [
 
 def rows_of(table: pa.Table) -> list[str]:
     def plain(value: object) -> object:
-        # It sums whole numbers into what may be a float or a decimal.
+        # The other engine sums integers into a float or a decimal.
         return value if value is None or isinstance(value, str) else f"{float(value):.9g}"  # type: ignore[arg-type]
 
     return sorted(repr([plain(each) for each in row.values()]) for row in table.to_pylist())

@@ -1,4 +1,4 @@
-"""Exports to a collector: what comes there, and what its faults do to a program."""
+"""Exports to a collector: the exported data, and the effects of collector faults on a program."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_metrics_logs_and_traces_come_each_once(place: Path, receiver: Receiver)
         wait_until(lambda: "ValueError: it is broken" in lines(), LIMIT_S)
         mortal.stop().get(LIMIT_S)
         procs.stop().get()
-    # What was left came with the end.
+    # The remaining data was exported at shutdown.
     check_traces(receiver)
     check_metrics(receiver)
     assert lines().count("a line of the worker") == 1
@@ -97,7 +97,7 @@ def test_metrics_logs_and_traces_come_each_once(place: Path, receiver: Receiver)
 
 
 def check_traces(receiver: Receiver) -> None:
-    """Each span once, below the call that it was in, and that below what was sent."""
+    """Check that each span is exported once, with the right chain of parents."""
     spans = {one.span_id: (resource, one) for resource, one in receiver.spans()}
     assert len(spans) == len(receiver.spans())
     outer = [(resource, one) for resource, one in spans.values() if one.name == "outer"]
@@ -110,7 +110,7 @@ def check_traces(receiver: Receiver) -> None:
         _, served = spans[one.parent_span_id]
         assert served.kind == served.SPAN_KIND_SERVER
         assert one.trace_id == served.trace_id
-        # Nobody who called was in a span: where spans have traces of their own, it is a link.
+        # The caller was not in a span: if spans have separate traces, it is a link.
         before = served.links[0] if served.links else None
         caller, called = spans[served.parent_span_id if before is None else before.span_id]
         assert called.kind == called.SPAN_KIND_CLIENT
@@ -125,7 +125,7 @@ def check_traces(receiver: Receiver) -> None:
 
 
 def check_metrics(receiver: Receiver) -> None:
-    """What was measured adds up."""
+    """Check the sums of the metrics."""
     steps = [metric for _, metric in receiver.metrics("steps")]
     assert {metric.sum.aggregation_temporality for metric in steps} == {1}
     points = [point for metric in steps for point in metric.sum.data_points]
@@ -171,7 +171,7 @@ def test_a_collector_that_was_down_gets_all_when_it_is_back(
 
 
 def outer(receiver: Receiver) -> list[int]:
-    """The numbers of the spans that have come."""
+    """Return the numbers of the received spans."""
     return [said(one)["number"] for _, one in receiver.spans() if one.name == "outer"]
 
 
@@ -201,7 +201,7 @@ def test_a_collector_that_hangs_holds_up_nothing(place: Path, receiver: Receiver
         assert found.table.to_pylist() == [{"n": 2}]
         procs.stop().get()
         before = time.monotonic()
-    # It has some seconds for what is left.
+    # The export of the remaining data is limited to some seconds.
     assert time.monotonic() - before < LIMIT_S
 
 
@@ -211,7 +211,7 @@ def test_the_last_rows_of_a_killed_process_come(place: Path, receiver: Receiver)
         procs = this_host().spawn_procs({"n": 2}, name="mortal")
         worker = procs.spawn("worker", Worker).slice(n=1)
         worker.last.call_one("its last words").get()
-        # Asking has it write what it has.
+        # A query makes the process write its buffered rows.
         found = telemetry.query("select name from spans", timeout=30, require_full=True)
         assert found.table.to_pylist() == [{"name": "its last words"}]
         kill_proc(procs, 1)
@@ -251,7 +251,7 @@ def test_a_telemetry_process_that_was_killed_goes_on_where_it_was(
         worker.work.call_one(3).get()
         wait_until(lambda: 3 in outer(receiver), LIMIT_S)
         procs.stop().get()
-    # What it had sent, but not yet noted, is sent again: that is the second at most.
+    # Data that was sent but not yet recorded as sent is sent again: at most the second span.
     counts = Counter(outer(receiver))
     assert (counts[1], counts[3]) == (1, 1)
     assert counts[2] in (1, 2)

@@ -1,4 +1,4 @@
-"""Spans with identities of their own: the call that leads from one to the other is between them."""
+"""Spans with external trace ids: the connecting call is exported between them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_call_is_between_the_spans_of_both_sides(calls: bool) -> None:
         spans=[began(CALLEE, 50, CALLER, MESSAGE)],
         span_events=[ended(60, 50)],
     )
-    # Who serves may be read before who has called.
+    # The callee's rows may be read before the caller's.
     found = parts.take([callee, caller], {}, False) + parts.take([], {}, True)
     spans = {one.message.span_id: one.message for one in found}
     assert {one.trace_id.hex() for one in spans.values()} == {TRACE}
@@ -109,7 +109,7 @@ def test_what_a_process_never_ended_ends_with_it() -> None:
     found = [one.message for one in parts.take([lost], {}, True)]
     assert [one.status.message for one in found] == ["its process has ended"] * 2
     assert {one.end_time_unix_nano for one in found} == {50_000}
-    # Nobody who called was in a span: the two traces are linked.
+    # The caller was not in a span, so the two traces are linked.
     (server,) = (one for one in found if one.kind == one.SPAN_KIND_SERVER)
     assert server.trace_id.hex() == TRACE
     assert len(server.links) == 1

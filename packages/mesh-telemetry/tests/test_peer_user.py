@@ -1,4 +1,4 @@
-"""The kernel tells whose the other end of a loopback connection is."""
+"""The kernel reports the user at the other end of a loopback connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of a program: who did what when, and which message led to it."""
+"""Traces of a program: the timeline of all actors, and the messages that caused their work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Branch(Actor):
 
 
 class Many(Actor):
-    """Serves several at a time, which do not end in the order in which they began."""
+    """Serves several calls concurrently, which do not end in the order of their starts."""
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []
@@ -70,7 +70,7 @@ def telemetry(place: Path) -> Iterator[Telemetry]:
 
 
 def served(trace: Trace, name: str) -> list[Any]:
-    """The messages that an actor has served."""
+    """Return the messages that an actor has served."""
     return [
         one
         for one in trace.shown
@@ -113,7 +113,7 @@ def test_messages_spans_and_answers_are_joined(telemetry: Telemetry, tmp_path: P
         assert one.parent.name == "growing"
         assert one.parent.parent in inner
         assert json.loads(one.parent.arguments["fields"])["number"] in range(3)
-    # The call before may have been in the same tenth of a second.
+    # The previous call may be in the same interval of 0.1 s.
     assert trace.counters["leaves"][-1] in (6, 8)
     assert trace.counters["queue of leaf[0]"] == [1, 0] * 3
     procs.stop().get()

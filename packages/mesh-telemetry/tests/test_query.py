@@ -1,4 +1,4 @@
-"""What is shipped for a query, what it may take, and of whom its answer is."""
+"""The data that is transferred for a query, its limits, and the coverage of its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer(sql: str, shards: Shards, parameters: object = None, **options: objec
 
 @pytest.fixture(scope="module")
 def many() -> Shards:
-    """A million rows on eight hosts, and what a few of them belong to."""
+    """Return a million rows on eight hosts, and a few related tables."""
     values = np.random.default_rng(7)
     messages = pa.table(
         {
@@ -46,7 +46,7 @@ def many() -> Shards:
 
 @pytest.fixture
 def few() -> Shards:
-    """A hundred rows on four hosts."""
+    """Return a hundred rows on four hosts."""
     table = pa.table(
         {
             "id": pa.array(range(100), pa.int64()),

@@ -1,4 +1,4 @@
-"""Queries run in processes of their own: what they take or break, nothing else notices."""
+"""Queries run in separate processes, whose resource use and crashes affect nothing else."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def serving(telemetry: Telemetry) -> Iterator[Serving]:
 
 
 def asked(serving: Serving, sql: str) -> tuple[int, str]:
-    """The status and the text of what is answered over HTTP."""
+    """Send a query over HTTP; return the status and the text of the response."""
     headers = {"Authorization": f"Bearer {serving.token}"}
     body = json.dumps({"sql": sql}).encode()
     request = urllib.request.Request(f"{serving.url}/query", body, headers)
@@ -66,12 +66,12 @@ def telemetry_pid(telemetry: Telemetry) -> int:
 
 
 def query_processes(telemetry: Telemetry) -> list[int]:
-    """The query processes of the only host: what the template has forked."""
+    """Return the query processes of the only host, which are children of the template process."""
     return children(children(telemetry_pid(telemetry))[0])
 
 
 def busy_process(telemetry: Telemetry, before: dict[int, int]) -> int:
-    """The query process that computes since the other ones were looked at."""
+    """Return the query process that has used CPU time since the previous measurement."""
 
     def found() -> list[int]:
         return [one for one in query_processes(telemetry) if ticks(one) > before.get(one, 0) + 10]
@@ -139,19 +139,19 @@ def test_others_are_answered_while_an_endless_query_runs(
 def test_other_programs_do_not_keep_the_program_itself_waiting(
     telemetry: Telemetry, serving: Serving
 ) -> None:
-    """As many as are answered at once ask without end; one question of the program is answered."""
+    """While other programs use all slots for endless queries, the program's own query is served."""
     connections = [hanging(serving) for _ in range(8)]
     try:
         assert telemetry.query("select 1 as one").table.num_rows == 1
     finally:
         for connection in connections:
             connection.close()
-    # They go with their callers.
+    # Queries end with their clients.
     wait_until(lambda: asked(serving, "select 1 as one")[0] == 200, LIMIT_S)
 
 
 def hanging(serving: Serving) -> HTTPConnection:
-    """A connection over which something endless was asked."""
+    """Return a connection on which an endless query is running."""
     connection = HTTPConnection("127.0.0.1", int(serving.url.rpartition(":")[2]), timeout=LIMIT_S)
     body = json.dumps({"sql": ENDLESS}).encode()
     connection.request("POST", "/query", body, {"Authorization": f"Bearer {serving.token}"})

@@ -1,4 +1,4 @@
-"""Any query gives what it gives where all rows are in one place."""
+"""Any distributed query returns the same result as over all rows in one place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mesh_telemetry._query.query import Query, QueryLimits
 from mesh_telemetry._query.query_text import read_query
 
 _QUERIES_PER_SEED = 20
-# Keys are sent first wherever they can be, though it never pays with so few rows.
+# Semi-join keys are sent whenever possible, although this does not pay for so few rows.
 _LIMITS = QueryLimits(reduced_rows_min=0)
 
 

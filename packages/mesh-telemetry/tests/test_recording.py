@@ -1,4 +1,4 @@
-"""What is recorded of which process, when, and until when."""
+"""The processes that are recorded, and the start and end of the recording."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 
 
 def spawn(local_procs: LocalProcs, name: str = "team", **options: Any) -> tuple[Any, Any]:
-    """Two processes, and a worker in each."""
+    """Return two processes, and a mesh with a worker in each."""
     procs = local_procs({"gpus": 2}, name=name)
     workers: Any = procs.spawn("workers", Worker, **options)
     workers.initialized.get(LIMIT_S)
@@ -41,7 +41,7 @@ def spawn(local_procs: LocalProcs, name: str = "team", **options: Any) -> tuple[
 
 
 def alive(place: Path) -> dict[str, list[int]]:
-    """The processes that are recorded, by the names of their meshes."""
+    """Return the pids of recorded processes by the names of their meshes."""
     found: dict[str, list[int]] = {}
     for row in rows(host_tables(place), "procs"):
         if row["state"] != "dead":
@@ -179,7 +179,7 @@ def test_close_leaves_no_process_and_no_folder(place: Path) -> None:
 
 
 def _own_processes() -> set[int]:
-    """The processes of telemetry that this program has started, or a process that it has."""
+    """Return the telemetry processes among the descendants of this program."""
     listed = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True)
     parents = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()[1:]]
     found, wanted = set[int](), {os.getpid()}
@@ -274,7 +274,7 @@ def test_a_process_stays_within_its_room(place: Path, local_procs: LocalProcs) -
         tables = HostTables(folder, cache_bytes=1 << 24)
         lost = wait_for_rows(tables, "dropped", 1, family="messages")
         assert {row["reason"] for row in lost} <= {"room", "ring"}
-        # Other kinds are not pushed out by them.
+        # They do not evict other kinds of events.
         assert len(rows(tables, "spans")) >= 2
         assert len(rows(tables, "actors")) == 1
         messages = rows(tables, "messages")
@@ -388,7 +388,7 @@ if words == ["close"]:
 
 
 def other_program(place: Path) -> subprocess.Popen[str]:
-    """Another program with telemetry, once it is recorded."""
+    """Start another program with telemetry, and wait until it is recorded."""
     words = [sys.executable, "-c", PROGRAM, str(place)]
     path = os.pathsep.join([str(HERE), *sys.path])
     program = subprocess.Popen(
@@ -399,7 +399,7 @@ def other_program(place: Path) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert program.stdout is not None
-    # Who only records has no use for Arrow.
+    # A process that only records does not import Arrow.
     assert program.stdout.readline() == "{False}\n"
     return program
 
@@ -434,7 +434,7 @@ def test_a_program_that_does_not_close_leaves_nothing_that_the_next_one_does_not
         with Telemetry(config(place)):
             return len(host_folders(place)) == 1
 
-    # Its processes end a moment after it.
+    # Its processes exit a moment after it.
     wait_until(is_swept, LIMIT_S)
 
 

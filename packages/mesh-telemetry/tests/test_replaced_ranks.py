@@ -1,4 +1,4 @@
-"""A rank that its owner has replaced is alive wherever telemetry shows it."""
+"""Telemetry shows a replaced rank as alive everywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pupil(Actor):
 
 
 class Teacher(Actor):
-    """Owns the processes, and replaces what dies there."""
+    """Owns the processes, and replaces those that die."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True
@@ -48,7 +48,7 @@ class Teacher(Actor):
 
 
 class Asked:
-    """Answers what `mesh top` asks."""
+    """Serves the queries of `mesh top`."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
@@ -58,7 +58,7 @@ class Asked:
 
 
 def replaced(procs: ProcMesh, pupils: Any) -> list[int]:
-    """Kills rank 1 and replaces it as soon as that is noticed; gives the pids of all ranks."""
+    """Kill rank 1 and replace it when its death is detected; return the pids of all ranks."""
     kill_proc(pupils, 1, signal.SIGKILL)
 
     def is_lost() -> bool:

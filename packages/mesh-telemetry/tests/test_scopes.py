@@ -1,4 +1,4 @@
-"""What each of the two tokens permits, on every route of a program that serves."""
+"""The permissions of the two tokens, on every route of a program that serves telemetry."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def serving() -> Iterator[Serving]:
 def send(
     serving: Serving, route: tuple[str, str], token: str | None, body: str = "{", **headers: str
 ) -> tuple[int, dict[str, str]]:
-    """Returns the status of an answer, and its error where it has one."""
+    """Send a request; return the status and the error, if any."""
     method, path = route
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -194,7 +194,7 @@ def test_a_browser_cannot_use_the_act_token(serving: Serving, headers: dict[str,
     for route in (("POST", "/debug/run"), ("POST", "/query")):
         status, error = send(serving, route, serving.act_token, **headers)
         assert (status, error["code"]) == (403, "browser")
-    # With the read token the dashboard is a browser like any other.
+    # With the read token the dashboard is treated like any browser.
     body = json.dumps({"sql": "select 1 as one"})
     assert send(serving, ("POST", "/query"), serving.token, body, **headers)[0] == 200
 

@@ -1,4 +1,4 @@
-"""Rows of a segment that is still written: only what is new is made, and all of it is there."""
+"""Rows of a segment that is still being written: only new rows are decoded, and none is missing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RECEIVED = MESSAGE_KINDS.index("received")
 
 
 def record(number: int) -> bytes:
-    """Packs a message that was received at so many microseconds."""
+    """Pack a message that was received at this time in microseconds."""
     return MESSAGE_RECORD.pack(number * 1000, 20, 1, number + 1, 3, 4, RECEIVED, 0, 0, 0, 0)
 
 
 class Written:
-    """A segment of messages, and rows of it."""
+    """A segment of messages, and its rows."""
 
     def __init__(self, folder: Path, bytes_max: int = 1 << 20) -> None:
         self.path = folder / "messages.00000001.0.seg"
@@ -33,7 +33,7 @@ class Written:
         self._folder = ProcFolder(folder, None, PLACE)
 
     def append(self, content: bytes, *, counted: int = 1) -> None:
-        """Adds bytes behind what is there, then counts so many more records."""
+        """Append bytes, and increase the record count afterwards."""
         with open(self.path, "r+b") as file:
             header = file.read(LOG_HEADER.size)
             file.seek(0, os.SEEK_END)
@@ -42,7 +42,7 @@ class Written:
             file.write(message_header(0, LOG_HEADER.unpack(header)[2] + counted))
 
     def times(self, *, is_sealed: bool = False) -> list[int]:
-        """Asks for the rows, and gives their times."""
+        """Read the rows, and return their times."""
 
         def make(*words: object) -> pa.RecordBatch | None:
             batch = message_batch(*words)  # type: ignore[arg-type]

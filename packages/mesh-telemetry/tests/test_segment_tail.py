@@ -1,4 +1,4 @@
-"""What is new in segments is given once, whatever becomes of the files and of the reader."""
+"""New rows in segments are returned once, whatever happens to the files and to the reader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACE = {
 
 
 class Program:
-    """A process that writes lines, of which the oldest go when there is no more room."""
+    """A process that writes lines; the oldest ones are evicted at the size limit."""
 
     def __init__(self, host: Path, room: int = 1 << 20) -> None:
         self.folder = host / "3.1234.aa"
@@ -72,7 +72,7 @@ def test_rows_come_once_across_segments_and_readers(tmp_path: Path) -> None:
     assert taken(reader) == ([3, 4], [False], False)
     reader.save()
     program.say(2)
-    # One that was started again goes on where the other has said that it was.
+    # A restarted reader continues at the recorded position of the previous one.
     other = tail(tmp_path)
     assert taken(other) == ([5, 6], [False], False)
     program.say(1)

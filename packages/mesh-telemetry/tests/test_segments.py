@@ -1,4 +1,4 @@
-"""Segment files: torn ends, room, age, and folders that nobody uses any more."""
+"""Segment files: torn ends, size limit, age, and abandoned folders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_records_behind_the_count_are_left_out(tmp_path: Path) -> None:
     path.write_bytes(message_header(-7, 3) + 5 * record + record[:9])
     assert read_messages(str(path)) == (-7, 3 * record)
     assert read_messages(str(path), (128, 192)) == (-7, record)
-    # A file that was cut off by hand.
+    # A manually truncated file.
     path.write_bytes(message_header(-7, 3) + 2 * record + record[:9])
     assert read_messages(str(path)) == (-7, 2 * record)
 

@@ -1,4 +1,4 @@
-"""Programs of a user find those that serve telemetry, and none that was killed."""
+"""Programs of a user find programs that serve telemetry, but no killed ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from mesh_telemetry._serve.scopes import Tokens
 from mesh_telemetry._serve.served import ServedNote, served_programs
 
-#: Notes that it serves under the pid of its parent, says so, and waits for the end of its input.
+#: Registers as serving under the pid of its parent, prints a line, and waits for the end of its
+#: input.
 PROGRAM = """
 import os, sys
 from mesh_telemetry._serve.scopes import Tokens
@@ -27,7 +28,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder for what programs leave while they run."""
+    """The runtime folder of the user."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path
 
@@ -45,7 +46,7 @@ def test_a_program_is_found_while_it_lives(folder: Path) -> None:
     with noted() as program:
         assert [one.pid for one in served_programs()] == [os.getpid()]
         program.kill()
-    # Its pid is that of a living process.
+    # The pid belongs to a live process.
     assert served_programs() == []
 
 

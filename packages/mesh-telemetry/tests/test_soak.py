@@ -1,4 +1,4 @@
-"""At the full rate of messages, for a while: what is kept stays within its room, in memory too."""
+"""At the maximum message rate, stored data stays within its limits for a while, also in memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mesh_telemetry import Telemetry
 MIB = 1 << 20
 PROC_BYTES = MIB
 SPILL_BYTES = 4 * MIB
-#: What moves while the oldest files are being removed.
+#: Data in transit while the oldest files are being removed.
 SPILL_SLACK_BYTES = 24 * MIB
 PROC_GROWTH_BYTES = 24 * MIB
 HOST_GROWTH_BYTES = 200 * MIB
 
 
 class Look(NamedTuple):
-    """What is in use at a moment."""
+    """The resource use at one time."""
 
     live: int
     spilled: int
@@ -56,7 +56,7 @@ def soak(place: Path, spill: Path, procs: Any, duration_s: float) -> None:
             assert time.time() - found["t"] / 1e6 < LIMIT_S
             looks.append(Look(kept_bytes(folder), kept_bytes(spill), *map(rss_bytes, pids)))
         warm, rest = looks[len(looks) // 3], looks[len(looks) // 3 :]
-        # Three processes write there: the program, the busy one, and for a moment a third.
+        # Three processes write there: the program, the busy one, and briefly a third.
         assert max(look.live for look in rest) < 3 * PROC_BYTES
         assert max(look.spilled for look in rest) < SPILL_BYTES + SPILL_SLACK_BYTES
         assert max(look.recorded for look in rest) < warm.recorded + PROC_GROWTH_BYTES

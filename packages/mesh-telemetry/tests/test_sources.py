@@ -57,7 +57,7 @@ class Trainer(Actor):
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installs a package with tables, here and in processes that are spawned."""
+    """Install a package with tables, here and in processes that are spawned."""
     (tmp_path / "test_pack.py").write_text(MODULE)
     folder = tmp_path / "test_pack-1.0.dist-info"
     folder.mkdir()
@@ -144,7 +144,7 @@ def test_packages_that_cannot_be_loaded_are_named(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.usefixtures("package")
 class TestKit(SourceConformance):
-    """The kit finds what is wrong with these tables, and nothing else."""
+    """The kit reports the defects of these tables, and nothing else."""
 
     source = "test-pack"
 

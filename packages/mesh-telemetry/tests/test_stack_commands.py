@@ -1,4 +1,4 @@
-"""Stacks from a shell and over HTTP: what is printed and answered."""
+"""Stack dumps from a shell and over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mesh_telemetry._stacks.text import grouped, stacks_of, written
 
 
 class Served:
-    """A program that serves, with two processes that spin."""
+    """A program that serves telemetry, with two busy-looping processes."""
 
     def __init__(self, place: Path) -> None:
         self.telemetry = Telemetry(config(place)).start()
@@ -64,7 +64,7 @@ def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def run(*words: str) -> tuple[str, str]:
-    """What a command prints, and what it says beside."""
+    """Run a command; return its standard output and standard error."""
     app = typer.Typer()
     app.command("dump")(dump)
     app.command("flame")(flame)

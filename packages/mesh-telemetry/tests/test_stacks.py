@@ -1,4 +1,4 @@
-"""Stacks of processes that stand still or run, taken with py-spy."""
+"""Stacks of hanging and running processes, taken with py-spy."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_the_stacks_of_a_flame_graph_are_those_that_were_seen() -> None:
 
 
 def program_of(tmp_path: Path, body: str) -> str:
-    """A program that stands for py-spy."""
+    """Return a script that replaces py-spy."""
     path = tmp_path / "py-spy-of-test"
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o700)
@@ -183,7 +183,7 @@ def program_of(tmp_path: Path, body: str) -> str:
 
 @pytest.fixture
 def stand_in(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Starts telemetry of this process with another program in the place of py-spy."""
+    """Start telemetry of this process with another program instead of py-spy."""
     started: list[Telemetry] = []
 
     def start(program: str) -> Telemetry:

@@ -1,4 +1,4 @@
-"""Dumps of stacks that are stored: their rows, their bounds, and their end."""
+"""Stored stack dumps: their rows, their limits, and their removal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND_US = 1_000_000
 
 
 def frame(name: str, line: int, *names: str) -> dict[str, Any]:
-    """A call, as py-spy tells of it."""
+    """Return a frame in the format of py-spy."""
     return {
         "name": name,
         "filename": "/lib/app.py",
@@ -38,7 +38,7 @@ def frame(name: str, line: int, *names: str) -> dict[str, Any]:
 
 
 def thread(number: int, *frames: dict[str, Any]) -> dict[str, Any]:
-    """A thread, as py-spy tells of it."""
+    """Return a thread in the format of py-spy."""
     return {
         "pid": 7,
         "thread_id": number,
@@ -55,7 +55,7 @@ THREADS = [thread(1, frame("inner", 5, "x", "y"), frame("outer", 9)), thread(2)]
 
 
 def many(frames: int) -> str:
-    """A dump with so many calls, and a variable in each."""
+    """Return a dump with this number of frames, and a variable in each."""
     each = [frame(f"call_{at % 100}", at, "x") for at in range(frames // 100)]
     return json.dumps([thread(number, *each) for number in range(100)])
 
@@ -165,7 +165,7 @@ def test_what_is_too_old_goes_without_a_question(tmp_path: Path) -> None:
     folder = StackFolder(tmp_path, bytes_max=1 << 20, retention_s=1)
     store_dump(folder, json.dumps(THREADS), origin(time.time_ns() // 1000))
     wait_until(lambda: not stack_files(tmp_path), LIMIT_S)
-    # Another one is looked after as well.
+    # Retention also applies to the next dump.
     store_dump(folder, json.dumps(THREADS), origin(time.time_ns() // 1000))
     wait_until(lambda: not stack_files(tmp_path), LIMIT_S)
     folder.close()

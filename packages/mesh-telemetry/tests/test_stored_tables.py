@@ -1,4 +1,4 @@
-"""Rows on disk: as segments, as Parquet, and as both after a kill; each row is there once."""
+"""Rows on disk, as segments, as Parquet, or as both after a kill, are returned exactly once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOTE = HostNote(0, "here", "program", 1, 0, "")
 
 
 class Host:
-    """A host with one process, which has written some lines and messages."""
+    """A host with one process that has written some lines and messages."""
 
     def __init__(self, folder: Path, count: int = 600) -> None:
         self.live, self.spill = folder / "live", folder / "spill" / "1-run" / "0"
@@ -69,7 +69,7 @@ class Host:
         return HostTables(self.live, spill=self.spill, cache_bytes=1 << 24)
 
     def move(self, count: int) -> None:
-        """Moves the oldest segments, as the process does that has written them."""
+        """Move the oldest segments, as the process that wrote them does."""
         (self.spill / PROC).mkdir(parents=True, exist_ok=True)
         for name in ("place.json", "own"):
             (self.spill / PROC / name).write_text((self.proc / name).read_text())
@@ -140,7 +140,7 @@ def test_files_of_other_times_are_not_looked_at(host: Host) -> None:
 
 
 class Killed(Exception):
-    """Stands for a kill between two steps."""
+    """Simulates a kill between two steps."""
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -169,7 +169,7 @@ def test_a_kill_between_two_steps_loses_and_doubles_nothing(
         assert lines(tables) == list(range(600))
         found = ask(tables, SENT, "sent_messages")
         assert found == sent
-        # Who comes next goes on.
+        # The next process continues the conversion.
         host.convert()
     assert not waiting_in(host.live, host.spill)
 

@@ -1,4 +1,4 @@
-"""Every table, of a small program that does a bit of everything."""
+"""Every table of a small program that produces some events of every kind."""
 
 from __future__ import annotations
 

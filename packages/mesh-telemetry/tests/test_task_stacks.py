@@ -1,4 +1,4 @@
-"""What suspended tasks await, as `stacks` shows it."""
+"""The awaits of suspended tasks as shown by `stacks`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_call_that_awaits_for_ever_is_found_by_one_question(place: Path) -> No
 
 
 class Awaitable:
-    """Awaits by what `__await__` gives."""
+    """An awaitable with a given `__await__`."""
 
     def __init__(self, event: asyncio.Event) -> None:
         self.event = event

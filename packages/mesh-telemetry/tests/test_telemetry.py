@@ -1,4 +1,4 @@
-"""A program is asked about itself: by itself, by other programs, and with a job."""
+"""Queries about a program from itself, from other programs, and together with a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mesh top` shows a real program: its tree, and what each tab says of it."""
+"""`mesh top` shows a real program: its tree, and the content of each tab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mesh_telemetry._top.tree import MOVES
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """A program on two hosts in which an actor has failed, and two wait for each other."""
+    """A program on two hosts with a failed actor and two actors in a deadlock."""
     made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
@@ -72,7 +72,7 @@ async def test_a_branch_opens_when_the_tree_is_rebuilt_right_after_the_key(
         await person.go("team[1]")
         tree = person.app._tree
         tree.action_select_cursor()
-        # Before the message is handled, other nodes take the place of all nodes.
+        # Before the message is handled, all nodes are replaced.
         tree.clear_all()
         person.app._show()
         await person.until(lambda: "trainers[1]" in person.titles())
@@ -158,7 +158,7 @@ async def test_the_filter_leaves_what_is_looked_for(troubled: Program) -> None:
 async def test_keys_that_are_pressed_at_once_are_for_what_has_the_focus_by_then(
     troubled: Program,
 ) -> None:
-    """As they come when somebody types while the program is busy: all are there already."""
+    """All keys are already queued, as when a user types while the program is busy."""
     async with top(troubled.pid) as person:
         await person.until(lambda: "office[0]" in person.titles())
         for key in ["slash", *"left", "enter", "g", "j"]:
@@ -248,7 +248,7 @@ async def test_each_action_is_in_the_help(troubled: Program) -> None:
             assert isinstance(one, Binding)
             assert one.description in said
             assert not one.show or one.description in footer
-        # Keys of the tree do nothing behind it.
+        # Keys of the tree have no effect behind a dialog.
         await person.press("x", "m", "escape")
         assert len(person.app.screen_stack) == 1
         assert not person.app.view.is_by_mesh

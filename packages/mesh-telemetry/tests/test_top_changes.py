@@ -1,4 +1,4 @@
-"""`mesh top` while a program changes: what is stopped, killed, many, or silent."""
+"""`mesh top` while a program changes: stopped, killed, unresponsive and many actors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND = Path(__file__).with_name("top_command.py")
 
 @pytest.fixture
 def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Where programs keep their events; those that were killed leave some."""
+    """The folder for events of processes; killed processes leave some."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     made = Path(tempfile.mkdtemp(prefix="tel-", dir="/dev/shm"))
     try:
@@ -38,7 +38,7 @@ def around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 def question(person: Person) -> str:
-    """What is asked on the screen on top."""
+    """Return the question of the top screen."""
     return str(person.app.screen.query(Static).first().content)
 
 
@@ -142,7 +142,7 @@ async def test_many_actors_are_shown_in_pages(around: Path, count: int) -> None:
 
 
 def answering(rows: dict[str, list[dict[str, Any]]], let_go: threading.Event) -> list[Route]:
-    """A program that has some rows, whose host b is silent; it is slow until it is let go."""
+    """Return routes of a program with unresponsive host b; stack queries wait for `let_go`."""
 
     def query(request: Request) -> Any:
         sql = request.json_object()["sql"]
@@ -172,7 +172,7 @@ async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) 
             async with top(os.getpid()) as person:
                 await person.until(lambda: "without host b/1" in person.text("said"))
                 assert "it has not answered in time" in person.text("said")
-                # While one question has no answer, the keys are served and others are asked.
+                # While one query is pending, keys are handled and other queries are sent.
                 await person.press("4", "m")
                 assert person.app.view.is_by_mesh
                 await person.press("1", "m")
@@ -185,7 +185,7 @@ async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) 
 
 
 def mesh_top(*words: str) -> subprocess.CompletedProcess[str]:
-    """What `mesh top` says with some options."""
+    """Run `mesh top` with some options."""
     return subprocess.run(
         [sys.executable, COMMAND, *words],
         capture_output=True,

@@ -21,37 +21,37 @@ COMMAND = Path(__file__).with_name("top_command.py")
 
 
 class Terminal:
-    """A terminal that nobody sees, of a tmux of its own."""
+    """An invisible terminal in a separate tmux server."""
 
     def __init__(self, folder: Path) -> None:
         self._socket = folder / "tmux"
 
     def run(self, command: str) -> None:
-        """Starts a command in it."""
+        """Start a command in the terminal."""
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "40", command)
 
     def press(self, *keys: str) -> None:
-        """Presses keys."""
+        """Press keys."""
         self._tmux("send-keys", *keys)
 
     def seen(self) -> str:
-        """What is to be read on it; nothing when its command has ended."""
+        """Return the visible text; empty if the command has ended."""
         done = self._call("capture-pane", "-p")
         return done.stdout if done.returncode == 0 else ""
 
     def wait_for(self, text: str) -> str:
-        """What is to be read once a text is."""
+        """Wait for a text, and return the visible text."""
         try:
             return wait_until(lambda: self.seen() if text in self.seen() else "", LIMIT_S)
         except AssertionError:
             raise AssertionError(f"{text!r} is not seen:\n{self.seen()}") from None
 
     def is_over(self) -> bool:
-        """Whether its command has ended."""
+        """Return whether the command has ended."""
         return self._call("has-session").returncode != 0
 
     def close(self) -> None:
-        """Ends it with all that runs in it."""
+        """Close the terminal and kill all its processes."""
         self._call("kill-server")
 
     def _tmux(self, *words: str) -> None:
@@ -60,7 +60,7 @@ class Terminal:
 
     def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
         # A parent process that imports readline exports the size of its terminal, and programs
-        # prefer these variables to the size of their own.
+        # prefer these variables to the actual size.
         environment = {
             name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
         }
@@ -76,7 +76,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
-    """A terminal, which ends with the test; its socket has a short path."""
+    """A terminal that is closed after the test; its socket has a short path."""
     folder = Path(tempfile.mkdtemp(prefix="mesh-top-"))
     opened = Terminal(folder)
     try:
@@ -103,7 +103,7 @@ def test_a_person_looks_at_a_program(
         wait_until(lambda: "root 0.0" not in terminal.seen(), LIMIT_S)
         terminal.press("g")
         terminal.press("j")
-        # The line that the keys reach may still change while the filter takes effect.
+        # The selected line may still change while the filter takes effect.
         terminal.wait_for("team[0]  0.")
         terminal.press("Tab")
         terminal.wait_for("trainers[0]")

@@ -1,4 +1,4 @@
-"""Processes that were there before telemetry: recorded when `watch` returns, or it says why not."""
+"""Processes that are older than telemetry are recorded when `watch` returns, or it raises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mesh_telemetry import Telemetry, TelemetryError
 
 
 class Bare(Actor):
-    """An actor in a process that may have no telemetry to import."""
+    """An actor in a process that may be unable to import telemetry."""
 
     @endpoint
     def add(self, number: int) -> int:
@@ -36,7 +36,7 @@ class Bare(Actor):
 
 @pytest.fixture
 def procs() -> Iterator[ProcMesh]:
-    """Two processes, which are there before telemetry."""
+    """Two processes that are older than telemetry."""
     made = this_host().spawn_procs({"gpus": 2}, name="team")
     yield made
     made.stop().get(LIMIT_S)
@@ -56,7 +56,7 @@ def telemetry(place: Path, workers: Any) -> Iterator[Telemetry]:
 
 
 def calls(telemetry: Telemetry) -> list[int]:
-    """How often each process has served the endpoint."""
+    """Return how often each process has served the endpoint."""
     sql = "select count(*) as n from messages where endpoint = 'add' group by proc order by proc"
     counts: list[int] = telemetry.query(sql, timeout=LIMIT_S).table.column("n").to_pylist()
     return counts
@@ -127,7 +127,8 @@ def test_a_process_that_is_replaced_again_and_again_stays_recorded(
             asked = lasting.slice(gpus=1).add.call_one(1)
             return asked.exception(LIMIT_S) is None and sum(calls(telemetry)) > before
 
-        # Each a moment after the one before, when what has replaced that may be taken for it.
+        # Kills follow each other closely, when a replacement may be taken for the process it
+        # replaces.
         for _ in range(3):
             wait_until(is_recorded, LIMIT_S)
             kill_proc(procs.slice(gpus=1))

@@ -1,4 +1,4 @@
-"""Threads that stay do not mix up what they were given."""
+"""Reused threads do not mix up the work that they were given."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_work_that_is_late_takes_its_thread_along() -> None:
 
 
 def test_no_stop_reaches_other_work() -> None:
-    """Work that ends just when it is late: either way, what comes after it is not disturbed."""
+    """Work ends at about its deadline: in either case the next work must not be interrupted."""
     late = 0
     for number in range(150):
         until = time.monotonic() + 0.001

@@ -1,4 +1,4 @@
-"""`mesh top` as a program of its own, wherever its entry point is not installed."""
+"""`mesh top` as a separate program that works without its entry point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh_telemetry._top.command import top
 
 
 class Door:
-    """Prints plainly."""
+    """Prints plain text."""
 
     def print_json(self, value: Any) -> None:
         print(json.dumps(value))
@@ -25,7 +25,7 @@ class Door:
 
 
 def main() -> None:
-    """Runs it; what goes wrong is a line, and status 1."""
+    """Run the command; an error is printed as one line, with status 1."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(top)
     try:

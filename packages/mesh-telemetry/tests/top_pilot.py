@@ -1,4 +1,4 @@
-"""Driving `mesh top` as a person would: keys in, what is to be read out."""
+"""Drives `mesh top` like a user: sends keys and reads the screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Person:
-    """Somebody in front of the screen."""
+    """A user in front of the screen."""
 
     def __init__(self, app: Top, pilot: Pilot[Any]) -> None:
         self.app = app
@@ -27,7 +27,7 @@ class Person:
         self.tree = app.query_one(EntryTree)
 
     async def until(self, condition: Callable[[], T], what: object = "") -> T:
-        """Waits until something is to be seen."""
+        """Wait until the screen meets a condition."""
         deadline = time.monotonic() + LIMIT_S
         while not (found := condition()):
             assert time.monotonic() < deadline, f"{what or condition} is not seen: {self.seen()}"
@@ -35,16 +35,16 @@ class Person:
         return found
 
     async def press(self, *keys: str) -> None:
-        """Presses keys."""
+        """Press keys."""
         await self.pilot.press(*keys)
 
     async def write(self, text: str) -> None:
-        """Types a text."""
+        """Type a text."""
         names = {" ": "space", "*": "asterisk", "'": "apostrophe", "=": "equals_sign"}
         await self.pilot.press(*(names.get(one, one) for one in text))
 
     def entries(self) -> list[Entry]:
-        """The lines of the tree that can be seen, from the top."""
+        """Return the visible lines of the tree from top to bottom."""
         found: list[Entry] = []
 
         def take(node: Any) -> None:
@@ -57,24 +57,24 @@ class Person:
         return found
 
     def titles(self, state: str | None = None) -> list[str]:
-        """What is written in the tree, of those in a state."""
+        """Return the titles in the tree, optionally only those with a state."""
         return [one.title for one in self.entries() if state in (None, one.state)]
 
     def text(self, name: str) -> str:
-        """What is written in a part of the screen."""
+        """Return the text of a part of the screen."""
         return str(self.app.screen_stack[0].query_one(f"#{name}", Static).content)
 
     def tab(self, name: str) -> str:
-        """What is written in a tab."""
+        """Return the text of a tab."""
         return self.text(f"text-{name}")
 
     def seen(self) -> str:
-        """What is to be read, for who has to find out why a test has failed."""
+        """Return the visible text for error messages."""
         tab = self.app._tab
         return "\n".join([self.text("head"), self.text("said"), *self.titles(), self.tab(tab)])
 
     async def go(self, title: str) -> Entry:
-        """Moves to a line of the tree with the keys of the tree."""
+        """Move to a line of the tree with the keyboard."""
         await self.until(lambda: title in self.titles(), title)
         await self.press("g")
         for _ in range(len(self.entries())):
@@ -89,7 +89,7 @@ class Person:
 async def top(
     pid: int | None, refresh_s: float = 0.2, size: tuple[int, int] = (160, 45)
 ) -> AsyncIterator[Person]:
-    """Somebody who looks at a program."""
+    """Run `mesh top` on a program and yield its user."""
     app = Top(pid, refresh_s)
     async with app.run_test(size=size) as pilot:
         yield Person(app, pilot)

@@ -1,6 +1,6 @@
-"""A program for `mesh top` to look at: it does what it is told on its standard input.
+"""A program for `mesh top` that executes commands from its standard input.
 
-Each line is a word and an argument; it answers each with a line.
+Each line consists of a word and an argument; the program replies to each with a line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMIT_S = 60.0
 
 
 class Trainer(Actor):
-    """Says, fails and waits as it is told."""
+    """Prints, fails and waits on request."""
 
     @endpoint
     def say(self, text: str) -> None:
@@ -61,7 +61,7 @@ class Trainer(Actor):
 
 
 class Boss(Actor):
-    """Owns trainers, and goes on when one fails."""
+    """Owns trainers, and continues if one fails."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True
@@ -75,7 +75,7 @@ class Boss(Actor):
     @endpoint
     def say(self, text: str) -> str:
         try:
-            # The other one may have failed.
+            # The other trainer may have failed.
             self.trainers.slice(n=1).say.call_one(text).get(LIMIT_S)
         except MeshStopped as error:
             return f"stopped: {error.reason}"
@@ -88,7 +88,7 @@ class Boss(Actor):
 
     @endpoint
     def lock(self, _: str) -> str:
-        """Makes two actors wait for each other; they are not looked for."""
+        """Make two actors wait for each other; deadlock detection is disabled."""
         self.pair = this_host().spawn_procs({"n": 2}, name="pair")
         left: Any = self.pair.slice(n=0).spawn("left", Trainer)
         right: Any = self.pair.slice(n=1).spawn("right", Trainer)
@@ -104,7 +104,7 @@ class Boss(Actor):
 
     @endpoint
     def spawn(self, count: str) -> str:
-        """Spawns a mesh of two actors as often as is said."""
+        """Spawn meshes with two actors each, `count` actors in total."""
         self.crowd = this_host().spawn_procs({"n": 2}, name="crowd")
         meshes = [self.crowd.spawn(f"member{at:04}", Trainer) for at in range(int(count) // 2)]
         meshes[-1].name.call().get(LIMIT_S)
@@ -112,17 +112,17 @@ class Boss(Actor):
 
 
 def answer(line: str) -> None:
-    """Writes a line to whoever drives the program.
+    """Write a line to the process that controls the program.
 
-    It is one write: the lines of actors, which another thread writes, must not come between the
-    text and the end of its line, as they can with `print` under PYTHONUNBUFFERED.
+    A single write prevents the lines of actors, which another thread writes, from appearing between
+    the text and its newline, as they can with `print` under PYTHONUNBUFFERED.
     """
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Runs until the end of its input."""
+    """Run until the end of the input."""
     place, hosts, limit_s = Path(sys.argv[1]), int(sys.argv[2]), LIMIT_S
     os.environ["MESH_DEADLOCK_PROBE_S"] = "600"
     with ExitStack() as stack:
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 class Program:
-    """The program, in a process of its own."""
+    """The program, in a separate process."""
 
     def __init__(self, place: Path, hosts: int) -> None:
         words = [sys.executable, __file__, str(place), str(hosts)]
@@ -158,23 +158,23 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The pid of the program."""
         return self._process.pid
 
     def do(self, what: str) -> str:
-        """Has it do something, and gives what it answers."""
+        """Execute a command in the program, and return its reply."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
         return self._read()
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kill the program."""
         self._process.kill()
         self._process.wait(LIMIT_S)
 
     def end(self) -> None:
-        """Ends it in good order, unless it has been killed."""
+        """Stop the program in an orderly way, unless it has been killed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if self._process.poll() is None:
@@ -188,7 +188,7 @@ class Program:
 
     def _read(self) -> str:
         assert self._process.stdout is not None
-        # Lines of the actors come in between.
+        # Lines of actors may appear in between.
         own = ("ready", "said", "stopped:", "failed", "locked", "killed", "spawned")
         timer = threading.Timer(LIMIT_S, self._process.kill)
         timer.start()
@@ -203,7 +203,7 @@ class Program:
 
 @contextmanager
 def program(place: Path, hosts: int = 0) -> Iterator[Program]:
-    """The program, which ends with the block."""
+    """Run the program for the duration of the block."""
     started = Program(place, hosts)
     try:
         yield started

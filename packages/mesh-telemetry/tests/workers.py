@@ -1,4 +1,4 @@
-"""Workers on this machine, each a host of its own for programs that attach to it."""
+"""Workers on this machine, each a separate host for programs that attach to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 60.0
 
 
 class WorkerProcess:
-    """A worker that listens on the loopback, on a port that the system chose."""
+    """A worker that listens on the loopback interface, on a free port."""
 
     def __init__(self) -> None:
         words = [sys.executable, "-m", "mesh_core.worker", "--listen", "tcp://127.0.0.1:0"]
@@ -25,7 +25,7 @@ class WorkerProcess:
         self.address = self._process.stdout.readline().split()[-1]
 
     def power_off(self) -> None:
-        """Kills all that runs there, the worker too, as if the machine had lost its power."""
+        """Kill all processes of the worker, including itself, like a power cut of the machine."""
         left = [self._process.pid, *_descendants(self._process.pid)]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
@@ -34,7 +34,7 @@ class WorkerProcess:
         self._process.wait(LIMIT_S)
 
     def end(self) -> None:
-        """Ends the worker in good order."""
+        """Stop the worker in an orderly way."""
         if self._process.poll() is None:
             self._process.terminate()
             self._process.wait(LIMIT_S)
@@ -44,7 +44,7 @@ class WorkerProcess:
 
 @contextmanager
 def workers(count: int) -> Iterator[list[WorkerProcess]]:
-    """Some workers, which end with the block."""
+    """Run workers for the duration of the block."""
     started = [WorkerProcess() for _ in range(count)]
     try:
         yield started

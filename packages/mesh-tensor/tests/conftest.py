@@ -13,13 +13,13 @@ from mesh_tensor import DeviceMesh
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> None:
-    # The processes share the processors.
+    # The processes share the CPU cores.
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def procs_by_sizes() -> Iterator[dict[tuple[tuple[str, int], ...], ProcMesh]]:
-    """Processes that were started, by their sizes: starting them takes longer than most tests."""
+    """Running processes by sizes, shared because starting them takes longer than most tests."""
     started: dict[tuple[tuple[str, int], ...], ProcMesh] = {}
     yield started
     for procs in started.values():
@@ -31,9 +31,9 @@ def procs(
     request: pytest.FixtureRequest,
     procs_by_sizes: dict[tuple[tuple[str, int], ...], ProcMesh],
 ) -> ProcMesh:
-    """Processes of the sizes that the file's `SIZES` says: four, two by two, if it says none.
+    """Processes with the sizes in the file's `SIZES`; default: four, two by two.
 
-    Files with the same sizes share them: a test that ends processes starts its own.
+    Files with the same sizes share them: a test that kills processes must start separate ones.
     """
     sizes = getattr(request.module, "SIZES", {"dp": 2, "tp": 2})
     key = tuple(sizes.items())
@@ -44,6 +44,6 @@ def procs(
 
 @pytest.fixture
 def mesh(procs: ProcMesh) -> Iterator[DeviceMesh]:
-    """All of them, active."""
+    """All processes as an active mesh."""
     with procs.activate() as mesh:
         yield mesh

@@ -1,4 +1,4 @@
-"""What tests of random programs have in common."""
+"""Common code of the tests with random programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 import mesh_tensor as mt
 
-#: The same programs at each run, however long one takes.
+#: The same programs at each run, without a time limit.
 HOW = settings(
     deadline=None,
     database=None,
@@ -19,5 +19,5 @@ HOW = settings(
 
 
 def both(value: Any) -> Any:
-    """Brings what each of two processes has."""
+    """Fetch the value of each of two processes."""
     return [mt.inspect(value, dp=dp) for dp in range(2)]

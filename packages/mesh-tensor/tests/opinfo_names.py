@@ -1,11 +1,10 @@
-"""The operations of torch's OpInfo database that are tried in each run of the tests.
+"""The operations of torch's OpInfo database that are tested in each run.
 
-They are those that programs for training and for numerics call by themselves, or through modules:
-all layers, losses and activations of `nn.functional` that are in wide use, arithmetic and
-comparisons, reductions, views and what changes shapes, indexing, sorting, factories, and the basics
-of linear algebra and of Fourier transforms. Special functions, `masked.*`, windows, sparse
-matrices, and names that are another word for one of these are left out here: the long run takes
-all of the database.
+They are the operations that training and numerical programs call directly or through modules: all
+widely used layers, losses and activations of `nn.functional`, arithmetic and comparisons,
+reductions, views and shape operations, indexing, sorting, factories, and the basics of linear
+algebra and of Fourier transforms. Special functions, `masked.*`, windows, sparse matrices, and
+aliases of these operations are only part of the long run, which tests the whole database.
 """
 
 TEXT = """

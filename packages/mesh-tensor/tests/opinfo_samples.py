@@ -1,4 +1,4 @@
-"""Samples of torch's OpInfo database, each run here and on a mesh, and how the results compare."""
+"""Samples of torch's OpInfo database, each executed locally and on a mesh, and their comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-#: Whose values nobody promises: they are drawn, or whatever the memory had.
+#: Operations whose values are undefined: random, or uninitialized memory.
 UNPROMISED = {
     *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),
     *("rand_like", "randint", "randint_like", "randn", "randn_like", "uniform", "pca_lowrank"),
@@ -33,12 +33,12 @@ UNPROMISED = {
 
 @dataclass
 class Case:
-    """One call of an operation, made here and issued to the mesh.
+    """One call of an operation, executed locally and issued to the mesh.
 
     Attributes:
-        name: Of which operation, and of which of its forms.
-        expected: What it gives here.
-        given: What it gives on the mesh: the results, or the error that it raised at once.
+        name: The operation and its form.
+        expected: The local result.
+        given: The result on the mesh: the values, or the error that was raised immediately.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Case:
 
 @dataclass
 class Report:
-    """What came of the cases of one form of an operation.
+    """The results of the cases of one form of an operation.
 
     Attributes:
-        equal: How many gave what they give here, to the bit, on all ranks.
-        raised: What was raised, by the form of the operation and the type of the error.
-        wrong: How the other results differ.
+        equal: Number of cases with bitwise equal results on all ranks.
+        raised: The errors, by the form of the operation and the type of the error.
+        wrong: The differences of the other results.
     """
 
     equal: int = 0
@@ -63,7 +63,7 @@ class Report:
 
 
 class Placer:
-    """Puts tensors on a mesh as they lie in memory; what shares storage here does so there."""
+    """Puts tensors on a mesh with the same strides and the same sharing of storage."""
 
     def __init__(self, mesh: Any) -> None:
         self._put = partial(mesh._engine.put, mesh)
@@ -77,7 +77,7 @@ class Placer:
         key = plain.untyped_storage()._cdata
         if key not in self._storages:
             size = plain.untyped_storage().nbytes() // plain.element_size()
-            # Kept as well, so that no other storage gets its address.
+            # The local tensor is stored as well, so that no other storage gets its address.
             self._storages[key] = (plain, self._put(plain.as_strided((size,), (1,), 0)).clone())
         _, stored = self._storages[key]
         made = stored.as_strided(plain.shape, plain.stride(), plain.storage_offset())
@@ -85,7 +85,7 @@ class Placer:
 
 
 def dtypes_of(op: OpInfo) -> list[torch.dtype]:
-    """The types that an operation is tried with: floats, and also numbers and truths."""
+    """Return the dtypes with which an operation is tested: floats, and also integers and bools."""
     chosen = [one for one in (torch.float32, torch.int64) if one in op.dtypes]
     if torch.bool in op.dtypes and (not chosen or "logical" in op.name or "bitwise" in op.name):
         chosen.append(torch.bool)
@@ -101,7 +101,7 @@ COMPLEX = {
 
 
 def forms_of(op: OpInfo) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The forms of an operation: as it is, in place, and with a place for the result."""
+    """Yield the forms of an operation: out of place, in place, and with `out=`."""
     yield op.name, op.op
     if op.inplace_variant is not None:
         yield f"{op.name} (in place)", op.inplace_variant
@@ -110,7 +110,7 @@ def forms_of(op: OpInfo) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def samples_of(op: OpInfo, dtype: torch.dtype, bound: int | None) -> list[SampleInput]:
-    """The first samples of an operation."""
+    """Return the first samples of an operation."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -118,7 +118,7 @@ def samples_of(op: OpInfo, dtype: torch.dtype, bound: int | None) -> list[Sample
 
 
 def case_of(mesh: Any, name: str, call: Callable[..., Any], sample: SampleInput) -> Case | None:
-    """Makes a call here and issues it to the mesh; nothing where it is refused here too."""
+    """Execute a call locally and issue it to the mesh; return None if it fails locally, too."""
     tree = (sample.input, sample.args, sample.kwargs)
     tensors = [one for one in pytree.tree_leaves(tree) if isinstance(one, torch.Tensor)]
     if any(one.layout is not torch.strided for one in tensors):
@@ -172,7 +172,7 @@ def _called(name: str, call: Callable[..., Any], tree: Any) -> Any:
 
 
 def compare(mesh: Any, cases: list[Case], compares_values: bool) -> Report:
-    """Brings the results of all ranks here, and looks whether they are what they are here."""
+    """Fetch the results of all ranks and compare them with the local ones."""
     report = Report()
     good = [one for one in cases if one.error is None]
     ranks: list[list[Any]] = []
@@ -194,7 +194,8 @@ def compare(mesh: Any, cases: list[Case], compares_values: bool) -> Report:
             report.equal += 1
     for case in cases:
         if case.error is not None:
-            # A failed operation has a type of its own, made of ours and of the cause's.
+            # The type of a failed operation's error is derived from `OpFailed` and the type of its
+            # cause.
             kind = "OpFailed" if isinstance(case.error, mt.OpFailed) else type(case.error).__name__
             report.raised.setdefault((case.name, kind), str(case.error).split("\n", 1)[0])
     return report
@@ -208,7 +209,7 @@ def _fetched(case: Case, rank: int) -> Any:
 
 
 def _difference(case: Case, got: Any, compares_values: bool) -> str | None:
-    """Says how a result differs; nothing where it does not."""
+    """Return how a result differs, or None if it does not."""
     expected, spec = pytree.tree_flatten(case.expected)
     found, found_spec = pytree.tree_flatten(got)
     if len(expected) != len(found):
@@ -233,7 +234,7 @@ def _difference(case: Case, got: Any, compares_values: bool) -> str | None:
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:
-    """Those that matter: along a single element there is nothing to step over."""
+    """Return the strides that matter: those of dimensions with more than one element."""
     if not tensor.numel():
         return []
     return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]

@@ -1,4 +1,4 @@
-"""Actors that get the tensors of their own processes, in the order of the program."""
+"""Actors that receive the tensors of their own processes, in program order."""
 
 import pickle
 import threading
@@ -92,7 +92,7 @@ class Waiter(Actor):
 SIZES = {"dp": 2}
 
 
-#: How often the words of this process have found that an actor is still coming.
+#: Released whenever this process has found that an actor is still being loaded.
 LOOKS = threading.Semaphore(0)
 
 
@@ -116,7 +116,7 @@ def _import_never() -> None:
 
 
 class ImportedSlowly:
-    """Takes long to be loaded in another process, like a class of a large module."""
+    """Slow to unpickle in another process, like a class of a large module."""
 
     def __reduce__(self) -> Any:
         return _import_slowly, ()
@@ -149,7 +149,7 @@ class TestCalls:
     def test_each_actor_gets_the_tensor_of_its_process(self, mesh: Any, keepers: Any) -> None:
         ranks = mesh.rank("dp") + torch.ones(1)
         assert list(keepers.keep.call(ranks).get().values()) == [[1], [2]]
-        # It is the tensor itself.
+        # The actor holds the tensor itself, not a copy.
         ranks.mul_(10)
         mt.inspect(ranks)
         assert list(keepers.look.call().get().values()) == [[10], [20]]

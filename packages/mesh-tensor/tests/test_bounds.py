@@ -1,4 +1,4 @@
-"""What a program keeps whose shapes never come again."""
+"""The memory of a program whose shapes never recur."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_plans_and_what_is_known_of_tensors_are_bounded(
         if size % 50 == 0:
             assert mt.inspect(total) == 2 * size + 4
             counts = list(engine._workers.count.call().get().values())
-            # Besides: what was new since the last time that all was done, four for each size.
+            # The last terms are the plans since the last time that all operations were done, four
+            # per size.
             assert len(engine.plans) <= 64 + 8 + 4 * 50
             assert len(engine.metas) <= 64 + 8 + 4 * 50
             assert all(one["plans"] <= 64 + 8 + 4 * 50 for one in counts)

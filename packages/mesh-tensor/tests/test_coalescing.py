@@ -1,4 +1,4 @@
-"""Many tensors that are combined at once."""
+"""Reductions of many tensors at once."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Values are combined and moved as torch.distributed does it, and gradients come back."""
+"""Values are reduced and moved as by torch.distributed, with gradients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RANKS = [(dp, tp) for dp in range(2) for tp in range(2)]
 
 
 def all_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Gives the values of the four processes."""
+    """Return the values of the four processes."""
     return [inspect(tensor, dp=dp, tp=tp) for dp, tp in RANKS]
 
 
 def varied(mesh: DeviceMesh, *shape: int, dtype: torch.dtype = torch.float32) -> Any:
-    """Makes something that is different on each process and in each element."""
+    """Return a tensor that differs between processes and between elements."""
     count = torch.Size(shape).numel()
     start = mesh.rank(["dp", "tp"]) * 100
     return (torch.arange(count) + start + 1).view(shape).to(dtype)
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused_at_the_call(mesh: DeviceMesh) -> None:
 
 
 def gradient(mesh: DeviceMesh, shape: tuple[int, ...], way: Any) -> list[torch.Tensor]:
-    """Gives each process's gradient of the sum of what comes out, weighed by where it is."""
+    """Return each process's gradient of the sum of the outputs, weighted by its rank."""
     x = varied(mesh, *shape).requires_grad_()
     ((way(x) * (mesh.rank(["dp", "tp"]) + 1)).sum()).backward()
     return all_of(x.grad)
@@ -160,7 +160,7 @@ def test_a_move_to_more_processes_gives_each_the_same(mesh: DeviceMesh) -> None:
 
 
 def test_a_group_of_a_slice_does_not_stand_in_the_way_of_others(mesh: DeviceMesh) -> None:
-    # Some processes are in more groups than others by now.
+    # Now some processes belong to more groups than others.
     with mesh.slice(dp=0).flatten("slice").activate():
         part = torch.ones(1)
     assert inspect(part.reduce("slice")).tolist() == [2]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The public surface of mesh-tensor: three doors, and each name behind exactly one of them."""
+"""The public interface of mesh-tensor: three modules, with each name in exactly one."""
 
 import mesh_tensor
 import mesh_tensor.spi

@@ -1,4 +1,4 @@
-"""What fails on a process is heard of where something that depends on it is fetched."""
+"""A failure on a process is raised when a value that depends on it is fetched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh_tensor import DeviceMesh, OpFailed, inspect
 
 
 def fails_on_one(mesh: DeviceMesh) -> torch.Tensor:
-    """Gives what cannot be had on the processes with `tp=1`."""
+    """Return a tensor whose computation fails on the processes with `tp=1`."""
     return torch.ones(2)[mesh.rank("tp").view(1) * 9]  # the line of the failure
 
 
@@ -37,7 +37,7 @@ def test_what_depends_on_it_is_lost_on_all_ranks_and_nothing_else(mesh: DeviceMe
     for tp in range(2):
         with pytest.raises(OpFailed):
             inspect(dependant, dp=0, tp=tp)
-    # Also what is made of it later on, when the failure is long known.
+    # This includes operations that are issued later, when the failure is long known.
     with pytest.raises(OpFailed, match=r"aten\.index"):
         inspect(dependant * 2)
     assert inspect(good + 1).tolist() == [4, 4, 4, 4]
@@ -92,7 +92,7 @@ def test_bad_operands_are_refused_at_the_call(mesh: DeviceMesh) -> None:
 
 
 class TestDeaths:
-    """Each test has processes of its own, as it kills some."""
+    """Each test starts separate processes, because it kills some."""
 
     @pytest.fixture
     def procs(self) -> Iterator[ProcMesh]:
@@ -130,6 +130,6 @@ class TestDeaths:
         with procs.activate():
             y = torch.full((2,), 3.0)
             assert inspect(y.reduce("dp"), dp=1, tp=0).tolist() == [6, 6]  # type: ignore[attr-defined]
-            # What was there before is gone, and says so.
+            # Tensors from before the replacement are lost, which raises an error.
             with pytest.raises((MeshError, TypeError)):
                 inspect(x + y)

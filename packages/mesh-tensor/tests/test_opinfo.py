@@ -1,6 +1,6 @@
-"""The samples of torch's own database of operations: on a mesh they give what they give here.
+"""The samples of torch's OpInfo database give the same results on a mesh as locally.
 
-What does not is in the table of the guide on operations, which is held against what happens.
+The guide on operations lists the exceptions in a table, which is compared with the actual results.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _SAMPLES = 2
 _SAMPLES_OF_EXCEPTIONS = 6
 _SAMPLES_LONG = 64
 
-#: As many as each of the two processes has: other numbers of them add in another order.
+#: The same number as in the two processes, because it determines the order of additions.
 _THREADS = max(1, len(os.sched_getaffinity(0)) // 2)
 
 _GUIDE = Path(__file__).parents[3] / "docs/guides/tensor-operations.md"
 
-#: Not operations of the processor, or not of one release of torch.
+#: Operations that do not run on CPUs, or are not part of every torch release.
 _ELSEWHERE = ("jiterator_", "torch._scaled")
 
 
 @cache
 def documented() -> dict[str, set[tuple[str, str]]]:
-    """The rows of the guide: by operation, which form raises what."""
+    """Return the rows of the guide: for each operation, its forms and their errors."""
     rows: dict[str, set[tuple[str, str]]] = {}
     for name, form, error in re.findall(
         r"^\| `([\w.]+)`( \(in place\)| \(out=\)|) \| `(\w+)` \|", _GUIDE.read_text(), re.MULTILINE
@@ -63,12 +63,12 @@ def mesh() -> Iterator[Any]:
 
 
 def ops_called(name: str) -> list[OpInfo]:
-    """The entries of the database under a name: some have several."""
+    """Return the entries of the database with this name, which may be several."""
     return [one for one in op_db if one.name == name]
 
 
 def tried(mesh: Any, op: OpInfo, bound: int) -> Report:
-    """Runs the samples of an operation."""
+    """Run the samples of an operation."""
     cases = []
     for dtype in dtypes_of(op):
         samples = samples_of(op, dtype, bound)
@@ -83,7 +83,7 @@ def tried(mesh: Any, op: OpInfo, bound: int) -> Report:
 def test_an_operation_gives_on_a_mesh_what_it_gives_here(mesh: Any, name: str) -> None:
     raised: dict[tuple[str, str], str] = {}
     for op in ops_called(name):
-        # Those that raise do so for some samples only.
+        # The exceptions fail for some samples only.
         report = tried(mesh, op, _SAMPLES_OF_EXCEPTIONS if name in documented() else _SAMPLES)
         assert not report.wrong
         raised |= report.raised

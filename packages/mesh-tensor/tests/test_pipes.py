@@ -1,4 +1,4 @@
-"""Functions that run beside the operations of their process, and exchange tensors with them."""
+"""Functions that run concurrently with the operations of their process and exchange tensors."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _ended = threading.Event()
 
 
 def loads(pipe: mt.PipeEnd, count: int) -> None:
-    """Sends batches, on each process others."""
+    """Send batches that differ between processes."""
     rank = current_rank().rank
     for step in range(count):
         pipe.send({"x": torch.full((2,), step * 10.0 + rank), "y": torch.tensor(step)})
 
 
 def doubles(pipe: mt.PipeEnd) -> None:
-    """Answers each tensor with its double, until the pipe is dropped."""
+    """Reply to each tensor with its double, until the pipe is dropped."""
     for x in pipe:
         pipe.send(x * 2)
     _ended.set()
 
 
 def fails(pipe: mt.PipeEnd) -> None:
-    """Fails on one process, behind what it sends."""
+    """Fail on one process after sending a tensor."""
     pipe.send(torch.ones(1))
     if current_rank().rank == 1:
         raise KeyError("no such file")  # the line in the function

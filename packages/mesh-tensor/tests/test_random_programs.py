@@ -1,7 +1,7 @@
-"""Random programs: on a mesh they give, on each process, what an emulation in one process gives.
+"""Random programs give the same values on each rank of a mesh as a local emulation.
 
-The emulation keeps a local tensor for each rank. Programs make tensors, view and write them, look
-at parts of the mesh, combine and move values, and let go of them; some operations fail on one rank.
+The emulation keeps a local tensor for each rank. Programs create tensors, create views and write to
+them, slice the mesh, reduce and move values, and drop tensors; some operations fail on one rank.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def mesh() -> Iterator[Any]:
 
 @dataclass
 class Pair:
-    """A tensor on the mesh, and what it is on each rank.
+    """A tensor on the mesh, and its expected value on each rank.
 
     Attributes:
-        there: On the mesh.
-        here: By rank, a local tensor; only of ranks that the mesh of it has.
-        lost: The line of the program on which something failed that it depends on. Shared by all
-            that have the same storage.
+        there: The tensor on the mesh.
+        here: A local tensor by rank, for the ranks of its mesh.
+        lost: The program line of a failure on which it depends. Shared by all tensors with the same
+            storage.
     """
 
     there: Any
@@ -54,11 +54,11 @@ class Pair:
 
 
 class Program:
-    """A program as it runs on both sides.
+    """A program that runs on the mesh and in the emulation.
 
     Args:
-        mesh: Where.
-        draw: Chooses a number below another one.
+        mesh: The mesh.
+        draw: Returns a random number below its argument.
     """
 
     def __init__(self, mesh: Any, draw: Callable[[int], int]) -> None:
@@ -69,7 +69,7 @@ class Program:
         self._make_ranks()
 
     def step(self, fails: bool) -> None:
-        """Does one thing, chosen at random."""
+        """Execute one random step."""
         steps = self._steps(fails)
         steps[self._draw(len(steps))]()
 
@@ -84,7 +84,7 @@ class Program:
         return steps
 
     def check(self) -> None:
-        """Compares all there is, on all ranks."""
+        """Compare all tensors on all ranks."""
         for pair in self._pairs:
             if pair.lost[0] is not None:
                 with pytest.raises(mt.OpFailed) as caught:
@@ -104,7 +104,7 @@ class Program:
             assert torch.equal(got, want), (rank, got, want)
 
     def _line_of(self, pair: Pair) -> str:
-        """Gives what is on the line that is named when it is asked for, as it is lost."""
+        """Return a text in the program line that the error of a lost tensor must name."""
         return str(pair.lost[0])
 
     def _place(self, pair: Pair, rank: int) -> dict[str, int]:
@@ -116,7 +116,7 @@ class Program:
         return self._pairs[self._draw(len(self._pairs))]
 
     def _like(self, pair: Pair) -> Pair:
-        """Chooses one of the same mesh whose values fit."""
+        """Return a random tensor on the same mesh whose values can be written to this one."""
         fits = [
             one
             for one in self._pairs
@@ -176,7 +176,7 @@ class Program:
         self._apply(functions[self._draw(len(functions))], pair, is_view=True)
 
     def _write(self) -> None:
-        """Writes to what others may be views of."""
+        """Write to a tensor, which other tensors may be views of."""
         pair = self._any()
         choice = self._draw(4)
         if choice == 3:
@@ -195,7 +195,7 @@ class Program:
             pair.lost[0] = next((one.lost[0] for one in others if one.lost[0]), None)
 
     def _reshape(self) -> None:
-        """Changes the shape of a tensor itself."""
+        """Change the shape of a tensor in place."""
         pair = self._any()
         functions = (lambda one: one.unsqueeze_(0), lambda one: one.squeeze_())
         function = functions[0 if pair.there.dim() < 2 else 1]
@@ -212,7 +212,7 @@ class Program:
         here = {}
         for rank in pair.here:
             values = torch.stack([pair.here[one] for one in self._peers(pair, rank, dim)])
-            # Two values: their sum is the same in each order.
+            # With two values the sum does not depend on the order.
             here[rank] = {
                 "sum": lambda of: of.sum(0).to(of.dtype),
                 "max": lambda of: of.amax(0),
@@ -226,7 +226,7 @@ class Program:
         return [region.select(**{**place, dim: index}).offset for index in range(region.size(dim))]
 
     def _slice_mesh(self) -> None:
-        """Makes a tensor on a part of the mesh."""
+        """Create a tensor on a slice of the mesh."""
         dim = ("dp", "tp")[self._draw(2)]
         part = self._mesh.slice(**{dim: self._draw(2)})
         with part.activate():
@@ -234,7 +234,7 @@ class Program:
         self._add(there, {rank: torch.full((2, 2), 3.0) for rank in part._region.ranks()})
 
     def _move(self) -> None:
-        """Moves a tensor from one half of the mesh to the other, or to all of it."""
+        """Move a tensor from one half of the mesh to the other, or to the whole mesh."""
         pair = self._any()
         if pair.there.mesh is self._mesh:
             return
@@ -265,7 +265,7 @@ class Program:
             gc.collect(0)
 
     def _fail(self) -> None:
-        """Asks for an element that is not there, on one rank only."""
+        """Access an element that does not exist, on one rank only."""
         pair = self._any()
         if pair.there.mesh is not self._mesh or pair.there.dim() != 1:
             return
@@ -282,12 +282,12 @@ class Program:
         pair.lost[0] = pair.lost[0] or "the line that writes and fails"
 
     def _index(self, pair: Pair, rank: int) -> Any:
-        """Gives 1 on one rank, 0 on all others."""
+        """Return a tensor that is 1 on one rank and 0 on all others."""
         return self._mesh.rank(("dp", "tp")) == rank
 
 
 def _fits(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether a tensor of one shape can be written to one of another, and added to it."""
+    """Return whether a tensor of one shape can be broadcast to the other."""
     if len(shape) > len(to):
         return False
     pairs = zip(reversed(shape), reversed(to), strict=False)
@@ -295,7 +295,7 @@ def _fits(shape: Sequence[int], to: Sequence[int]) -> bool:
 
 
 def run(mesh: Any, data: st.DataObject, steps: int, fails: bool) -> None:
-    """Runs a program, and compares on the way and at the end."""
+    """Run a program, and compare the values during the run and at the end."""
     program = Program(mesh, lambda below: data.draw(st.integers(0, below - 1)))
     for count in range(data.draw(st.integers(1, steps))):
         program.step(fails)

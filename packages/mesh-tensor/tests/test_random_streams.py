@@ -1,7 +1,7 @@
-"""Random programs on several streams, with borrows, give what an emulation in one process gives.
+"""Random programs on several streams with borrows give the same values as a local emulation.
 
-As in `test_random_programs`; besides, tensors are on one of three streams, lent from one to
-another, and used when that is not allowed.
+They extend `test_random_programs`: tensors are on one of three streams, are borrowed by others, and
+are also used when that is not allowed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _streams = [mt.get_active_stream(), mt.Stream("second"), mt.Stream("third")]
 
 
 class Lent:
-    """A borrow as the emulation has it.
+    """A borrow in the emulation.
 
     Args:
-        origin: What was borrowed: its memory, and by which borrow it was where it was.
+        origin: The borrowed tensor: its memory, and the borrow through which it came, if any.
         is_mutable: Whether the borrower may write.
     """
 
@@ -49,14 +49,14 @@ class StreamsProgram(Program):
         super().__init__(mesh, draw)
 
     def check(self) -> None:
-        """Compares what may be read."""
+        """Compare the tensors that may be read."""
         everything = self._pairs
         self._pairs = [one for one in everything if self._refusal(one, False) is None]
         super().check()
         self._pairs = everything
 
     def drop_all(self) -> None:
-        """Drops what is borrowed."""
+        """Drop all borrows."""
         for lent, borrow in list(self._lent.items()):
             borrow.drop()
             self._drop_lent(lent)
@@ -66,7 +66,7 @@ class StreamsProgram(Program):
         return [*super()._steps(fails), *more]
 
     def _line_of(self, pair: Pair) -> str:
-        # Of several that fail at a time, each is a reason; streams are not heard of in one order.
+        # Any of several concurrent failures may be reported, because streams have no common order.
         return "# the line that"
 
     def _any(self) -> Pair:
@@ -137,7 +137,7 @@ class StreamsProgram(Program):
         self._writing(super()._fail)
 
     def _borrow(self) -> None:
-        """Lends a tensor to a stream, its own maybe."""
+        """Lend a tensor to a stream, possibly its own."""
         is_mutable = bool(self._draw(2))
         self._is_writing = is_mutable
         pair = self._any()
@@ -145,7 +145,7 @@ class StreamsProgram(Program):
         there, borrow = self._stream().borrow(pair.there, mutable=is_mutable)
         lent = Lent(_family(pair), is_mutable)
         self._lent[lent] = borrow
-        # Another tensor with the same memory: what is done to its shape is not seen there.
+        # A different tensor on the same memory: shape changes of the original do not affect it.
         here = {rank: one.detach() for rank, one in pair.here.items()}
         self._pairs.append(Pair(there, here, pair.lost))
         _note(self._pairs[-1], lent)
@@ -170,7 +170,7 @@ class StreamsProgram(Program):
                 self._drop_lent(further)
 
     def _misuse(self) -> None:
-        """Does what is not allowed: nothing comes of it."""
+        """Use a tensor in a way that is not allowed, which must have no effect."""
         is_write = bool(self._draw(2))
         refused = [one for one in self._pairs if self._refusal(one, is_write) is not None]
         if not refused:
@@ -190,7 +190,7 @@ class StreamsProgram(Program):
             uses[self._draw(len(uses))](pair.there)
 
     def _refusal(self, pair: Pair, is_write: bool) -> type[mt.BorrowError] | None:
-        """Says why a tensor may not be used."""
+        """Return the error for a use of a tensor that is not allowed, or None."""
         own = _loan_of(pair)
         if own is not None and not own.lasts:
             return mt.BorrowEnded
@@ -217,7 +217,7 @@ def _family(pair: Pair) -> tuple[int, Lent | None]:
 
 
 def run(mesh: Any, data: st.DataObject, steps: int, fails: bool) -> None:
-    """Runs a program, and compares on the way and at the end."""
+    """Run a program, and compare the values during the run and at the end."""
     program = StreamsProgram(mesh, lambda below: data.draw(st.integers(0, below - 1)))
     try:
         for count in range(data.draw(st.integers(1, steps))):

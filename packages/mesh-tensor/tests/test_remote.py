@@ -1,4 +1,4 @@
-"""Remote functions: their results, what they are told apart by, and how they fail."""
+"""Remote functions: their results, their identity, and their failures."""
 
 from typing import Any
 

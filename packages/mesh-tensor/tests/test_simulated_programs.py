@@ -1,4 +1,4 @@
-"""Programs, simulated and real: tensors of the same kinds, and the same memory to the byte."""
+"""Simulated and real programs create tensors of the same kinds and use exactly the same memory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 SIZES = {"dp": 2}
 
 
-#: That of this process, once it was looked for.
+#: The world of this process, after the first lookup.
 worlds: list[World] = []
 
 
 @mt.remote(propagate="inspect")
 def live_bytes() -> int:
-    """Counts what is in the slots of this process; what shares memory counts once."""
+    """Return the memory of all slots of this process; shared memory counts once."""
     if not worlds:
         worlds.extend(one for one in gc.get_objects() if type(one) is World)
     tensors = [one for world in worlds for one in world.values if isinstance(one, torch.Tensor)]
@@ -43,7 +43,7 @@ def live_bytes() -> int:
 
 
 class Watch(TorchDispatchMode):
-    """Counts the memory of all tensors that operations give, for as long as it is there."""
+    """Measures the memory of all tensors that operations return while it is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,21 +76,21 @@ watches: list[Watch] = []
 
 @mt.remote(propagate="inspect")
 def begin_watch() -> None:
-    """Has the process count its memory."""
+    """Start to measure the memory of the process."""
     watches.append(Watch())
     watches[-1].__enter__()
 
 
 @mt.remote(propagate="inspect")
 def end_watch() -> int:
-    """Gives how much it was at most."""
+    """Stop the measurement and return the peak."""
     watch = watches.pop()
     watch.__exit__(None, None, None)
     return watch.peak
 
 
 def train(model: Callable[[], nn.Module], x: Callable[[], torch.Tensor]) -> None:
-    """Trains for two steps, data parallel."""
+    """Train for two steps, data parallel."""
     made = model()
     optimizer = torch.optim.AdamW(made.parameters(), foreach=False)
     for _ in range(2):
@@ -98,7 +98,8 @@ def train(model: Callable[[], nn.Module], x: Callable[[], torch.Tensor]) -> None
         optimizer.zero_grad()
         loss.backward()
         for parameter in made.parameters():
-            # Of others gloo is given a copy, which its threads let go of at some time or other.
+            # Of a tensor that is not contiguous gloo would get a copy, which its threads release
+            # late.
             gradient: Any = parameter.grad.contiguous()  # type: ignore[union-attr]
             parameter.grad = gradient
             gradient.reduce_("dp", "avg")
@@ -107,7 +108,7 @@ def train(model: Callable[[], nn.Module], x: Callable[[], torch.Tensor]) -> None
 
 
 class Block(nn.Module):
-    """What transformers are made of."""
+    """A transformer block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,8 +129,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_of_training_is_that_of_real_processes(procs: ProcMesh, name: str) -> None:
-    # Threads of gloo hold what they were given for a moment longer than it is needed, and at times
-    # that comes on top: the least of some runs is what the program itself needs.
+    # Threads of gloo hold their tensors for a moment longer than necessary, which sometimes
+    # increases the peak: the minimum of several runs is the memory that the program itself needs.
     runs = []
     with procs.activate():
         for _ in range(5):
@@ -147,9 +148,9 @@ class Both:
     """A program on real and on simulated processes at once.
 
     Args:
-        real: The real ones.
-        simulator: The others.
-        draw: Chooses a number below another one.
+        real: The real processes.
+        simulator: The simulated processes.
+        draw: Returns a random number below its argument.
     """
 
     def __init__(self, real: Any, simulator: mt.Simulator, draw: Callable[[int], int]) -> None:
@@ -158,13 +159,13 @@ class Both:
         self._make()
 
     def step(self) -> None:
-        """Does one thing, chosen at random."""
+        """Execute one random step."""
         steps = [self._make, self._combine, self._view, self._write, self._reduce, self._drop]
         steps += [self._gradient, self._split, self._set]
         steps[self._draw(len(steps))]()
 
     def check(self) -> None:
-        """Compares the memory, and what is known of all tensors."""
+        """Compare the memory and the metadata of all tensors."""
         for real, simulated in self.pairs:
             assert real.shape == simulated.shape
             assert real.stride() == simulated.stride()
@@ -232,7 +233,7 @@ class Both:
             function(one)
 
     def _set(self) -> None:
-        """Gives a tensor the memory of another one, or more of its own."""
+        """Make a tensor use the memory of another one, or extend its own."""
         pair, other = self._any(), self._any()
         if self._draw(2):
             for one in pair:
@@ -269,7 +270,7 @@ class Both:
 
 
 def run(procs: ProcMesh, data: st.DataObject, steps: int) -> None:
-    """Runs a program on both, and compares on the way and at the end."""
+    """Run a program on both, and compare during the run and at the end."""
     with procs.activate() as real:
         pass
     both = Both(real, mt.Simulator(SIZES), lambda below: data.draw(st.integers(0, below - 1)))
@@ -279,7 +280,7 @@ def run(procs: ProcMesh, data: st.DataObject, steps: int) -> None:
             both.check()
     both.check()
     both.pairs.clear()
-    # What gradients were worked out with refers to itself.
+    # Autograd graphs contain reference cycles.
     gc.collect()
     both.check()
 

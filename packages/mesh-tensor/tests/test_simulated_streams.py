@@ -1,4 +1,4 @@
-"""Streams of simulated processes: what runs beside what, and memory that is lent."""
+"""Streams of simulated processes: concurrency, and borrowed memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = mt.CostModel(
 
 
 def reduced_beside(work: int) -> mt.SimulationReport:
-    """Reduces for 2 ms on another stream, while a device computes for as many times 2 ms."""
+    """Reduce for 2 ms on another stream, while a device computes for `work` times 2 ms."""
     simulator, stream = mt.Simulator({"gpu": 2}, PLAIN), mt.Stream("comm")
     with simulator.activate():
         x = torch.empty(1000, 1000, device="cuda")
@@ -60,6 +60,6 @@ def test_what_was_lent_is_given_back(device: str, mutable: bool) -> None:
         x.add_(1)
         assert simulator.report().of(device)[0].live_bytes == 8000
         del x, y, lent, borrow
-        # What was let go of goes with what comes next.
+        # The next operation releases dropped tensors.
         torch.empty(0)
     assert simulator.report().of(device)[0].live_bytes == 0

@@ -1,4 +1,4 @@
-"""Simulated processes: memory as on real ones, time as formulas have it, no values."""
+"""Simulated processes: the memory of real ones, time computed by formulas, no values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mesh_tensor as mt
 
 BF16 = torch.bfloat16
 LINK = mt.Link(bytes_per_s=1e9, latency_s=1e-5)
-#: A second for each 1e12 numbers or 1e12 bytes, and nothing for anything else.
+#: One second per 1e12 operations or 1e12 bytes, and no other costs.
 PLAIN = mt.CostModel(
     {
         "cuda": mt.DeviceModel({torch.float32: 1e12}, 1e12, 1 << 34),
@@ -46,7 +46,7 @@ class TestTime:
         with simulator.activate():
             x = torch.empty(1000, 1000, device="cuda")
             _ = (x + x).t()[:500].unsqueeze(0)
-        # Read twice, written once; views cost nothing.
+        # The addition reads twice and writes once; views cost nothing.
         assert total_s(simulator) == pytest.approx(3 * 4e6 / 1e12)
 
     def test_a_chain_of_collectives_takes_the_sum_of_their_formulas(self) -> None:
@@ -195,7 +195,7 @@ class TestMemory:
 
 
 class TestDevices:
-    """Devices by name; there is no build of torch, and no driver, for them where this runs."""
+    """Devices by name; torch is built without support for them where this runs."""
 
     @pytest.fixture
     def simulator(self) -> mt.Simulator:
@@ -257,7 +257,7 @@ class TestValues:
                     ask(x)
             with pytest.raises(mt.NoValues, match="propagate"):
                 mt.remote(lambda one: one + 1)(x)
-            # What comes after is as it was.
+            # Later operations are not affected.
             assert (x + 1).shape == (3,)
 
     def test_they_are_zeros_where_that_is_wanted_and_the_program_waits(self) -> None:
@@ -266,7 +266,7 @@ class TestValues:
             x = torch.ones(1000, 1000, device="cuda")
             assert mt.inspect((x @ x)[0, :2], gpu=1).tolist() == [0, 0]
             assert (x > 0).any().item() is False
-        # Each time to the processes and back, and what they compute.
+        # Each fetch takes the round trip to the processes and their computation.
         assert simulator.report().program_s == pytest.approx(2 * 2e-3 + 2e-3, rel=0.01)
 
     def test_steps_that_an_optimizer_counts_are_known(self) -> None:

@@ -1,4 +1,4 @@
-"""Streams run beside each other, each in its order; tensors go between them by borrows."""
+"""Streams run concurrently, each in order; tensors are passed between them by borrows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _same(x: torch.Tensor, *_: Any) -> torch.Tensor:
 
 @remote(propagate=_same)
 def waits_for(x: torch.Tensor, name: str) -> torch.Tensor:
-    """Gives its operand once a gate is open."""
+    """Return the operand once a gate is open."""
     if not _gate(name).wait(20):
         raise TimeoutError(name)
     return x.clone()
@@ -40,19 +40,19 @@ def waits_for(x: torch.Tensor, name: str) -> torch.Tensor:
 
 @remote(propagate=_same)
 def opens(x: torch.Tensor, name: str) -> torch.Tensor:
-    """Gives its operand, and opens a gate."""
+    """Open a gate, and return the operand."""
     _gate(name).set()
     return x.clone()
 
 
 @remote(propagate="inspect")
 def writes(x: torch.Tensor, name: str) -> None:
-    """Notes that things have come so far."""
+    """Record that execution has reached this point."""
     _log.append(name)
 
 
 def log_of(x: Any) -> list[str]:
-    """Gives what was noted on the first process."""
+    """Return the records of the first process."""
     return next(iter(remote(_take_log).call(x).get().values()))
 
 
@@ -64,7 +64,7 @@ def _take_log(_: torch.Tensor) -> list[str]:
 
 @pytest.fixture(scope="module")
 def comm(procs: ProcMesh) -> Stream:
-    """Another stream, which the processes know of."""
+    """Another stream, which exists on the processes."""
     comm = Stream("comm")
     with procs.activate(), comm.activate():
         inspect(torch.ones(1))
@@ -72,7 +72,7 @@ def comm(procs: ProcMesh) -> Stream:
 
 
 def counted(mesh: DeviceMesh) -> list[dict[str, int]]:
-    """Counts what the processes keep."""
+    """Return the numbers of objects that the processes hold."""
     gc.collect()
     inspect(torch.ones(()) + 1)
     mesh._engine.stream.flush()
@@ -80,7 +80,7 @@ def counted(mesh: DeviceMesh) -> list[dict[str, int]]:
 
 
 class TestStreams:
-    """What belongs to which stream."""
+    """The assignment of operations to streams."""
 
     def test_new_tensors_are_of_the_active_stream(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
@@ -128,7 +128,7 @@ class TestStreams:
     def test_one_runs_while_the_other_waits(self, mesh: DeviceMesh, comm: Stream) -> None:
         held = waits_for(torch.ones(2), "one_runs")
         with comm.activate():
-            # Answered though the default stream can go on only after this.
+            # This completes although the default stream can continue only afterwards.
             assert inspect(torch.ones(2) + 1).tolist() == [2, 2]
             assert (torch.ones(()) + 1).item() == 2
             assert torch.nonzero(torch.ones(2)).shape == (2, 1)
@@ -173,7 +173,7 @@ class TestStreams:
 
 
 class TestBorrows:
-    """What both sides may do, and who waits."""
+    """The rights of both sides of a borrow, and synchronization."""
 
     def test_of_one_to_be_read_both_read_and_none_writes(
         self, mesh: DeviceMesh, comm: Stream
@@ -261,7 +261,7 @@ class TestBorrows:
         lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
         with loan:
             lent.add_(waits_for(lent, "goes_on"))
-        # Dropped, and the other stream is not done; this one is not held up.
+        # The borrow is dropped and the other stream is not done, but this stream is not blocked.
         assert inspect(other + 1).tolist() == [2, 2]
         opens(other, "goes_on")
         assert inspect(x).tolist() == [2, 2]
@@ -329,7 +329,7 @@ class TestBorrows:
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         class Traced(torch.autograd.Function):
-            """The layer before: its backward can end only when the reduce was made."""
+            """The previous layer: its backward completes only after the reduce was issued."""
 
             @staticmethod
             def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -357,7 +357,7 @@ class TestBorrows:
 
 
 class TestFailures:
-    """What is lost, and who hears of it."""
+    """Lost values, and where their errors are raised."""
 
     def test_poison_goes_across_streams_and_names_its_line(
         self, mesh: DeviceMesh, comm: Stream

@@ -1,4 +1,4 @@
-"""Plain PyTorch on the processes of a mesh gives what it gives in one process."""
+"""Plain PyTorch code gives the same results on the processes of a mesh as in one process."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_scalars_that_the_program_knows_are_not_asked_for(mesh: DeviceMesh) -> N
     for expected in (1.0, 2.0, 3.0):
         steps += 1
         assert steps.item() == alias.item() == expected
-    # What writes to it in ways that are not followed ends that; the value is right all the same.
+    # A write that Mesh does not track ends the optimization; the value is correct all the same.
     steps.view(1).mul_(torch.tensor([5.0]))
     assert steps.item() == alias.item() == 15.0
     assert inspect(steps).item() == 15.0
@@ -222,7 +222,7 @@ def test_a_program_that_runs_ahead_is_held_back(mesh: DeviceMesh) -> None:
 
 def test_operations_are_sent_when_nothing_follows(mesh: DeviceMesh) -> None:
     stream = mesh._engine.stream
-    # The processes take a while to start, on a machine with much to do.
+    # The processes need some time to start on a busy machine.
     inspect(torch.ones(1))
     torch.ones(3)
 

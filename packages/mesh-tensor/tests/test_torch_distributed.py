@@ -1,4 +1,4 @@
-"""What torch offers for many processes, inside of remote functions."""
+"""The multi-process features of torch inside remote functions."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Traces: what is replayed does what the function would do."""
+"""Traces: a replay has the effects of the function."""
 
 import gc
 import warnings
@@ -174,7 +174,7 @@ class TestReplays:
         with torch.no_grad():
             results = [mt.inspect(function(torch.full((1,), float(n)))).item() for n in range(4)]
         assert results == [3, 5, 7, 9]
-        # The first call has to find out what the remote function gives.
+        # The first call determines the results of the remote function.
         assert (function.recorded, function.replayed) == (2, 2)
 
     def test_nothing_is_left_behind(self, mesh: Any) -> None:
@@ -361,7 +361,7 @@ class TestRefusals:
             function, words = (lambda x: x * here.reshape(1) * mt.put(here)), "sends a tensor"
         with pytest.raises(TraceError, match=words):
             trace(function)(torch.ones(2))
-        # And nothing is left of the attempt.
+        # The failed attempt leaves nothing behind.
         assert mt.inspect(trace(lambda x: x + 1)(torch.ones(1))).item() == 2
 
     def test_methods_of_actors(self, mesh: Any, procs: ProcMesh) -> None:

@@ -1,4 +1,4 @@
-"""Random functions: replayed they give, and write, what they do without a trace."""
+"""Random functions: a replay returns and writes the same values as a call without a trace."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ import mesh_tensor as mt
 SIZES = {"dp": 2}
 
 
-#: What may be done to values, each with how many it takes; some write to the first.
+#: The operations with the number of their operands; some write to the first operand.
 OPS: list[tuple[int, Callable[..., Any]]] = [
     (2, lambda x, y: x + y),
     (2, lambda x, y: x * y - x),

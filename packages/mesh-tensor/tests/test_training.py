@@ -1,4 +1,4 @@
-"""Modules, losses and optimizers of torch: on a mesh each gives what it gives here, to the bit."""
+"""Modules, losses and optimizers of torch give bitwise the same results on a mesh as locally."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LOSSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     ),
 }
 
-#: Some want arguments; `SparseAdam` wants sparse gradients, and `Muon` matrices alone.
+#: Some require arguments; `SparseAdam` requires sparse gradients, and `Muon` matrices.
 _OPTIMIZERS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam")},
     **{name: {} for name in ("RAdam", "RMSprop", "Rprop", "LBFGS")},
@@ -61,7 +61,7 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
 
 
 class _First(nn.Module):
-    """The first result of a module that gives several."""
+    """Returns the first result of a module with several results."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Attention(_First):
 
 
 def placed(mesh: DeviceMesh, module: nn.Module) -> nn.Module:
-    """The same module, with its parameters on a mesh."""
+    """Return a copy of the module with its parameters on a mesh."""
     made: nn.Module = here(lambda: copy.deepcopy(module))
     with mesh.activate(), torch.no_grad():
         for part in made.modules():
@@ -93,13 +93,13 @@ def placed(mesh: DeviceMesh, module: nn.Module) -> nn.Module:
 
 
 def here(function: Callable[[], Any]) -> Any:
-    """Calls something while no mesh is active."""
+    """Call a function without an active mesh."""
     with mt.no_mesh.activate():
         return function()
 
 
 def same(there: Any, local: Any) -> None:
-    """Looks at the values of the last rank."""
+    """Compare the values of the last rank."""
     got = mt.inspect(list(there), dp=1, tp=1)
     for one, other in zip(got, local, strict=True):
         torch.testing.assert_close(one, other.detach(), rtol=0, atol=0)

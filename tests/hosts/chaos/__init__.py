@@ -1,1 +1,1 @@
-"""Calls across hosts while something breaks all the time: `python -m tests.hosts.chaos`."""
+"""Calls across hosts under continuous fault injection: `python -m tests.hosts.chaos`."""

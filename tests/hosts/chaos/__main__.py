@@ -1,4 +1,4 @@
-"""Lets chaos loose: `python -m tests.hosts.chaos --minutes 10 --seed 7`."""
+"""Run the chaos tests: `python -m tests.hosts.chaos --minutes 10 --seed 7`."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {"mesh": MeshWorkload, "echo": Ec
 
 
 def main() -> int:
-    """Runs it; the exit status says whether nothing was lost, doubled or hung."""
+    """Run chaos and return an exit status: 0 if no call was lost, executed twice or hung."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0, help="the same faults for the same seed")

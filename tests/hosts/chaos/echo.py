@@ -1,4 +1,4 @@
-"""The simplest workload: a connection for every call, which is answered by its number."""
+"""The simplest workload: each call opens a connection, sends a number and reads it back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.hosts.world import Host, HostProcess, World
 
 PORT = 7001
 
-#: Longer than any fault stays, so that only resets and deaths end calls.
+#: Exceeds the duration of every fault, so that only resets and deaths end calls.
 CALL_LIMIT_S = 10.0
 
-#: Writes down each number before it answers, in one write that no other can come between.
+#: Records each number before it replies, in a single atomic append.
 _SERVER = """
 import os, socket, sys, threading
 
@@ -43,31 +43,31 @@ with socket.create_server(("", int(sys.argv[2]))) as server:
 
 
 class EchoWorkload:
-    """A server on each host; whoever has none any more gets a new one."""
+    """A server on each host. A host that has lost its server gets a new one."""
 
     def __init__(self) -> None:
-        """Starts nothing yet."""
+        """Create the workload without starting any server."""
         self._folder = Path()
         self._client: Host | None = None
         self._servers: dict[str, HostProcess] = {}
 
     @property
     def port(self) -> int:
-        """Where the servers listen."""
+        """The port on which the servers listen."""
         return PORT
 
     def start(self, world: World, folder: Path) -> None:
-        """Starts the servers."""
+        """Start the servers."""
         self._folder = folder
         self._client, *servers = world.hosts
         for host in servers:
             self.restore(host)
 
     def call(self, number: int, host: Host) -> None:
-        """Sends the number, and waits for it to come back.
+        """Send the number and wait until the server returns it.
 
         Raises:
-            CallFailed: The connection broke, or could not be made in time.
+            CallFailed: The connection failed, or was not established in time.
         """
         assert self._client is not None
         try:
@@ -81,11 +81,11 @@ class EchoWorkload:
         assert int(answer) == number
 
     def victims(self, host: Host) -> Sequence[int]:
-        """Returns the server."""
+        """Return the pid of the server."""
         return [self._servers[host.name].pid]
 
     def restore(self, host: Host) -> None:
-        """Starts a new server."""
+        """Start a new server."""
         if old := self._servers.pop(host.name, None):
             old.release()
         server = host.start_python(_SERVER, str(self._folder / host.name), str(PORT))
@@ -94,11 +94,11 @@ class EchoWorkload:
         self._servers[host.name] = server
 
     def executions(self) -> Mapping[int, int]:
-        """Counts what the servers have written down."""
+        """Count the numbers that the servers recorded."""
         lines = [line for file in self._folder.iterdir() for line in file.read_text().splitlines()]
         return Counter(map(int, lines))
 
     def stop(self) -> None:
-        """Ends the servers."""
+        """Stop the servers."""
         for server in self._servers.values():
             server.release()

@@ -1,4 +1,4 @@
-"""What became of every call."""
+"""Bookkeeping of the outcome of every call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Balance:
-    """The calls of a run, added up."""
+    """The totals of a run."""
 
     sent: int
     answered: int
@@ -29,7 +29,7 @@ class Balance:
 
     @property
     def is_right(self) -> bool:
-        """Whether every call was carried out at most once, and ended as it may."""
+        """Whether every call was executed at most once and ended with a reply or a typed error."""
         wrong = self.hung + self.lost + self.duplicated + self.invented
         return wrong == 0 and not self.untyped
 
@@ -49,7 +49,7 @@ class Balance:
 
 @dataclass
 class Ledger:
-    """Written by many threads at the same time."""
+    """A thread-safe record of all calls."""
 
     _sent: int = 0
     _pending: set[int] = field(default_factory=set)
@@ -59,26 +59,26 @@ class Ledger:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self) -> int:
-        """Opens the next call, and returns its number."""
+        """Open the next call and return its number."""
         with self._lock:
             self._sent += 1
             self._pending.add(self._sent)
             return self._sent
 
     def answer(self, number: int) -> None:
-        """Closes a call that was answered."""
+        """Close a call that received a reply."""
         with self._lock:
             self._pending.remove(number)
             self._answered.add(number)
 
     def fail(self, number: int, kind: str, *, is_typed: bool) -> None:
-        """Closes a call that ended with an error."""
+        """Close a call that ended with an error."""
         with self._lock:
             self._pending.remove(number)
             (self._failed if is_typed else self._untyped)[kind] += 1
 
     def balance(self, executions: Mapping[int, int]) -> Balance:
-        """Adds up, once no call is expected to end any more."""
+        """Compute the totals, after the last call that can still end has ended."""
         with self._lock:
             return Balance(
                 sent=self._sent,

@@ -1,4 +1,4 @@
-"""Calls without end, from several threads to each host."""
+"""Continuous calls, from several threads to each host."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.hosts.chaos.recovery import Recovery
 from tests.hosts.chaos.workload import CallFailed, Workload
 from tests.hosts.world import Host
 
-#: How long a lane waits after a failure; a refusal comes at once, and again and again.
+#: Pause of a lane after a failure: a refused connection fails immediately, again and again.
 AFTER_FAILURE_S = 0.01
 
 
 class Load:
-    """Lanes in which one call follows the other."""
+    """A set of lanes. Each lane makes one call after the other."""
 
     def __init__(self, workload: Workload, ledger: Ledger, recovery: Recovery) -> None:
-        """Takes what to call, and who wants to know."""
+        """Create a load without lanes; results go to the ledger and to the recovery times."""
         self._workload = workload
         self._ledger = ledger
         self._recovery = recovery
@@ -26,9 +26,9 @@ class Load:
         self._lanes: list[threading.Thread] = []
 
     def start(self, host: Host, lanes: int) -> None:
-        """Starts so many lanes to a host."""
+        """Start this number of lanes to a host."""
         for number in range(lanes):
-            # A call that hangs must not keep the program from ending.
+            # A call that hangs must not prevent the program from exiting.
             lane = threading.Thread(
                 target=self._run, args=(host,), name=f"{host.name}/{number}", daemon=True
             )
@@ -36,7 +36,7 @@ class Load:
             self._lanes.append(lane)
 
     def stop(self, limit_s: float) -> None:
-        """Makes no new calls, and waits so long for those that are under way."""
+        """Stop making calls, and wait for pending calls for at most `limit_s` in total."""
         self._ending.set()
         until = time.monotonic() + limit_s
         for lane in self._lanes:

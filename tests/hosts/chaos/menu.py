@@ -1,4 +1,4 @@
-"""What chaos may do, and what it chooses to do: the same for the same seed."""
+"""The kinds of faults, and a seeded random choice among them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from tests.hosts.chaos.workload import Workload
 from tests.hosts.world import Fault, Host, World
 
-#: The shortest that a fault stays, unless it is over at once.
+#: Minimum duration of a fault that is not instantaneous.
 HOLD_MIN_S = 0.05
 
-#: A link that is slow, and a way that is long.
+#: Parameters of a slow link and of a link with high latency.
 SLOW_BITS_PER_S = 2_000_000
 LONG_S = 0.1
 
-#: Folders of a host that have a size.
+#: Folders of a host that are file systems with a size limit.
 FULL_FOLDERS = ("/tmp", "/dev/shm")
 
-#: Becomes another user, and holds as many connections as it gets.
+#: Switches to another user and holds as many connections as it can get.
 _FLOOD = """
 import os, socket, sys
 
@@ -49,7 +49,7 @@ while True:
 
 @dataclass(frozen=True)
 class Choice:
-    """One fault, before it is made."""
+    """A fault that has been chosen and not yet injected."""
 
     kind: str
     number: int
@@ -61,7 +61,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Dish:
-    """One kind of fault."""
+    """A kind of fault."""
 
     make: Callable[[World, Host, Workload, float], Fault]
     stays: bool = True
@@ -75,9 +75,9 @@ class Dish:
 def choices(
     seed: int, hosts: int, hold_max_s: float, without: Collection[str] = ()
 ) -> Iterator[Choice]:
-    """Yields what to do, for ever; every kind comes up once before any comes up again.
+    """Yield choices without end. Every kind occurs once before any kind occurs again.
 
-    Short faults are as likely as long ones: the time they stay is drawn on a scale of magnitudes.
+    Durations are drawn on a logarithmic scale, so that short faults are as likely as long ones.
     """
     chance = random.Random(seed)
     while True:
@@ -101,7 +101,7 @@ def _stop(world: World, host: Host, workload: Workload, chance: float) -> Fault:
 
 
 def _stop_any(world: World, host: Host, workload: Workload, chance: float) -> Fault:
-    """Stops any process: a worker, its session, a warden, a template, or one with an actor."""
+    """Stop any process: a worker, its session, a supervisor, a template or one with an actor."""
     pid = _victim(host.pids(), chance)
     name = _name_of(pid)
     _signal(pid, signal.SIGSTOP)
@@ -109,7 +109,7 @@ def _stop_any(world: World, host: Host, workload: Workload, chance: float) -> Fa
 
 
 def _no_descriptors(world: World, host: Host, workload: Workload, chance: float) -> Fault:
-    """Lets no process of a host open any more descriptors."""
+    """Prevent all processes of a host from opening more descriptors."""
     before: dict[int, tuple[int, int]] = {}
     for pid in host.pids():
         with suppress(OSError):
@@ -127,7 +127,7 @@ def _no_descriptors(world: World, host: Host, workload: Workload, chance: float)
 
 
 def _no_space(world: World, host: Host, workload: Workload, chance: float) -> Fault:
-    """Leaves no room in the folders for temporary files and shared memory of a host."""
+    """Fill the folders for temporary files and shared memory of a host."""
     for folder in FULL_FOLDERS:
         used = host.run(["df", "-k", "--output=used", folder]).stdout.split()[-1]
         _resize(host, folder, f"{max(int(used), 4)}k")
@@ -141,12 +141,12 @@ def _no_space(world: World, host: Host, workload: Workload, chance: float) -> Fa
 
 
 def _resize(host: Host, folder: str, size: str) -> None:
-    # It is refused when more was written meanwhile: then there is as little room.
+    # The kernel refuses if more was written since the size was read; the folder is as full then.
     host.run(["mount", "-n", "-o", f"remount,size={size}", folder], check=False)
 
 
 def _flood(world: World, host: Host, workload: Workload, chance: float) -> Fault:
-    """Has another user of the host open connections to the service, on and on."""
+    """Let another user of the host open connections to the service continuously."""
     attacker = host.start_python(_FLOOD, str(workload.port))
 
     def heal() -> None:

@@ -1,7 +1,7 @@
-"""The workload of the product: a program calls actors in four processes on each host.
+"""The workload of Mesh: a program calls actors in four processes on each host.
 
-Processes that are killed are replaced by the product. A host that is dead, because its power was
-cut or it was silent for too long, is attached anew by the program when its worker is back.
+Mesh replaces processes that are killed. If a host is dead because its power was cut or because it
+was silent for too long, the program attaches it again when its worker is back.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from tests.hosts.crew import Crew, Program
 from tests.hosts.crew.crew import PORT, inner_pid
 from tests.hosts.world import Host, World
 
-#: How long a process that was killed may take to be replaced.
+#: Time limit for the replacement of a killed process.
 REPLACED_LIMIT_S = 20.0
 
 
 class MeshWorkload:
-    """One program on the first host; on each of the others a worker."""
+    """A program on the first host and a worker on each of the other hosts."""
 
     def __init__(self) -> None:
-        """Starts nothing yet."""
+        """Create the workload without starting any process."""
         self._folder = Path()
         self._crew: Crew | None = None
         self._program: Program | None = None
 
     @property
     def port(self) -> int:
-        """Where the workers listen."""
+        """The port on which the workers listen."""
         return PORT
 
     def start(self, world: World, folder: Path) -> None:
-        """Starts the workers and the program, which opens the service."""
+        """Start the workers and the program, which opens the service."""
         self._folder = folder
         for name in ("keys", "done", "pids"):
             (folder / name).mkdir()
@@ -45,10 +45,10 @@ class MeshWorkload:
         self._program.do(service.open_service, self._crew.addresses(), self._crew.keys, str(folder))
 
     def call(self, number: int, host: Host) -> None:
-        """Has the program call one of the processes of a host.
+        """Make the program call one of the processes of a host.
 
         Raises:
-            CallFailed: With the type of the error that the program got.
+            CallFailed: The program received an error; the message is the type of that error.
         """
         assert self._crew is not None
         assert self._program is not None
@@ -57,7 +57,7 @@ class MeshWorkload:
             raise CallFailed(error)
 
     def victims(self, host: Host) -> Sequence[int]:
-        """Returns the processes with actors; waits for one, if all have just been killed."""
+        """Return the processes with actors; if all have just been killed, wait for one."""
         until = time.monotonic() + REPLACED_LIMIT_S
         while time.monotonic() < until:
             names = {path.suffix for path in (self._folder / "pids").glob(f"{host.name}.*")}
@@ -68,7 +68,7 @@ class MeshWorkload:
         return []
 
     def restore(self, host: Host) -> None:
-        """Starts the worker of a host that was without power; the program does the rest."""
+        """Start the worker of a host that was without power; the program attaches it again."""
         assert self._crew is not None
         if not self._crew.worker(host).is_alive:
             for old in (self._folder / "pids").glob(f"{host.name}.*"):
@@ -76,12 +76,12 @@ class MeshWorkload:
             self._crew.start_worker(host)
 
     def executions(self) -> Mapping[int, int]:
-        """Counts what the actors have written down."""
+        """Count the numbers that the actors recorded."""
         files = (self._folder / "done").iterdir()
         return Counter(int(line) for file in files for line in file.read_text().splitlines())
 
     def stop(self) -> None:
-        """Ends the program and the workers."""
+        """Stop the program and the workers."""
         if (deaths := self._folder / "deaths").exists():
             print(deaths.read_text())
         if self._program is not None:

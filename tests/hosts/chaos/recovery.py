@@ -1,4 +1,4 @@
-"""How long it took until a host answered again, by what had been wrong with it."""
+"""Recovery times: how long each host needed to reply again, grouped by the preceding fault."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Those that are printed, beside the longest.
+#: The percentiles to print, besides the maximum.
 PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """A host that all is well with again, but that has not answered yet."""
+    """A host whose fault is healed and that has not replied since."""
 
     fault: str
     host: str
@@ -22,21 +22,21 @@ class _Wait:
 
 
 class Recovery:
-    """Waits for answers, and takes the times."""
+    """Waits for replies and records the recovery times."""
 
     def __init__(self) -> None:
-        """Has seen nothing yet."""
+        """Create an empty record."""
         self._waits: list[_Wait] = []
         self._times: dict[str, list[float]] = defaultdict(list)
         self._changed = threading.Condition()
 
     def expect(self, fault: str, hosts: Iterable[str], since: float) -> None:
-        """Says what was wrong, with which hosts, and since when it is not so any more."""
+        """Register a fault that was healed at `since`, and the hosts that it affected."""
         with self._changed:
             self._waits += [_Wait(fault, host, since) for host in hosts]
 
     def answered(self, host: str, sent: float) -> None:
-        """Says that a host has just answered a call that was made at that time."""
+        """Record that a host has just replied to a call that was made at `sent`."""
         with self._changed:
             done = [wait for wait in self._waits if wait.host == host and sent >= wait.since]
             if done:
@@ -47,19 +47,19 @@ class Recovery:
                 self._changed.notify_all()
 
     def wait(self, limit_s: float) -> list[str]:
-        """Waits until all hosts have answered, and returns what is still missing by then."""
+        """Wait until all hosts have replied, and return those that have not within the limit."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waits, limit_s)
             return [f"{wait.host} after {wait.fault}" for wait in self._waits]
 
     def times(self) -> Mapping[str, Sequence[float]]:
-        """Returns the times of each fault, in seconds, the shortest first."""
+        """Return the recovery times of each fault, in seconds, in ascending order."""
         with self._changed:
             return {fault: sorted(times) for fault, times in sorted(self._times.items())}
 
 
 def table(times: Mapping[str, Sequence[float]]) -> str:
-    """Returns the percentiles of the recovery times, in milliseconds."""
+    """Return a table of the percentiles of the recovery times, in milliseconds."""
     heads = [f"p{one} ms" for one in PERCENTILES]
     lines = [_line("recovery from", "times", [*heads, "longest"])]
     every = sorted(one for some in times.values() for one in some)
@@ -70,7 +70,7 @@ def table(times: Mapping[str, Sequence[float]]) -> str:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Returns the smallest of some ordered numbers that so many in a hundred do not exceed."""
+    """Return the smallest of the ordered numbers that at least `percent` % do not exceed."""
     rank = -(-len(ordered) * percent // 100)
     return ordered[max(int(rank) - 1, 0)]
 

@@ -1,4 +1,4 @@
-"""One run of chaos: load on all hosts, a fault every so often, and the balance at the end."""
+"""A chaos run: load on all hosts, a fault at fixed intervals, and the totals at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hosts.world import Host, World
 
 @dataclass(frozen=True)
 class Settings:
-    """How long, how hard, and which chance."""
+    """Duration, intensity and random seed of a run."""
 
     seconds: float = 60.0
     seed: int = 0
@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a run."""
+    """The result of a run."""
 
     balance: Balance
     times: Mapping[str, Sequence[float]]
@@ -53,7 +53,7 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing was lost, doubled or hung, and every host came back."""
+        """Whether no call was lost, executed twice or hung, and every host recovered."""
         return self.balance.is_right and not self.silent
 
     def __str__(self) -> str:
@@ -64,12 +64,12 @@ class Verdict:
 def run(
     workload: Workload, settings: Settings, say: Callable[[str], None] = lambda _: None
 ) -> Verdict:
-    """Makes a world, lets chaos loose on a workload in it, and looks at what is left.
+    """Create a world, inject faults while a workload runs in it, and evaluate the outcome.
 
     Args:
-        workload: Not started yet.
-        settings: How long, and so on.
-        say: Gets a line for every fault.
+        workload: The workload. It must not be started yet.
+        settings: Duration and intensity of the run.
+        say: Receives one line of text for every fault.
     """
     names = [f"h{number}" for number in range(settings.hosts)]
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
@@ -83,7 +83,7 @@ def run(
 
 
 class _Run:
-    """A run that is under way."""
+    """A run in progress."""
 
     def __init__(
         self, world: World, workload: Workload, settings: Settings, say: Callable[[str], None]
@@ -108,7 +108,7 @@ class _Run:
         return Verdict(balance, self._recovery.times(), silent, faults)
 
     def _break_all(self) -> int:
-        """Breaks one thing after the other until the time is over, and returns how many."""
+        """Inject one fault after the other until the time is over, and return their number."""
         started, faults = time.monotonic(), 0
         end = started + self._settings.seconds
         settings = self._settings
@@ -119,7 +119,8 @@ class _Run:
             self._pause.wait(max(min(due, end) - time.monotonic(), 0))
             if due > end:
                 break
-            # What does not come back would be found out at the end; there is no more to learn.
+            # A host that does not recover would fail the run anyway, so there is nothing more to
+            # learn.
             if self._recovery.wait(self._settings.hang_s):
                 break
             self._break(choice, time.monotonic() - started)
@@ -127,7 +128,7 @@ class _Run:
         return faults
 
     def _break(self, choice: Choice, at_s: float) -> None:
-        """Breaks something, mends it, and says when that was."""
+        """Inject a fault, heal it, and record the time of the healing."""
         dish, host = MENU[choice.kind], self._servers[choice.number]
         struck: Sequence[Host] = self._servers if dish.is_of_all else [host]
         hosts = [one.name for one in struck]

@@ -1,4 +1,4 @@
-"""What the program of the chaos workload does: a service of four processes on each host."""
+"""The program of the chaos workload: a service of four processes on each host."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from mesh_core import (
 #: Processes on each host.
 PROCS = 4
 
-#: How long a host may take to join: a worker serves the job before until its lease is over.
+#: Time limit for attaching a host: a worker serves its previous job until that lease expires.
 JOIN_LIMIT_S = 30.0
 
-#: A process is replaced as often as it is killed.
+#: Mesh replaces a process however often it is killed.
 ALWAYS = RestartPolicy("permanent", intensity_max=1_000_000, period_s=1.0)
 
 
 class Clerk(Actor):
-    """Writes down each number before it answers, in one write that no other can come between."""
+    """Records each number before it replies, in a single atomic append."""
 
     def __init__(self, folder: Path) -> None:
-        """Says which process it is."""
+        """Register the process of the actor."""
         host = socket.gethostname()
         (folder / "pids" / f"{host}.{os.getpid()}").touch()
         options = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -42,13 +42,13 @@ class Clerk(Actor):
 
     @endpoint
     def note(self, number: int) -> int:
-        """Carries a call out."""
+        """Execute a call."""
         os.write(self._done, b"%d\n" % number)
         return number
 
 
 class _Service:
-    """The clerks of each host, as they are now."""
+    """The current actors of each host."""
 
     def __init__(self, credentials: str, folder: Path) -> None:
         self._credentials = Credentials.load(credentials)
@@ -57,7 +57,7 @@ class _Service:
         self._joining: dict[str, threading.Lock] = {}
 
     def join(self, address: str) -> None:
-        """Takes a worker into the job, and opens the service there."""
+        """Attach a worker to the job and open the service there."""
         hosts = attach_to_workers([address], credentials=self._credentials)
         clerks = hosts.spawn_procs({"procs": PROCS}).spawn(
             "clerk", Clerk, self._folder, restart=ALWAYS
@@ -66,9 +66,9 @@ class _Service:
         self._clerks[address] = clerks
 
     def note(self, number: int, address: str) -> str | None:
-        """Makes a call; returns the type of the error it ended with, if any.
+        """Make a call; return the type of the error with which it ended, or None.
 
-        A host that is dead is taken into the job again, as another one, as soon as that can be.
+        If the host is dead, attach it again as a new host as soon as possible.
         """
         clerks = self._clerks[address]
         try:
@@ -84,24 +84,24 @@ class _Service:
         return None
 
     def _join_again(self, address: str, dead: Any) -> None:
-        """Leaves it to one of those who have found out."""
+        """Attach the host in one thread only, although several threads may have found it dead."""
         with self._joining.setdefault(address, threading.Lock()):
             if self._clerks[address] is not dead:
                 return
             try:
                 self.join(address)
             except MeshError:
-                return  # its worker is not there yet: the next call finds out again
+                return  # The worker is not back yet: the next call tries again.
 
 
 _service: _Service | None = None
 
 
 def open_service(addresses: list[str], credentials: str, folder: str) -> None:
-    """Opens the service on all hosts."""
+    """Open the service on all hosts."""
     global _service
     configure(host_lease_s=3.0, attach_timeout_s=5.0)
-    # What was lost is told to who calls; the program goes on.
+    # Callers receive all losses as errors, and the program must continue.
     mesh_core.unhandled_fault_hook = lambda failure: None
     _service = _Service(credentials, Path(folder))
     for address in addresses:
@@ -109,6 +109,6 @@ def open_service(addresses: list[str], credentials: str, folder: str) -> None:
 
 
 def note(number: int, address: str) -> str | None:
-    """Makes a call; returns the type of the error it ended with, if any."""
+    """Make a call; return the type of the error with which it ended, or None."""
     assert _service is not None
     return _service.note(number, address)

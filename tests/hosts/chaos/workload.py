@@ -1,4 +1,4 @@
-"""What chaos is let loose on."""
+"""The interface of a workload for chaos runs."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from tests.hosts.world import Host, World
 
 
 class CallFailed(Exception):
-    """A call ended with an error that its caller can understand and act on.
+    """A call ended with an error that its caller can handle.
 
-    Its message is the type of the error, by which failures are counted.
+    The message is the type of the error. Failures are counted by it.
     """
 
 
 class Workload(Protocol):
-    """A service on all hosts but the first, which calls come from."""
+    """A service on all hosts except the first, which makes the calls."""
 
     @property
     def port(self) -> int:
-        """Where the service listens on each host."""
+        """The port on which the service listens on each host."""
         ...
 
     def start(self, world: World, folder: Path) -> None:
-        """Starts the service, and returns when it answers.
+        """Start the service and return when it accepts calls.
 
         Args:
             world: The hosts.
-            folder: What all hosts see, and what outlasts their power cuts.
+            folder: A folder that all hosts share and that survives their power cuts.
         """
 
     def call(self, number: int, host: Host) -> None:
-        """Makes a call to what is on a host, and returns when it is answered.
+        """Call the service on a host and return when it has replied.
 
-        It is called from many threads at the same time, each time with another number. Having a
-        time limit of its own is up to the workload; one without an end is found out.
+        Several threads call this method concurrently, each time with a different number. The
+        workload has to limit the time of a call; a call that never ends is reported as hung.
 
         Raises:
-            CallFailed: It was not answered, and it was said why.
+            CallFailed: The call ended with an error of a known type.
         """
 
     def victims(self, host: Host) -> Sequence[int]:
-        """Returns the processes on a host that may be killed or stopped."""
+        """Return the processes on a host that may be killed or stopped."""
         ...
 
     def restore(self, host: Host) -> None:
-        """Brings a host back into service, once its power or a process has been taken from it.
+        """Restore the service of a host after a power cut or the loss of a process.
 
-        A workload that sees to this by itself does nothing.
+        The method is empty if the workload recovers without help.
         """
 
     def executions(self) -> Mapping[int, int]:
-        """Returns how often the call of each number was carried out; asked once, at the end."""
+        """Return the number of executions of each call; called once, at the end."""
         ...
 
     def stop(self) -> None:
-        """Ends the service."""
+        """Stop the service."""

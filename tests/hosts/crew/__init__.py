@@ -1,4 +1,4 @@
-"""Workers on the hosts of a world, and programs that take them into a job."""
+"""Workers on the hosts of a world, and programs that attach them to a job."""
 
 from tests.hosts.crew.crew import Crew as Crew
 from tests.hosts.crew.crew import Worker as Worker

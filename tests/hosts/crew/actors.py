@@ -1,4 +1,4 @@
-"""What runs on the hosts in the tests."""
+"""The actors that the tests spawn on the hosts."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from mesh_core import Actor, MeshFailure, ProcMesh, endpoint
 
 
 class Member(Actor):
-    """One in each process; remembers the numbers it was given."""
+    """The actor of each process; it records the numbers that it received."""
 
     def __init__(self) -> None:
-        """Remembers nothing yet."""
+        """Create an actor that has received nothing."""
         self._seen: list[int] = []
 
     @endpoint
     def where(self) -> tuple[str, int]:
-        """The host's name and the process, as the host sees it."""
+        """Return the name of the host, and the pid as seen on the host."""
         return socket.gethostname(), os.getpid()
 
     @endpoint
     def echo(self, value: Any) -> Any:
-        """Gives back what it got."""
+        """Return the argument."""
         return value
 
     @endpoint
     def note(self, number: int) -> int:
-        """Remembers a number."""
+        """Record a number."""
         self._seen.append(number)
         return number
 
     @endpoint
     def seen(self) -> list[int]:
-        """All numbers, in the order in which they came."""
+        """Return all numbers in the order in which they arrived."""
         return self._seen
 
     @endpoint
     def pour(self, other: Any, first: int, count: int) -> None:
-        """Sends numbers to another one, many at a time, and sees that each is answered by itself.
+        """Send numbers to another member concurrently, and check that each call gets its own reply.
 
         Raises:
-            AssertionError: An answer was not the one to its call.
+            AssertionError: A reply did not match its call.
         """
         futures = [other.note.call_one(number) for number in range(first, first + count)]
         answers = [future.get() for future in futures]
@@ -51,40 +51,40 @@ class Member(Actor):
 
     @endpoint
     def ask(self, other: Any, value: int) -> int:
-        """Asks another one, wherever it is."""
+        """Call another member on any host."""
         answer: int = other.echo.call_one(value).get()
         return answer
 
     @endpoint
     def wait_for(self, other: Any) -> None:
-        """Waits for ever for another one."""
+        """Wait forever for another member."""
         other.never.call_one().get()
 
     @endpoint
     def never(self) -> None:
-        """Takes for ever."""
+        """Never return."""
         signal.pause()
 
 
 class Owner(Actor):
-    """Owns a mesh on other hosts, and keeps what it is told of it."""
+    """Owns a mesh on other hosts and records the failures that it is notified of."""
 
     def __init__(self, procs: ProcMesh) -> None:
-        """Spawns on processes that somebody else owns."""
+        """Spawn members on processes that another owner spawned."""
         self._told: list[str] = []
         self.members = procs.spawn("owned", Member)
 
     @endpoint
     def ready(self) -> int:
-        """How many of them answer."""
+        """Return the number of members that reply."""
         return len(self.members.echo.call(0).get(timeout=30).values())
 
     @endpoint
     def told(self) -> list[str]:
-        """What `__supervise__` was called with."""
+        """Return the failures that `__supervise__` received."""
         return self._told
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Takes note."""
+        """Record the failure."""
         self._told.append(f"{type(failure.error).__name__} of {failure.mesh_name}")
         return True

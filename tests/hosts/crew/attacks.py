@@ -1,6 +1,6 @@
-"""Programs that attack a worker, or stand in for one; they run by themselves, on some host."""
+"""Stand-alone programs for any host that attack a worker or impersonate one."""
 
-#: Passes connections on, and writes down what each client said.
+#: Forwards connections and records the bytes that each client sent.
 RECORD = """
 import socket, sys, threading
 
@@ -30,7 +30,7 @@ with socket.create_server(("", port)) as server:
         threading.Thread(target=pump, args=(far, near, None), daemon=True).start()
 """
 
-#: Opens connections, begins to speak on each, and holds them.
+#: Opens connections, sends an incomplete request on each, and keeps them open.
 FLOOD = """
 import resource, socket, sys
 
@@ -48,7 +48,7 @@ print(len(held), "open", flush=True)
 sys.stdin.read()
 """
 
-#: Attaches on the loopback without credentials.
+#: Attaches to a worker on the loopback interface without credentials.
 JOIN = """
 from mesh_core import HostDied, attach_to_workers, configure
 configure(attach_timeout_s=0.1)

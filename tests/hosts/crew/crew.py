@@ -1,4 +1,4 @@
-"""Workers on all hosts of a world but the first, which programs run on."""
+"""Workers on all hosts of a world except the first, which runs the programs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tools.workspace import ROOT
 
 PORT = 26600
 
-#: How long a worker may take to end.
+#: Time limit for the exit of a worker.
 END_LIMIT_S = 30.0
 
 
 class Worker:
-    """`python -m mesh_core.worker` on a host."""
+    """A `python -m mesh_core.worker` process on a host."""
 
     def __init__(self, host: Host, listen: str, credentials: Path) -> None:
-        """Starts it, and waits until it listens.
+        """Start the worker and wait until it listens.
 
         Raises:
-            RuntimeError: It ended at once.
+            RuntimeError: The worker exited during startup.
         """
         self.host = host
         words = ["--listen", listen, "--credentials", str(credentials)]
@@ -43,24 +43,24 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still is there."""
+        """Whether the worker is running."""
         return self.process.poll() is None
 
     def session(self) -> int:
-        """Returns the process that serves the job now, or waits for one."""
+        """Return the session process that serves the current job, or waits for one."""
         return children(self.process.pid)[0]
 
     def wait_for_session_after(self, session: int) -> None:
-        """Waits until another process waits for a job than the one that served the last job."""
+        """Wait until the process of `session` has been replaced by one that waits for a job."""
         wait_until(lambda: children(self.process.pid)[:1] not in ([], [session]), END_LIMIT_S)
 
     def outer(self, pids: Iterable[int]) -> list[int]:
-        """Returns what processes of the host are called out here, in their order."""
+        """Translate pids of the host to pids outside it, in the same order."""
         names = {inner_pid(pid): pid for pid in self.host.pids()}
         return [names[pid] for pid in pids]
 
     def close(self) -> None:
-        """Ends it in good order, and with force what then is left."""
+        """Terminate the worker in an orderly way, and kill it if it does not exit in time."""
         self.process.terminate()
         try:
             self.process.wait(END_LIMIT_S)
@@ -71,7 +71,7 @@ class Worker:
 class Crew:
     """A world with a client and workers, and the credentials of one job.
 
-    The first host is for programs; the others have workers.
+    The first host runs programs; the others run workers.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Crew:
         hosts: Sequence[Host] | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Starts the workers.
+        """Start the workers.
 
         Args:
             world: The hosts.
-            folder: In view of all of them.
-            hosts: Those with workers; all but the first when left out.
-            credentials: Of the job; new ones when left out.
+            folder: A folder that all hosts share.
+            hosts: The hosts with workers. Default: all except the first.
+            credentials: The credentials of the job. Default: new credentials.
         """
         self.world = world
         self.folder = folder
@@ -101,7 +101,7 @@ class Crew:
             self.start_worker(host)
 
     def start_worker(self, host: Host, listen: str = f"tcp://*:{PORT}") -> Worker:
-        """Starts a worker, in place of the one that was there."""
+        """Start a worker and stop the previous one on the host."""
         if old := self._workers.pop(host.name, None):
             old.close()
         worker = Worker(host, listen, self.folder / host.name)
@@ -110,25 +110,25 @@ class Crew:
 
     @property
     def keys(self) -> str:
-        """The folder with the client's credentials."""
+        """The folder with the credentials of the client."""
         return str(self.folder / "client")
 
     def worker(self, host: Host) -> Worker:
-        """Returns the worker of a host."""
+        """Return the worker of a host."""
         return self._workers[host.name]
 
     def addresses(self, hosts: Sequence[Host] | None = None) -> list[str]:
-        """Returns where the workers listen: by name."""
+        """Return the addresses of the workers, with host names."""
         return [f"tcp://{host.name}:{PORT}" for host in (self.hosts if hosts is None else hosts)]
 
     @contextmanager
     def program(self, env: Mapping[str, str] | None = None) -> Iterator[Program]:
-        """A program on the client, with nothing attached yet."""
+        """Run a program on the client that has not attached any worker yet."""
         with Program(self.client, env) as program:
             yield program
 
     def mend(self) -> None:
-        """Brings back what a test has ended: hosts without power, workers that died."""
+        """Restore the hosts without power and the workers that a test has stopped."""
         for host in self.world:
             host.power_on()
         for host in self.hosts:
@@ -136,7 +136,7 @@ class Crew:
                 self.start_worker(host)
 
     def close(self) -> None:
-        """Ends the workers."""
+        """Stop the workers."""
         for worker in self._workers.values():
             worker.close()
 
@@ -153,21 +153,21 @@ class Crew:
 
 
 def children(pid: int) -> list[int]:
-    """Returns the processes that a process has started, the oldest first."""
+    """Return the child processes of a process, oldest first."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children") as names:
                 found += map(int, names.read().split())
     except OSError:
-        return found  # it ended
+        return found  # The process has exited.
     return sorted(found)
 
 
 def inner_pid(pid: int) -> int:
-    """Returns what a process calls itself."""
+    """Return the pid of a process in its innermost namespace."""
     try:
         with open(f"/proc/{pid}/status") as status:
             return next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
     except (OSError, StopIteration):
-        return 0  # it ended
+        return 0  # The process has exited.

@@ -1,4 +1,4 @@
-"""What an attacker has: sockets on some host, credentials that were stolen, bytes of any kind."""
+"""Tools of an attacker: sockets on a host, stolen credentials, arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.hosts.world import Host
 
-#: How long a worker may take to end a connection that it does not want.
+#: Time limit within which a worker must close a connection that it rejects.
 PATIENCE_S = 5.0
 
 HEAD_LEN = 64
@@ -25,14 +25,14 @@ NOBODY = 0xFFFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True)
 class Proc:
-    """A process of a job, as frames name it."""
+    """A process of a job, as identified in frames."""
 
     host: int
     slot: int = 0
 
     @property
     def number(self) -> int:
-        """Both numbers in one."""
+        """The host and the slot in one integer."""
         return self.host << 32 | self.slot
 
 
@@ -48,28 +48,28 @@ def head(
     version: int = 1,
     meta_len: int = 0,
 ) -> bytes:
-    """Returns the head of a frame; see docs/protocol/frame.md."""
+    """Return the head of a frame; see docs/protocol/frame.md."""
     fixed = struct.pack("<BBBBI", magic, version, kind, 0, tail_len)
     places = struct.pack("<QQQQQQ", seq, 0, to, port, sender, 0)
     return fixed + places + struct.pack("<IHBB", 0, meta_len, 0, 0)
 
 
 def frame(kind: int, tail: bytes, *, to: int = NOBODY, sender: int = NOBODY) -> bytes:
-    """Returns a frame that is as it should be."""
+    """Return a well-formed frame."""
     return head(kind, len(tail), to=to, sender=sender) + tail
 
 
 def hello(me: Proc, to: Proc, job: bytes, token: bytes, incarnation: int = 0) -> bytes:
-    """Returns the greeting of a process."""
+    """Return the HELLO frame of a process."""
     tail = job + token + struct.pack("<IIQ", incarnation, 0, 0)
     return frame(HELLO, tail, to=to.number, sender=me.number)
 
 
 class Bomb:
-    """Leaves a file behind where somebody unpickles it."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the file."""
+        """Create an object for the file `path`."""
         self._path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,12 +77,12 @@ class Bomb:
 
 
 def bomb(path: Path) -> bytes:
-    """Returns a pickle that makes a file when it is opened."""
+    """Return a pickle that creates a file when it is loaded."""
     return pickle.dumps(Bomb(path))
 
 
 def tls(keys: Path | None, *, is_server: bool = False) -> ssl.SSLContext:
-    """Returns what speaks TLS as members do, with the credentials of a folder or with none."""
+    """Return a TLS context like that of a member, with the credentials in `keys` or with none."""
     protocol = ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
@@ -94,7 +94,7 @@ def tls(keys: Path | None, *, is_server: bool = False) -> ssl.SSLContext:
 
 
 def old_tls() -> ssl.SSLContext:
-    """Returns what speaks no TLS after 1.2."""
+    """Return a TLS context that supports TLS 1.2 at most."""
     context = tls(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -103,15 +103,15 @@ def old_tls() -> ssl.SSLContext:
 
 
 class Connection:
-    """A connection to a port, under TLS where there are credentials for it."""
+    """A connection to a port, with TLS if a context is given."""
 
     def __init__(
         self, host: Host, address: str, port: int, context: ssl.SSLContext | None = None
     ) -> None:
-        """Connects from a host.
+        """Connect from a host.
 
         Raises:
-            OSError: It was refused, by TLS too.
+            OSError: The connection was refused, or the TLS handshake failed.
         """
         self._socket: socket.socket = host.connect(address, port, PATIENCE_S)
         if context is not None:
@@ -123,27 +123,27 @@ class Connection:
 
     @classmethod
     def of(cls, connected: socket.socket) -> Connection:
-        """A connection that somebody else has opened."""
+        """Wrap a socket that is already connected."""
         connection = cls.__new__(cls)
         connection._socket = connected
         connected.settimeout(PATIENCE_S)
         return connection
 
     def send(self, data: bytes) -> None:
-        """Sends, if there still is somebody."""
+        """Send the data, and ignore a closed connection."""
         with suppress(OSError):
             self._socket.sendall(data)
 
     def stop_sending(self) -> None:
-        """Says that no more will come."""
+        """Shut down the sending side."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self, limit_s: float = PATIENCE_S) -> bytes:
-        """Returns the next bytes, or none at the end.
+        """Return the next bytes, or `b""` at the end of the stream.
 
         Raises:
-            TimeoutError: Nothing came, not even the end.
+            TimeoutError: Neither data nor the end of the stream arrived in time.
         """
         self._socket.settimeout(limit_s)
         try:
@@ -154,7 +154,7 @@ class Connection:
             return b""
 
     def frame(self) -> tuple[int, bytes]:
-        """Returns the kind and tail of the next frame; kind 0 at the end."""
+        """Return the kind and the tail of the next frame; kind 0 at the end of the stream."""
         data = b""
         while len(data) < HEAD_LEN or len(data) < HEAD_LEN + _tail_len(data):
             piece = self.receive()
@@ -164,17 +164,17 @@ class Connection:
         return data[2], data[HEAD_LEN:]
 
     def is_ended(self) -> bool:
-        """Says whether the other side ends the connection, whatever it says before.
+        """Return True when the peer has closed the connection; data before that is ignored.
 
         Raises:
-            TimeoutError: It does not.
+            TimeoutError: The peer did not close the connection.
         """
         while self.receive():
             pass
         return True
 
     def close(self) -> None:
-        """Closes it."""
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> Connection:

@@ -1,6 +1,6 @@
-"""Steps of programs that have one buffer copied to many, across hosts.
+"""Steps of programs that copy one buffer to many across hosts.
 
-The test carries the handles from one to the other, as messages of a mesh do.
+The test passes the handles between the programs, as messages of a mesh would.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from mesh_rdma import (
     spread,
 )
 
-# These programs are no job, so only the handles say that other hosts are to connect.
+# These programs have no job, so Mesh learns only from the handles that other hosts connect.
 configure(rdma_listen="all")
 
-#: Longer than any copy takes that does come to its end, also on a busy machine.
+#: Exceeds the duration of every copy that completes, also on a busy machine.
 LIMIT_S = 60.0
 _BLOCK_LEN = 65521
 
 
 @dataclass
 class Rooms:
-    """What the program has."""
+    """The buffers of the program."""
 
     offered: list[tuple[bytearray, RDMABuffer]] = field(default_factory=list)
 
@@ -40,25 +40,25 @@ rooms = Rooms()
 
 
 def content(nbytes: int) -> bytes:
-    """Gives bytes in which no page is like another."""
+    """Return bytes in which no two pages are equal."""
     block = bytes(place * place % 251 for place in range(_BLOCK_LEN))
     return (block * (nbytes // _BLOCK_LEN + 1))[:nbytes]
 
 
 def offer_room(nbytes: int, is_full: bool = False) -> bytes:
-    """Offers memory, empty or with contents; returns the handle."""
+    """Register memory, zeroed or with `content`, and return the pickled handle."""
     memory = bytearray(content(nbytes) if is_full else nbytes)
     rooms.offered.append((memory, RDMABuffer(memory)))
     return pickle.dumps(rooms.offered[-1][1])
 
 
 def digest(number: int = -1) -> str:
-    """Says what is in the memory that was offered last, or as this number."""
+    """Return a digest of the memory that was registered last, or with this index."""
     return hashlib.sha256(rooms.offered[number][0]).hexdigest()
 
 
 def spread_to(source: bytes, places: list[bytes]) -> list[tuple[int, str]]:
-    """Spreads a buffer; returns the places that were not filled, and why."""
+    """Spread a buffer; return the indices of the targets that were not filled, and the reasons."""
     src, dsts = pickle.loads(source), [pickle.loads(place) for place in places]
     try:
         spread(src, dsts, timeout=LIMIT_S).get()
@@ -68,19 +68,19 @@ def spread_to(source: bytes, places: list[bytes]) -> list[tuple[int, str]]:
 
 
 def replicate_near(source: bytes, places: list[bytes]) -> tuple[bytes, int]:
-    """Makes a copy on each host; returns the replicas, and how many there are."""
+    """Create a copy on each host; return the pickled replicas and their number."""
     src, near = pickle.loads(source), [pickle.loads(place) for place in places]
     replicas = replicate(src, near, timeout=LIMIT_S).get()
     return pickle.dumps(replicas), len(replicas.buffers)
 
 
 def view_digest(replicas: bytes) -> str:
-    """Says what is in view on this host."""
+    """Return a digest of the replica that is visible on this host."""
     return hashlib.sha256(pickle.loads(replicas).view()).hexdigest()
 
 
 def columns_to_rows(sources: list[bytes], places: list[bytes], side: int) -> float:
-    """Moves a square of bytes that lies in columns to rows; returns how long it took."""
+    """Reshard a square of bytes from columns to rows, and return the duration in seconds."""
     srcs, dsts = [pickle.loads(one) for one in sources], [pickle.loads(one) for one in places]
     columns = Layout.of((side, side), 1, [len(srcs)], [Shard(1)])
     rows = Layout.of((side, side), 1, [len(dsts)], [Shard(0)])

@@ -1,6 +1,6 @@
-"""Steps of programs that offer memory to each other, and read and write it across hosts.
+"""Steps of programs that register memory, and read and write each other's across hosts.
 
-The test carries the handles from one to the other, as messages of a mesh do.
+The test passes the handles between the programs, as messages of a mesh would.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from mesh_rdma import RDMABuffer, RDMAError, configure
 from mesh_rdma.testing import RejectedConnections, connected_peers, rejected_connections
 
-# These programs are no job, so only the handles say that other hosts are to connect.
+# These programs have no job, so Mesh learns only from the handles that other hosts connect.
 configure(rdma_listen="all")
 
-#: Longer than any copy takes that does come to its end, also on a busy machine.
+#: Exceeds the duration of every copy that completes, also on a busy machine.
 LIMIT_S = 60.0
 
-#: A byte that a read or a write of the tests has not put there.
+#: A byte that does not occur in `pattern`.
 UNTOUCHED = 0xAA
 
 
 @dataclass
 class Place:
-    """What the program has."""
+    """The memory and the handles of the program."""
 
     offered: dict[str, tuple[bytearray, RDMABuffer]] = field(default_factory=dict)
     reached: dict[str, RDMABuffer] = field(default_factory=dict)
@@ -39,7 +39,7 @@ _pause = threading.Event()
 
 @dataclass
 class Ended:
-    """How a copy has ended: the name of its error or `done`, its words, and how long it took."""
+    """The outcome of a copy: `done` or the name of the error, its message, and the duration."""
 
     name: str
     words: str
@@ -47,7 +47,7 @@ class Ended:
 
 
 def offer(name: str, nbytes: int) -> bytes:
-    """Offers memory with a pattern in it; returns the handle."""
+    """Register memory that contains a pattern, and return the pickled handle."""
     memory = pattern(nbytes)
     buffer = RDMABuffer(memory)
     place.offered[name] = (memory, buffer)
@@ -55,13 +55,13 @@ def offer(name: str, nbytes: int) -> bytes:
 
 
 def take(name: str, handle: bytes) -> str:
-    """Keeps a handle; returns by which transport it is reached."""
+    """Store a handle and return the name of the transport that reaches it."""
     place.reached[name] = pickle.loads(handle)
     return place.reached[name].backend
 
 
 def read(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> Ended:
-    """Reads, and checks that what was read is the pattern."""
+    """Read the buffer and check that the data is the pattern."""
     into = bytearray([UNTOUCHED]) * nbytes
     buffer = place.reached[name]
     ended = _timed(lambda: buffer.read_into(into, length=nbytes, timeout=timeout).get())
@@ -74,25 +74,25 @@ def read(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> Ended:
 
 
 def write(name: str, nbytes: int, timeout: float | None = LIMIT_S) -> Ended:
-    """Writes so many bytes, all the same."""
+    """Write `nbytes` bytes of the value `UNTOUCHED`."""
     data = bytes([UNTOUCHED]) * nbytes
     return _timed(lambda: place.reached[name].write_from(data, timeout=timeout).get())
 
 
 def written(name: str) -> int:
-    """Says how many bytes at the beginning of what is offered were written by `write`."""
+    """Return the number of bytes at the start of the memory that `write` has written."""
     memory, _ = place.offered[name]
     return len(memory) - len(memory.lstrip(bytes([UNTOUCHED])))
 
 
 def address(name: str) -> int:
-    """Says where what is offered is in the memory of this process."""
+    """Return the address of the memory in this process."""
     memory, _ = place.offered[name]
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def rate(name: str, nbytes: int) -> float:
-    """Reads; returns how many bytes a second that were."""
+    """Read the buffer and return the throughput in bytes per second."""
     into = bytearray(nbytes)
     started = time.monotonic()
     place.reached[name].read_into(into, length=nbytes, timeout=LIMIT_S).get()
@@ -100,22 +100,22 @@ def rate(name: str, nbytes: int) -> float:
 
 
 def add(name: str, number: int) -> int:
-    """Adds to the first word; returns what was there."""
+    """Add to the first word and return its previous value."""
     return place.reached[name].fetch_add(number).get()
 
 
 def drop(name: str) -> None:
-    """Takes back what was offered."""
+    """Deregister the memory."""
     place.offered.pop(name)[1].drop().get()
 
 
 def refused() -> RejectedConnections:
-    """Says how many connections were refused, by reason."""
+    """Return the number of refused connections by reason."""
     return rejected_connections()
 
 
 def left_behind() -> dict[str, int]:
-    """Counts what a process of this program holds of the system."""
+    """Count the system resources that a process of this program holds."""
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
@@ -124,7 +124,7 @@ def left_behind() -> dict[str, int]:
 
 
 def settle(limit_s: float, at_most: dict[str, int]) -> dict[str, int]:
-    """Waits until no more is held than that, or until the time is over; returns what is held."""
+    """Wait until no count exceeds its limit or the time is over; return the counts."""
     until = time.monotonic() + limit_s
     held = left_behind()
     while any(held[name] > most for name, most in at_most.items()) and time.monotonic() < until:
@@ -134,7 +134,7 @@ def settle(limit_s: float, at_most: dict[str, int]) -> dict[str, int]:
 
 
 def pattern(nbytes: int) -> bytearray:
-    """Bytes of which none is where another one is expected, nor the one that is written."""
+    """Return bytes in which every misplaced byte is detectable, without the byte `UNTOUCHED`."""
     block = bytes(value for at in range(1021) if (value := at * 7 % 256) != UNTOUCHED)
     return bytearray((block * (nbytes // len(block) + 1))[:nbytes])
 

@@ -14,16 +14,16 @@ from mesh_core import Actor, HostMesh, endpoint
 from mesh_fs import CacheOptions, MountHandler, remotemount
 from tests.hosts.crew import steps
 
-#: Longer than any delivery takes that does come to its end, also on a busy machine.
+#: Exceeds the duration of every transfer that completes, also on a busy machine.
 LIMIT_S = 90.0
 
-#: In folders that each host has for itself.
+#: These folders are private to each host.
 PROJECT, MOUNTPOINT, CHUNKS = "/tmp/project", "/tmp/mnt/$SUBDIR/project", "/tmp/chunks"
 
 
 @dataclass
 class Shown:
-    """What the program has mounted."""
+    """The mount of the program."""
 
     handler: MountHandler | None = None
     lookers: Any = None
@@ -33,16 +33,16 @@ shown = Shown()
 
 
 class Looker(Actor):
-    """Sees what its host sees."""
+    """Inspects the mount on its host."""
 
     @endpoint
     def digest(self, place: str) -> str:
-        """Says in a few letters what is there."""
+        """Return a digest of a directory on this host."""
         return digest(place)
 
 
 def digest(place: str) -> str:
-    """Says in a few letters what names, modes and bytes are below a directory."""
+    """Return a digest of all names, modes, modification times and contents below a directory."""
     seen = hashlib.sha256()
     for path in sorted(Path(place).rglob("*")):
         told = path.lstat()
@@ -53,7 +53,7 @@ def digest(place: str) -> str:
 
 
 def make_project(seed: int, files: int, file_len: int) -> int:
-    """Makes the directory anew; says how many bytes are in it."""
+    """Create the directory from scratch and return the number of bytes in it."""
     shutil.rmtree(PROJECT, ignore_errors=True)
     chance = random.Random(seed)
     for number in range(files):
@@ -65,12 +65,12 @@ def make_project(seed: int, files: int, file_len: int) -> int:
 
 
 def edit(name: str, content: bytes) -> None:
-    """Writes a file of the directory anew."""
+    """Overwrite a file of the directory."""
     Path(PROJECT, name).write_bytes(content)
 
 
 def open_mount() -> None:
-    """Mounts the directory on all hosts."""
+    """Mount the directory on all hosts."""
     hosts = _hosts()
     shown.lookers = hosts.spawn_procs(name="lookers").spawn("looker", Looker)
     cache = CacheOptions(folder=CHUNKS)
@@ -78,7 +78,7 @@ def open_mount() -> None:
 
 
 def wait() -> list[str]:
-    """Waits until all have what there is; says of each host how it is."""
+    """Wait until all hosts have the complete tree, and return the status of each host."""
     found = _handler().wait(LIMIT_S).values()
     return [
         type(one).__name__ if isinstance(one, Exception) else one.problem or str(one.is_complete)
@@ -87,17 +87,17 @@ def wait() -> list[str]:
 
 
 def refresh() -> bool:
-    """Shows the directory as it is now."""
+    """Update the mounts to the current content of the directory."""
     return _handler().refresh()
 
 
 def sent_bytes() -> int:
-    """How many bytes the client has sent for the mount."""
+    """Return the number of bytes that the client has sent for the mount."""
     return _handler().sent_bytes()
 
 
 def digests(hosts: list[int]) -> list[str]:
-    """What some hosts see."""
+    """Return the digests that these hosts compute."""
     return [
         shown.lookers.slice(hosts=host).digest.call_one(place(host)).get(timeout=LIMIT_S)
         for host in hosts
@@ -105,17 +105,17 @@ def digests(hosts: list[int]) -> list[str]:
 
 
 def project_digest() -> str:
-    """What the client sees of its own."""
+    """Return the digest of the client's own directory."""
     return digest(PROJECT)
 
 
 def place(host: int) -> str:
-    """Where the directory is on a host."""
+    """Return the path of the mount on a host."""
     return MOUNTPOINT.replace("$SUBDIR", f"hosts_{host}")
 
 
 def close() -> None:
-    """Unmounts it everywhere."""
+    """Unmount the directory on all hosts."""
     _handler().close()
 
 

@@ -1,4 +1,4 @@
-"""A program on a host, as the test sees it that tells it what to do."""
+"""A handle with which a test controls a program on a host."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tools.workspace import ROOT
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Longer than any step takes that is not told to take longer, also on a busy machine.
+#: Exceeds the duration of every step that has no longer limit, also on a busy machine.
 LIMIT_S = 60.0
 
 
 class ProgramGone(RuntimeError):
-    """The program has ended, and the step with it."""
+    """The program has exited before the step completed."""
 
 
 class Program:
-    """Runs until `end`, `kill`, or the end of the `with` block.
+    """A program that runs until `end`, `kill`, or the end of the `with` block.
 
     with Program(world["client"]) as program:
         counting = program.begin(count_to, 1000)        # functions of a module
@@ -37,7 +37,7 @@ class Program:
     """
 
     def __init__(self, host: Host, env: Mapping[str, str] | None = None) -> None:
-        """Starts it."""
+        """Start the program."""
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = host.popen(
@@ -54,10 +54,10 @@ class Program:
         self._reader.start()
 
     def begin(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begins a step, which runs beside others.
+        """Start a step, which runs concurrently with others.
 
         Raises:
-            ProgramGone: As the result, when the program ends before the step does.
+            ProgramGone: As the result, if the program exits before the step completes.
         """
         assert not kwargs, "steps take their arguments by place"
         done: Future[T] = Future()
@@ -73,24 +73,24 @@ class Program:
         return done
 
     def do(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Does a step to its end, and returns its result or raises what it raised."""
+        """Run a step to completion; return its result or raise its exception."""
         return self.begin(step, *args, **kwargs).result(LIMIT_S)
 
     def end(self, limit_s: float = LIMIT_S) -> int:
-        """Lets it come to its end; returns its exit status.
+        """Let the program exit normally and return its exit status.
 
         Raises:
-            subprocess.TimeoutExpired: It did not end in time.
+            subprocess.TimeoutExpired: The program did not exit in time.
         """
         with self._lock:
             try:
-                self._socket.send(None)  # no more steps
+                self._socket.send(None)  # No more steps follow.
             except OSError:
-                pass  # it has ended, or the end was said before
+                pass  # The program has exited, or the end was sent before.
         return self.process.wait(limit_s)
 
     def kill(self) -> None:
-        """Ends it without a warning, and waits until it has."""
+        """Kill the program and wait for its exit."""
         self.process.kill()
         self.process.wait(LIMIT_S)
 

@@ -1,7 +1,7 @@
-"""A program on a host that does what a test tells it, one step after or beside the other.
+"""A program on a host that runs the steps of a test, sequentially or concurrently.
 
-It runs by itself, as `python -m tests.hosts.crew.stage`, with a socket to the test as standard
-input. A step is a function with its arguments, pickled; so it must be in a module.
+It is started as `python -m tests.hosts.crew.stage`, with a socket to the test as standard input. A
+step is a pickled function with its arguments, so the function must be defined in a module.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from multiprocessing.connection import Connection
 
 
 def main() -> None:
-    """Does steps until the test has no more; then the program ends as any does."""
-    # Ignored where the tests run in the background.
+    """Run steps until the test has no more; then the program exits normally."""
+    # SIGINT is ignored if the tests run in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with Connection(_take_input()) as test:
         sending = threading.Lock()
         try:
             while (asked := test.recv()) is not None:
-                # A step that never ends must not keep the program from ending.
+                # A step that never ends must not prevent the program from exiting.
                 threading.Thread(target=_do, args=(test, sending, *asked), daemon=True).start()
         except EOFError:
             return
@@ -38,7 +38,7 @@ def _do(test: Connection, sending: threading.Lock, number: int, work: bytes) -> 
         try:
             test.send_bytes(done)
         except OSError:
-            return  # the test wants nothing any more
+            return  # The test has closed its end.
 
 
 def _failed(number: int, error: BaseException) -> bytes:
@@ -51,7 +51,7 @@ def _failed(number: int, error: BaseException) -> bytes:
 
 
 def _take_input() -> int:
-    """Keeps the socket from those who inherit standard input."""
+    """Prevent child processes from inheriting the socket as standard input."""
     socket = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

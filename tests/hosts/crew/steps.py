@@ -1,4 +1,4 @@
-"""Steps of programs: a program has one job at a time, and keeps its meshes here."""
+"""Steps of programs. A program has one job at a time, whose meshes are stored here."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mesh_core import (
 )
 from tests.hosts.crew.actors import Member, Owner
 
-#: Longer than any answer takes that does come, also on a busy machine.
+#: Exceeds the duration of every call that completes, also on a busy machine.
 LIMIT_S = 60.0
 
 
 @dataclass
 class Job:
-    """What the program has made."""
+    """The meshes that the program has created."""
 
     hosts: HostMesh | None = None
     procs: ProcMesh | None = None
@@ -42,7 +42,7 @@ job = Job()
 
 
 def attach(addresses: list[str], credentials: str, settings: dict[str, Any]) -> list[int]:
-    """Attaches to workers, and waits until they have joined; returns the shape."""
+    """Attach workers, wait until they have joined, and return the shape of the mesh."""
     configure(**settings)
     mesh_core.unhandled_fault_hook = _take_note
     job.hosts = attach_to_workers(addresses, credentials=Credentials.load(credentials))
@@ -51,7 +51,7 @@ def attach(addresses: list[str], credentials: str, settings: dict[str, Any]) -> 
 
 
 def why_not_attached(addresses: list[str], credentials: str, settings: dict[str, Any]) -> str:
-    """Attaches to workers that are not to be had; returns the error."""
+    """Try to attach workers that are not available, and return the error."""
     try:
         attach(addresses, credentials, settings)
     except MeshError as error:
@@ -60,7 +60,7 @@ def why_not_attached(addresses: list[str], credentials: str, settings: dict[str,
 
 
 def spawn(procs: int = 1) -> list[tuple[str, int]]:
-    """Starts so many processes on each host with a member in each; says where they are."""
+    """Spawn processes on each host with a member in each; return host name and pid of each."""
     assert job.hosts is not None
     job.procs = job.hosts.spawn_procs({"procs": procs})
     job.members = job.procs.spawn("member", Member)
@@ -69,7 +69,7 @@ def spawn(procs: int = 1) -> list[tuple[str, int]]:
 
 
 def spawn_owner(host: int) -> int:
-    """Spawns an actor on one host that owns members on all; says how many."""
+    """Spawn an actor on one host that owns members on all hosts; return the number of members."""
     assert job.hosts is not None
     assert job.procs is not None
     job.owner = (
@@ -80,36 +80,36 @@ def spawn_owner(host: int) -> int:
 
 
 def owner_told() -> list[str]:
-    """What the owner was told of what it owns."""
+    """Return the failures of which the owner was notified."""
     told: list[str] = job.owner.told.call_one().get(timeout=LIMIT_S)
     return told
 
 
 def program_told() -> list[str]:
-    """What the program was told of what it owns."""
+    """Return the failures of which the program was notified."""
     return job.told
 
 
 def shut_down() -> None:
-    """Ends the job; another one may begin."""
+    """Shut the job down; another one may start."""
     shutdown_context().get(timeout=LIMIT_S)
 
 
 def stop() -> None:
-    """Stops the processes, those that can still be."""
+    """Stop the processes, as far as they can be reached."""
     assert job.procs is not None
     job.procs.stop().get(timeout=LIMIT_S)
 
 
 def echo(value: Any, host: int | None = None) -> list[Any]:
-    """Sends a value to members, of one host or of all, and returns what comes back."""
+    """Send a value to the members of one host or of all hosts, and return the replies."""
     members = job.members if host is None else job.members.slice(hosts=host)
     values: list[Any] = members.echo.call(value).get(timeout=LIMIT_S).values()
     return values
 
 
 def ask_each_other(first: int, second: int) -> int:
-    """Has a member of one host ask one of another."""
+    """Make a member of one host call a member of another."""
     one = job.members.slice(hosts=first).flatten("all").slice(all=0)
     other = job.members.slice(hosts=second).flatten("all").slice(all=0)
     answer: int = one.ask.call_one(other, 7).get(timeout=LIMIT_S)
@@ -117,25 +117,25 @@ def ask_each_other(first: int, second: int) -> int:
 
 
 def outcome(wait: Callable[[], Any]) -> tuple[str, float]:
-    """Waits; returns what it ended with, and how long after the beginning."""
+    """Wait; return the kind of the failure and the duration in seconds."""
     began = time.monotonic()
     try:
         wait()
     except (HostDied, ProcDied, MeshStopped) as error:
-        # Raised in an actor it comes as this and as an ActorError.
+        # An error that is raised in an actor is both of this type and an `ActorError`.
         kind = next(one for one in (HostDied, ProcDied, MeshStopped) if isinstance(error, one))
         return kind.__name__, time.monotonic() - began
     return "answered", time.monotonic() - began
 
 
 def wait_for_ever(host: int) -> tuple[str, float]:
-    """Calls what never answers, on one host; says how that ended, and when."""
+    """Call an endpoint on one host that never returns; return the outcome and its time."""
     future = job.members.slice(hosts=host).never.call()
     return outcome(lambda: future.get(timeout=LIMIT_S))
 
 
 def wait_through(host: int, other: int) -> tuple[str, float]:
-    """Has a member of one host wait for ever for one of another."""
+    """Make a member of one host wait forever for a member of another."""
     one = job.members.slice(hosts=host).flatten("all").slice(all=0)
     two = job.members.slice(hosts=other).flatten("all").slice(all=0)
     future = one.wait_for.call_one(two)
@@ -147,19 +147,19 @@ def _take_note(failure: MeshFailure) -> None:
 
 
 def attach_more(addresses: list[str], credentials: str) -> list[str]:
-    """Attaches to more workers, and says who answers there; the job's mesh stays as it is."""
+    """Attach more workers and return the hosts that reply; the mesh of the job stays unchanged."""
     hosts = attach_to_workers(addresses, credentials=Credentials.load(credentials))
     members = hosts.spawn_procs(name="more").spawn("more", Member)
     return [name for name, _ in members.where.call().get(timeout=LIMIT_S).values()]
 
 
 def settle(seconds: float) -> None:
-    """Lets what was begun get under way."""
+    """Give the operations in progress time to start."""
     time.sleep(seconds)
 
 
 def timed_spawn(hosts: list[int]) -> float:
-    """Spawns on some hosts, until all answer; says how long that took."""
+    """Spawn on some hosts until all reply, and return the duration in seconds."""
     assert job.hosts is not None
     began = time.monotonic()
     for host in hosts:
@@ -170,17 +170,17 @@ def timed_spawn(hosts: list[int]) -> float:
 
 
 def echo_each(hosts: list[int]) -> list[Any]:
-    """As `echo`, on several hosts."""
+    """Like `echo`, on several hosts."""
     return [value for host in hosts for value in echo("x", host)]
 
 
 def ask_outcome(first: int, second: int) -> tuple[str, float]:
-    """As `ask_each_other`; says how it ended."""
+    """Like `ask_each_other`, but return the outcome."""
     return outcome(lambda: ask_each_other(first, second))
 
 
 def await_told() -> list[str]:
-    """Waits until the program was told of something."""
+    """Wait until the program was notified of a failure."""
     until = time.monotonic() + LIMIT_S
     while not job.told and time.monotonic() < until:
         time.sleep(0.01)
@@ -188,5 +188,5 @@ def await_told() -> list[str]:
 
 
 def ask_to_join(addresses: list[str], credentials: str) -> None:
-    """Attaches to what says that it is a worker, and waits for nothing."""
+    """Attach to an address that claims to be a worker, without waiting."""
     attach_to_workers(addresses, credentials=Credentials.load(credentials))

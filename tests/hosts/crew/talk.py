@@ -1,4 +1,4 @@
-"""A program that talks to all hosts, and has each talk to the next, while links break."""
+"""A program that calls all hosts, and makes each host call the next, while links break."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tests.hosts.crew.actors import Member
 from tests.hosts.crew.steps import LIMIT_S, job
 
-#: Calls under way at the same time, on each way.
+#: Number of concurrent calls per direction.
 BATCH = 50
 
 _enough = threading.Event()
@@ -18,7 +18,7 @@ _enough = threading.Event()
 
 @dataclass(frozen=True)
 class Talk:
-    """What came of it."""
+    """The result of the calls."""
 
     calls: int
     """Those that were answered; all were."""
@@ -29,7 +29,7 @@ class Talk:
 
 
 def talk() -> Talk:
-    """Talks until told that it is enough, and a little after."""
+    """Make calls until `enough` is called, and one batch more."""
     assert job.procs is not None
     _enough.clear()
     hosts = list(range(job.procs.extent["hosts"]))
@@ -38,7 +38,7 @@ def talk() -> Talk:
     sent, longest_s = 0, 0.0
     is_last = False
     while not is_last:
-        # One batch more, when all is well again.
+        # One more batch runs after all links are restored.
         is_last = _enough.is_set()
         began = time.monotonic()
         pours = [
@@ -57,7 +57,7 @@ def talk() -> Talk:
 
 
 def enough() -> None:
-    """Ends the talk."""
+    """Stop making calls."""
     _enough.set()
 
 

@@ -1,4 +1,4 @@
-"""Hosts on one machine, for tests: see `World`."""
+"""Emulated hosts on one machine for tests: see `World`."""
 
 from tests.hosts.world.enclosure import EnclosureGone
 from tests.hosts.world.fault import Fault

@@ -1,4 +1,4 @@
-"""Which addresses a host has: a plan that follows from its number alone."""
+"""The addresses of a host, derived from its number."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 HOSTS_MAX = 250
 
-#: As long as the prefixes of the one network that all hosts are in.
+#: Prefix lengths of the network that all hosts share.
 PREFIX = 24
 PREFIX6 = 64
 
 
 @dataclass(frozen=True)
 class Place:
-    """A host's name, and where it is on the network."""
+    """The name of a host and its position in the network."""
 
     name: str
     number: int
@@ -22,42 +22,42 @@ class Place:
     """Whether it has an address that others do not know, and is itself not reached by theirs."""
 
     def __post_init__(self) -> None:
-        """Refuses what would not fit the plan."""
+        """Reject numbers that do not fit into the address plan."""
         assert 0 <= self.number < HOSTS_MAX, f"{HOSTS_MAX} hosts at most"
 
     @property
     def address(self) -> str:
-        """The IPv4 address that others see."""
+        """The IPv4 address that other hosts see."""
         return f"10.77.0.{self.number + 1}"
 
     @property
     def address6(self) -> str:
-        """The IPv6 address that others see."""
+        """The IPv6 address that other hosts see."""
         return f"fd77::{self.number + 1:x}"
 
     @property
     def own_address(self) -> str:
-        """The IPv4 address that it has."""
+        """The IPv4 address of its own network card."""
         return f"192.168.77.{self.number + 1}" if self.is_behind_nat else self.address
 
     @property
     def own_address6(self) -> str:
-        """The IPv6 address that it has."""
+        """The IPv6 address of its own network card."""
         return f"fd78::{self.number + 1:x}" if self.is_behind_nat else self.address6
 
     @property
     def ethernet(self) -> str:
-        """Its link address; locally administered."""
+        """The MAC address; locally administered."""
         return f"02:77:00:00:00:{self.number + 1:02x}"
 
     @property
     def port(self) -> str:
-        """What the switch calls its end of the cable."""
+        """The name of its port on the switch."""
         return f"port{self.number}"
 
 
 def hosts_file(own: Place, places: Sequence[Place]) -> str:
-    """Returns what is in /etc/hosts of a host: the names of all, and of itself."""
+    """Return the content of /etc/hosts of a host: the names of all hosts."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{own.own_address} {own.name}", f"{own.own_address6} {own.name}"]
     for place in places:

@@ -1,10 +1,10 @@
-"""The first process of an enclosure: it starts others, and tells how they ended.
+"""The first process of an enclosure: it starts processes and reports their exit.
 
-It runs by itself, as `python -I -S agent.py`, with its end of a socket as standard input. It is
-process 1 of its namespace: when it ends, in whatever way, the kernel ends whatever it started. And
-it ends when its owner does.
+It is started as `python -I -S agent.py`, with its end of a socket as standard input. It is process
+1 of its namespace: when it exits, the kernel kills all processes that it started. It exits when its
+owner does.
 
-A request is one JSON message with file descriptors; the first of them is a socket for the answer.
+A request is a JSON message with file descriptors; the first of them is a socket for the reply.
 """
 
 import array
@@ -24,17 +24,17 @@ FDS_MAX = 8
 
 
 class Agent:
-    """Serves one owner until that closes the socket or dies."""
+    """Serves one owner until the owner closes the socket or dies."""
 
     def __init__(self, control: socket.socket, children: int) -> None:
-        """Takes the socket to the owner, and what becomes readable when a child ends."""
+        """Create an agent with a socket to the owner and a descriptor that signals child exits."""
         self._control = control
         self._children = children
         self._owner: int | None = None
         self._reports: dict[int, socket.socket] = {}
 
     def serve(self) -> None:
-        """Returns when there is nobody left to serve."""
+        """Serve requests and return when no owner is left."""
         _send(self._control, {"ready": True}, [os.pidfd_open(os.getpid())])
         poll = select.poll()
         for one in (self._control.fileno(), self._children):
@@ -59,7 +59,7 @@ class Agent:
         if request["act"] == "spawn":
             self._spawn(request, fds, report)
         elif request["act"] == "signal_all":
-            # Nobody there is as good as all signalled.
+            # If no process exists, all of them have been signalled.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, request["signal"])
             _answer(report, {"status": 0})
@@ -86,7 +86,7 @@ class Agent:
             code = error.errno or errno.EIO
             _answer(report, {"errno": code, "path": error.filename or request["argv"][0]})
             return
-        # Children are reaped below, whoever started them; Popen must not try.
+        # The agent reaps all children below, including those of other processes; Popen must not.
         child.returncode = 0
         pidfd = os.pidfd_open(child.pid)
         with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ class Agent:
 
 
 def _lend_socket(request: dict[str, Any], report: socket.socket) -> None:
-    """Makes a socket in this network, and gives it to the owner."""
+    """Create a socket in this network namespace and pass it to the owner."""
     made = socket.socket(request["family"], request["kind"])
     with made, report, contextlib.suppress(OSError):
         _send(report, {"status": 0}, [made.fileno()])
@@ -136,7 +136,7 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def main() -> None:
-    """Serves the socket that is standard input."""
+    """Serve the socket that is standard input."""
     wake_out, wake_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
@@ -144,7 +144,7 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, sys.stdin.fileno())
     Agent(control, wake_out).serve()
-    # Nothing here wants to be tidied: with this process goes all that it started.
+    # No cleanup is necessary: the kernel kills everything that this process started.
     os._exit(0)
 
 

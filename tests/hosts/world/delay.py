@@ -1,4 +1,4 @@
-"""A long way for packets: what the switch forwards to it comes back later, in the same order."""
+"""Packet delay: the switch forwards packets to a port that returns them later, in order."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _PROGRAM = Path(__file__).with_name("delay_line.py")
 
 
 class Delay:
-    """A port of the switch with a process behind it that holds packets back."""
+    """A port of the switch with a process behind it that delays packets."""
 
     def __init__(self, outer: Enclosure, number: int, seconds: float, jitter_s: float) -> None:
-        """Plugs it in; nothing goes that way yet.
+        """Add the port to the switch; no packets are redirected to it yet.
 
         Args:
-            outer: Where the switch is.
-            number: Another one for every delay of a world.
-            seconds: How long a packet takes.
-            jitter_s: The longest that chance adds.
+            outer: The enclosure of the switch.
+            number: A number that no other delay of the world has.
+            seconds: The delay of each packet.
+            jitter_s: Maximum of the random additional delay.
 
         Raises:
-            subprocess.CalledProcessError: The port could not be made.
+            subprocess.CalledProcessError: The port could not be created.
         """
         self.port = f"delay{number}"
         self._outer = outer
@@ -36,7 +36,7 @@ class Delay:
             f"link set {far} up promisc on",
         ]
         outer.run(["ip", "-batch", "-"], given="\n".join(commands) + "\n")
-        # Nothing is to go this way but what is sent here on purpose.
+        # Only packets that a rule redirects may use this port.
         quiet = ["learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off"]
         outer.run(["bridge", "link", "set", "dev", self.port, *quiet])
         words = [str(_PROGRAM), far, str(seconds), str(jitter_s), str(number)]
@@ -46,6 +46,6 @@ class Delay:
         assert said == "ready\n", f"the delay line failed: {said!r}"
 
     def close(self) -> None:
-        """Takes it away, with the packets that are on it."""
+        """Remove the port and drop the packets in transit."""
         self._process.release()
         self._outer.run(["ip", "link", "delete", self.port])

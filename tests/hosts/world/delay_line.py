@@ -1,8 +1,8 @@
-"""Holds back every packet that arrives on a card, and sends it out again on the same card.
+"""Delay every packet that arrives on a card, and send it on the same card afterwards.
 
     python delay_line.py CARD SECONDS JITTER_SECONDS SEED
 
-It runs by itself, beside the switch.
+It runs as a separate process in the namespaces of the switch.
 """
 
 import contextlib
@@ -13,29 +13,29 @@ import sys
 import time
 from collections import deque
 
-# From linux/if_packet.h and linux/if_ether.h; Python has no names for them.
+# From linux/if_packet.h and linux/if_ether.h; Python does not define them.
 _SOL_PACKET = 263
 _PACKET_VNET_HDR = 15
 _PACKET_IGNORE_OUTGOING = 23
 _ETH_P_ALL = 3
 
-#: The largest segment that a virtual card takes whole, and the header that describes it.
+#: The largest segment that a virtual card accepts unsegmented, plus its virtio header.
 _PACKET_BYTES_MAX = 65536 + 128
 
-#: More than a packet on a fast, long line: what does not fit is lost, as in any router.
+#: Exceeds the bandwidth-delay product of a fast, long line; excess packets are dropped.
 _WAITING_BYTES_MAX = 256 << 20
 _RECEIVE_BUFFER_BYTES = 64 << 20
 
-#: The kernel rounds waits up to milliseconds; the rest of a wait is spent looking at the clock.
+#: The kernel rounds timeouts up to milliseconds, so the end of a wait is a busy loop.
 _SPIN_S = 0.0002
 
 
 def open_card(card: str) -> socket.socket:
-    """Opens a card for whole frames, also those too large for the wire that are to be cut up."""
+    """Open a card for raw frames, including large segments that the card would segment."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     packets.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-    # The forced one needs more rights; the other is clipped to what the machine allows.
+    # SO_RCVBUFFORCE (33) needs more privileges; SO_RCVBUF is clipped to the limit of the machine.
     for option in (socket.SO_RCVBUF, 33):
         with contextlib.suppress(OSError):
             packets.setsockopt(socket.SOL_SOCKET, option, _RECEIVE_BUFFER_BYTES)
@@ -44,10 +44,10 @@ def open_card(card: str) -> socket.socket:
 
 
 class Line:
-    """Packets on their way."""
+    """The packets in transit."""
 
     def __init__(self, packets: socket.socket, seconds: float, jitter_s: float, seed: int) -> None:
-        """Takes a card, and how long packets take."""
+        """Create a line on a card with a fixed delay and a maximum jitter."""
         self._packets = packets
         self._seconds = seconds
         self._jitter_s = jitter_s
@@ -57,7 +57,7 @@ class Line:
         self._last_due = 0.0
 
     def carry(self) -> None:
-        """Carries packets for ever."""
+        """Carry packets forever."""
         poll = select.poll()
         poll.register(self._packets, select.POLLIN)
         while True:
@@ -69,11 +69,11 @@ class Line:
         if not self._waiting:
             return None
         left = self._waiting[0][0] - time.monotonic() - _SPIN_S
-        # Rounded down, so that packets leave in time.
+        # Rounded down, so that packets are sent on time.
         return max(0, int(left * 1000))
 
     def _take(self) -> None:
-        """Takes in some of what arrived; the rest can wait until what is due has left."""
+        """Read a limited number of packets; the others wait until due packets have been sent."""
         for _ in range(64):
             try:
                 packet = self._packets.recv(_PACKET_BYTES_MAX)
@@ -82,7 +82,7 @@ class Line:
             if self._bytes + len(packet) > _WAITING_BYTES_MAX:
                 continue
             due = time.monotonic() + self._seconds + self._chance.random() * self._jitter_s
-            # None overtakes another.
+            # Packets keep their order.
             self._last_due = max(due, self._last_due)
             self._waiting.append((self._last_due, packet))
             self._bytes += len(packet)
@@ -91,13 +91,13 @@ class Line:
         while self._waiting and self._waiting[0][0] <= now:
             _, packet = self._waiting.popleft()
             self._bytes -= len(packet)
-            # A queue that is full loses packets, as in any router.
+            # A full queue drops packets, as in any router.
             with contextlib.suppress(OSError):
                 self._packets.send(packet)
 
 
 def main(argv: list[str]) -> None:
-    """Carries packets until it is killed."""
+    """Carry packets until the process is killed."""
     card, seconds, jitter_s, seed = argv
     line = Line(open_card(card), float(seconds), float(jitter_s), int(seed))
     print("ready", flush=True)

@@ -1,7 +1,7 @@
-"""Namespaces with an agent in them, which starts processes there.
+"""Linux namespaces with an agent in them that starts processes there.
 
-Nothing of it has a name outside, so nothing can be left behind: when the agent ends, the kernel
-ends all processes in there, and with the last of them go the network devices and the mounts.
+No object in an enclosure has a name outside it, so nothing can be left behind: when the agent
+exits, the kernel kills all processes in it, and removes the network devices and mounts with them.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from tools.system import search_path
 
 AGENT = Path(__file__).with_name("agent.py")
 
-#: How long an agent may take to come up, to answer, to go.
+#: Time limit for the agent to start, to reply and to exit.
 AGENT_LIMIT_S = 30.0
 _ANSWER_BYTES_MAX = 4096
 _REQUEST_BYTES_MAX = 1 << 20
 
-#: What every enclosure has of its own.
+#: The namespaces that every enclosure has for itself.
 NAMESPACES = ("--net", "--pid", "--mount", "--uts", "--ipc")
 
 Source = IO[str] | int | None
 
 
 class Start(Protocol):
-    """Starts a command in the background, with these as standard input and error."""
+    """Starts a command in the background with this standard input and standard error."""
 
     def __call__(self, argv: Sequence[str], stdin: socket.socket, stderr: int, /) -> object:
-        """Returns what must be kept until the command has ended."""
+        """Start the command; return an object that must be kept until the command has exited."""
 
 
 class EnclosureGone(RuntimeError):
-    """The agent has ended, and all it had started with it: nothing can be started there."""
+    """The agent and all processes that it started have exited; no process can be started."""
 
 
 class Enclosure:
-    """One set of namespaces, for as long as its agent lives."""
+    """A set of namespaces that exists as long as its agent."""
 
     def __init__(self, start: Start, *options: str) -> None:
-        """Has the agent started in new namespaces, and waits until it is there.
+        """Start the agent in new namespaces and wait until it is ready.
 
         Args:
-            start: Starts a command where the namespaces are to be nested.
-            options: More of what `unshare` is to do.
+            start: Starts a command in the namespaces in which the new ones are nested.
+            options: Additional options for `unshare`.
 
         Raises:
-            EnclosureGone: It did not come up; the message has what it complained of.
+            EnclosureGone: The agent did not start; the message contains its standard error.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES_MAX)
         unshare = ["unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc", *options]
-        # What it complains of would else mix with the output of the tests.
+        # Its standard error would otherwise mix with the output of the tests.
         self._complaints = os.memfd_create("complaints")
         with theirs:
             command = [*unshare, sys.executable, "-I", "-S", str(AGENT)]
@@ -71,12 +71,12 @@ class Enclosure:
         self._processes: list[HostProcess] = []
         self._lock = threading.Lock()
         self._pidfd = self._first_pidfd()
-        #: The agent's ids, from our namespace inwards; the last is 1.
+        #: The pids of the agent, from our namespace inwards; the last is 1.
         self.pids = pids_of(self._pidfd)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the agent is there."""
+        """Whether the agent is running."""
         return self._pidfd >= 0 and not self._ends_within(0)
 
     def popen(
@@ -89,11 +89,11 @@ class Enclosure:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] = "/",
     ) -> HostProcess:
-        """Starts a process in there; None as a stream is our own, as with `subprocess`.
+        """Start a process in the enclosure; a stream of None is inherited, as with `subprocess`.
 
         Raises:
-            OSError: It cannot be started.
-            EnclosureGone: The agent has ended.
+            OSError: The process cannot be started.
+            EnclosureGone: The agent has exited.
         """
         inner: list[int] = []
         outer: list[IO[str] | None] = []
@@ -137,13 +137,14 @@ class Enclosure:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] = "/",
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a process in there to its end, and returns what it printed.
+        """Run a process in the enclosure to completion, and return its output.
 
         Raises:
-            subprocess.CalledProcessError: It failed, and `check` is set; a note has the output.
-            subprocess.TimeoutExpired: It took too long, and was killed.
-            OSError: It cannot be started.
-            EnclosureGone: The agent has ended.
+            subprocess.CalledProcessError: The process failed and `check` is set; a note has the
+                output.
+            subprocess.TimeoutExpired: The process took too long and was killed.
+            OSError: The process cannot be started.
+            EnclosureGone: The agent has exited.
         """
         pipe = subprocess.PIPE
         with self.popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd) as process:
@@ -156,19 +157,19 @@ class Enclosure:
         return subprocess.CompletedProcess(list(argv), status, out, err)
 
     def signal_all(self, number: int) -> None:
-        """Sends a signal to every process in there but the agent, to all at the same moment.
+        """Send a signal to all processes of the enclosure except the agent, at the same moment.
 
         Raises:
-            EnclosureGone: The agent has ended.
+            EnclosureGone: The agent has exited.
         """
         report, _, _ = self._ask({"act": "signal_all", "signal": number}, [])
         report.close()
 
     def open_socket(self, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
-        """Returns a socket of ours that is in the network of the enclosure.
+        """Return a socket that we own and that is in the network namespace of the enclosure.
 
         Raises:
-            EnclosureGone: The agent has ended.
+            EnclosureGone: The agent has exited.
         """
         request = {"act": "socket", "family": family, "kind": kind}
         report, _, fds = self._ask(request, [])
@@ -176,10 +177,10 @@ class Enclosure:
         return socket.socket(fileno=fds[0])
 
     def follow(self, pid: int) -> None:
-        """Makes the agent end when that process does, also when others hold its socket open.
+        """Make the agent exit with that process, even if other processes keep its socket open.
 
         Raises:
-            EnclosureGone: The agent has ended.
+            EnclosureGone: The agent has exited.
         """
         pidfd = os.pidfd_open(pid)
         report, _, _ = self._ask({"act": "follow"}, [pidfd])
@@ -187,13 +188,13 @@ class Enclosure:
         report.close()
 
     def kill(self) -> None:
-        """Kills all that is in there, in one moment, and returns when it has gone."""
+        """Kill all processes of the enclosure at once, and return when they have exited."""
         if self._pidfd < 0:
             return
         try:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it went before
+            pass  # The agent has already exited.
         if not self._ends_within(AGENT_LIMIT_S):
             raise TimeoutError(f"an agent was killed and lived on for {AGENT_LIMIT_S:.0f} s")
         with self._lock:
@@ -226,7 +227,7 @@ class Enclosure:
     def _ask(
         self, request: Mapping[str, object], fds: Sequence[int]
     ) -> tuple[socket.socket, dict[str, int], list[int]]:
-        """Sends a request; returns the socket that answers, with the first answer and its files."""
+        """Send a request; return the reply socket, the first reply and its file descriptors."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(AGENT_LIMIT_S)
         try:
@@ -247,12 +248,12 @@ class Enclosure:
 
 
 def environment() -> dict[str, str]:
-    """Returns our variables, with the folders of root's programs on PATH."""
+    """Return our environment variables, with the system administration folders on PATH."""
     return {**os.environ, "PATH": search_path()}
 
 
 def _stream(number: int, wanted: Source) -> tuple[int, IO[str] | None]:
-    """Returns what the process gets as this stream, and our end where it is a pipe."""
+    """Return the stream for the process, and our end if it is a pipe."""
     if wanted == subprocess.PIPE:
         out, into = os.pipe2(os.O_CLOEXEC)
         if number == 0:

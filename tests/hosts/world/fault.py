@@ -1,4 +1,4 @@
-"""One thing that is wrong, until it is healed."""
+"""A fault that is active until it is healed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from types import TracebackType
 
 
 class Fault:
-    """In force from when it is made until `heal`, or to the end of a `with` block."""
+    """Active from its creation until `heal`, or until the end of a `with` block."""
 
     def __init__(self, name: str, heal: Callable[[], None]) -> None:
-        """Names what has just gone wrong, and says how it is undone."""
+        """Create an active fault from its name and the function that heals it."""
         self.name = name
         self._heal: Callable[[], None] | None = heal
         self._lock = threading.Lock()
@@ -21,11 +21,11 @@ class Fault:
 
     @property
     def is_healed(self) -> bool:
-        """Whether it is over."""
+        """Whether the fault has been healed."""
         return self._heal is None
 
     def heal(self) -> None:
-        """Undoes it; a second time does nothing."""
+        """Heal the fault; later calls have no effect."""
         with self._lock:
             heal, self._heal = self._heal, None
         if heal is not None:

@@ -1,4 +1,4 @@
-"""What can go wrong in a world: each of these is in force until it is healed."""
+"""The faults of a world. Each is active until it is healed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.hosts.world.fault import Fault
 from tests.hosts.world.host import Host
 from tests.hosts.world.switch import Rule, Switch
 
-#: The verdict on TCP that makes the sender believe that nobody listens, now or any more.
+#: A verdict on TCP packets that resets existing connections and refuses new ones.
 _RESET = "meta l4proto tcp reject with tcp reset"
 
 
@@ -20,7 +20,7 @@ class Faults:
     """The faults of one world, as `world.faults`."""
 
     def __init__(self, switch: Switch, outer: Enclosure, hosts: Sequence[Host]) -> None:
-        """Takes what it makes them with."""
+        """Create the faults of these hosts."""
         self._switch = switch
         self._outer = outer
         self._hosts = tuple(hosts)
@@ -28,49 +28,49 @@ class Faults:
         self._lock = threading.Lock()
 
     def link_down(self, host: Host) -> Fault:
-        """Cuts the cable of a host: its card has no carrier."""
+        """Unplug the cable of a host: its card has no carrier."""
         self._switch.cut(host.place)
         return Fault(f"link of {host.name} down", lambda: self._switch.mend(host.place))
 
     def partition(self, side: Iterable[Host]) -> Fault:
-        """Parts some hosts from all others: packets between the sides are lost in silence."""
+        """Drop all packets between these hosts and all others, silently."""
         here = list(side)
         there = [host for host in self._hosts if host not in here]
         pairs = [*product(here, there), *product(there, here)]
         return self._rules(f"partition of {_names(here)}", pairs, "drop")
 
     def drop(self, source: Host, target: Host, *, is_one_way: bool = False) -> Fault:
-        """Loses all packets between two hosts, or only those from the first to the second."""
+        """Drop all packets between two hosts, or only those from the first to the second."""
         arrow = ">" if is_one_way else "<>"
         pairs = _pairs(source, target, is_one_way)
         return self._rules(f"drop {source.name} {arrow} {target.name}", pairs, "drop")
 
     def loss(self, percent: float, hosts: Iterable[Host] | None = None) -> Fault:
-        """Loses that many packets in a hundred, by chance, each way between any two of the hosts.
+        """Drop this percentage of packets at random, each way between any two of the hosts.
 
-        Segments that the sender leaves to its card to cut up are lost together.
+        A large segment that the sender leaves to its card to segment is dropped as a whole.
         """
         among = self._hosts if hosts is None else tuple(hosts)
         verdict = f"numgen random mod 100000 < {round(percent * 1000)} drop"
         return self._rules(f"loss of {percent} %", list(permutations(among, 2)), verdict)
 
     def reset(self, one: Host, other: Host) -> Fault:
-        """Resets all connections between two hosts, and those they try to make while it lasts."""
+        """Reset all connections between two hosts and refuse new ones while the fault is active."""
         pairs = _pairs(one, other, is_one_way=False)
         fault = self._rules(f"reset {one.name} <> {other.name}", pairs, _RESET)
-        # A connection on which nothing is sent would not notice.
+        # An idle connection would not notice the rule.
         for here, there in pairs:
             _kill_connections(here, there)
         return fault
 
     def reset_once(self, one: Host, other: Host) -> Fault:
-        """Resets all connections between two hosts; they may make new ones at once."""
+        """Reset all connections between two hosts; they may reconnect immediately."""
         _kill_connections(one, other)
         _kill_connections(other, one)
         return Fault(f"reset once {one.name} <> {other.name}", lambda: None)
 
     def bandwidth(self, host: Host, bits_per_s: int) -> Fault:
-        """Limits what goes over the link of a host, each way for itself."""
+        """Limit the bandwidth of the link of a host, separately for each direction."""
         self._switch.limit(host.place, bits_per_s)
         host.limit_sending(bits_per_s)
 
@@ -89,9 +89,10 @@ class Faults:
         jitter_s: float = 0.0,
         is_one_way: bool = False,
     ) -> Fault:
-        """Delays every packet between two hosts by so long, each way, and up to the jitter more.
+        """Delay every packet between two hosts by `seconds` each way, plus a random jitter.
 
-        Their order stays. A process does this: add about a millisecond on a busy machine.
+        Packets keep their order. A process delays them, which adds about a millisecond on a busy
+        machine.
         """
         with self._lock:
             self._delays += 1
@@ -108,12 +109,12 @@ class Faults:
         return Fault(f"delay {one.name} {arrow} {other.name} by {seconds * 1e3:g} ms", heal)
 
     def power_cut(self, host: Host) -> Fault:
-        """Takes the power of a host; healing boots it, with nothing on it."""
+        """Cut the power of a host; healing boots it without processes and with empty folders."""
         host.power_cut()
         return Fault(f"power cut of {host.name}", host.power_on)
 
     def pause(self, host: Host) -> Fault:
-        """Stops all processes of a host; healing lets them go on, if it still has power."""
+        """Stop all processes of a host; healing resumes them if the host has power."""
         host.pause()
 
         def heal() -> None:
@@ -144,7 +145,7 @@ def _names(hosts: Iterable[Host]) -> str:
 
 
 def _kill_connections(host: Host, peer: Host) -> None:
-    """Ends the connections that a host has with a peer; the kernel sends the peer a reset."""
+    """Close the connections of a host to a peer; the kernel sends the peer a reset."""
     if host.is_on:
         for address in (peer.address, f"[{peer.address6}]"):
             host.run(["ss", "-K", "-H", "-t", "state", "connected", "dst", address])

@@ -1,4 +1,4 @@
-"""A host of a world: namespaces of its own, a card on the switch, and a power switch."""
+"""A host of a world: its namespaces, a card on the switch, and a power switch."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tests.hosts.world.process import HostProcess
 from tests.hosts.world.switch import Switch, no_shaper, shaper
 from tests.hosts.world.traffic import Traffic
 
-#: What a variable of ours says about folders is not true on a host.
+#: Our values of these variables name folders that do not exist on a host.
 _OUTER_VARIABLES = ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 
 
-#: How long a process may take to stop; one that waits for a disk takes a while.
+#: Time limit for a process to stop; a process that waits for a disk stops late.
 _STOP_LIMIT_S = 10.0
 
 
 class HostOff(RuntimeError):
-    """The host has no power: nothing runs there until `power_on`."""
+    """The host has no power: no process can run on it until `power_on`."""
 
 
 class Host:
-    """A machine, as far as programs on it can tell.
+    """A separate machine, as far as programs on it can tell.
 
     It has its own network, processes, host name, /etc/hosts, /tmp, /run, /dev/shm and home folder.
-    The rest of the file system is that of the machine under it.
+    The rest of the file system is that of the machine.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Host:
         enclose: Callable[[], Enclosure],
         settings: HostSettings,
     ) -> None:
-        """Describes a host without power."""
+        """Create a host without power."""
         self.place = place
         self._places = places
         self._switch = switch
@@ -63,31 +63,31 @@ class Host:
 
     @property
     def name(self) -> str:
-        """What the hosts call it, and it calls itself."""
+        """The host name."""
         return self.place.name
 
     @property
     def address(self) -> str:
-        """Its IPv4 address, as others see it."""
+        """The IPv4 address that other hosts see."""
         return self.place.address
 
     @property
     def address6(self) -> str:
-        """Its IPv6 address, as others see it."""
+        """The IPv6 address that other hosts see."""
         return self.place.address6
 
     @property
     def is_on(self) -> bool:
-        """Whether it has power."""
+        """Whether the host has power."""
         return self._enclosure is not None
 
     @property
     def enter_command(self) -> str:
-        """What a person types to look around in there."""
+        """The shell command to inspect the host."""
         return f"nsenter --target {self._inside.pids[0]} --all"
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Returns the variables that processes get: ours, without what is not true there."""
+        """Return the environment of processes: ours without variables that are invalid there."""
         ours = {
             name: value for name, value in environment().items() if name not in _OUTER_VARIABLES
         }
@@ -103,10 +103,10 @@ class Host:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] = "/",
     ) -> HostProcess:
-        """Starts a process on the host, with more variables if given.
+        """Start a process on the host, with additional environment variables if given.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The process cannot be started.
             HostOff: The host has no power.
         """
         variables = self.environment(env)
@@ -127,12 +127,12 @@ class Host:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] = "/",
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a process on the host to its end.
+        """Run a process on the host to completion.
 
         Raises:
-            subprocess.CalledProcessError: It failed, and `check` is set.
-            subprocess.TimeoutExpired: It took too long, and was killed.
-            OSError: It cannot be started.
+            subprocess.CalledProcessError: The process failed and `check` is set.
+            subprocess.TimeoutExpired: The process took too long and was killed.
+            OSError: The process cannot be started.
             HostOff: The host has no power.
         """
         variables = self.environment(env)
@@ -146,11 +146,11 @@ class Host:
     def python(
         self, code: str, *args: str, timeout: float | None = 60.0, check: bool = True
     ) -> str:
-        """Runs some Python on the host, with the interpreter of the tests; returns what it printed.
+        """Run Python code on the host, with the interpreter of the tests, and return its output.
 
         Raises:
-            subprocess.CalledProcessError: It failed, and `check` is set.
-            subprocess.TimeoutExpired: It took too long, and was killed.
+            subprocess.CalledProcessError: The process failed and `check` is set.
+            subprocess.TimeoutExpired: The process took too long and was killed.
             HostOff: The host has no power.
         """
         command = [sys.executable, "-c", code, *args]
@@ -159,7 +159,7 @@ class Host:
     def start_python(
         self, code: str, *args: str, env: Mapping[str, str] | None = None
     ) -> HostProcess:
-        """Starts some Python on the host, with pipes to its input and from its output.
+        """Start Python code on the host, with pipes for standard input and output.
 
         Raises:
             HostOff: The host has no power.
@@ -172,9 +172,9 @@ class Host:
         family: socket.AddressFamily = socket.AF_INET,
         kind: socket.SocketKind = socket.SOCK_STREAM,
     ) -> socket.socket:
-        """Returns a socket that is in the network of the host, though the test holds it.
+        """Return a socket that the test owns and that is in the network of the host.
 
-        It knows no names, only addresses: /etc/hosts is that of the test.
+        It can only use addresses, not host names: name resolution uses /etc/hosts of the test.
 
         Raises:
             HostOff: The host has no power.
@@ -185,10 +185,10 @@ class Host:
             raise self._off() from None
 
     def listen(self, port: int) -> socket.socket:
-        """Returns a socket of the host that listens for IPv4 and IPv6.
+        """Return a socket of the host that listens for IPv4 and IPv6 connections.
 
         Raises:
-            OSError: The port is taken.
+            OSError: The port is in use.
             HostOff: The host has no power.
         """
         listener = self.open_socket(socket.AF_INET6)
@@ -203,10 +203,10 @@ class Host:
         return listener
 
     def connect(self, address: str, port: int, timeout: float | None = 10.0) -> socket.socket:
-        """Returns a socket of the host that is connected to an address, IPv4 or IPv6.
+        """Return a socket of the host that is connected to an IPv4 or IPv6 address.
 
         Raises:
-            OSError: It cannot be reached, or not in time.
+            OSError: The address cannot be reached in time.
             HostOff: The host has no power.
         """
         connected = self.open_socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -219,14 +219,14 @@ class Host:
         return connected
 
     def traffic(self) -> Traffic:
-        """Counts what went over its link since the world began."""
+        """Return the traffic on the link of the host since the world was created."""
         return self._switch.traffic(self.place)
 
     def power_on(self) -> None:
-        """Boots it: nothing runs, its private folders are empty, its addresses are as before.
+        """Boot the host: no processes, empty private folders, the same addresses.
 
         Raises:
-            EnclosureGone: The namespaces could not be made.
+            EnclosureGone: The namespaces could not be created.
         """
         with self._lock:
             if self._enclosure is not None:
@@ -245,7 +245,7 @@ class Host:
             self._shape()
 
     def power_cut(self) -> None:
-        """Takes its power: no process sees it coming, and no packet tells of it."""
+        """Cut the power: no process is notified, and no packet announces it."""
         with self._lock:
             if self._enclosure is not None:
                 with self._switch.unplugging(self.place):
@@ -253,21 +253,21 @@ class Host:
                     self._enclosure = None
 
     def close(self) -> None:
-        """Lets go of the host of a world that has ended."""
+        """Release the host of a world that has ended."""
         if self._enclosure is not None:
             self._enclosure.kill()
 
     def pause(self) -> None:
-        """Stops all processes, and returns when all have; the kernel still answers for them.
+        """Stop all processes and return when all have stopped; the kernel still responds for them.
 
-        What is started there meanwhile runs.
+        Processes that are started afterwards run.
 
         Raises:
             HostOff: The host has no power.
-            TimeoutError: One of them did not stop.
+            TimeoutError: A process did not stop.
         """
         self._signal_all(signal.SIGSTOP)
-        # Each of them stops when it next would have run.
+        # Each process stops only when it would be scheduled next.
         until = time.monotonic() + _STOP_LIMIT_S
         while running := [pid for pid in self.pids() if not _has_stopped(pid)]:
             if time.monotonic() > until:
@@ -275,7 +275,7 @@ class Host:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Lets all processes go on.
+        """Resume all processes.
 
         Raises:
             HostOff: The host has no power.
@@ -283,19 +283,19 @@ class Host:
         self._signal_all(signal.SIGCONT)
 
     def limit_sending(self, bits_per_s: int) -> None:
-        """Limits how fast its card sends, also after a power cut."""
+        """Limit the sending rate of its card; the limit survives a power cut."""
         with self._lock:
             self._rates.append(bits_per_s)
             self._shape()
 
     def unlimit_sending(self, bits_per_s: int) -> None:
-        """Undoes one limit."""
+        """Remove one limit."""
         with self._lock:
             self._rates.remove(bits_per_s)
             self._shape()
 
     def pids(self) -> list[int]:
-        """Returns the processes on it, as seen from outside; the agent is not among them."""
+        """Return the pids of its processes as seen from outside, without that of the agent."""
         if self._enclosure is None:
             return []
         agent = self._enclosure.pids[0]
@@ -329,7 +329,7 @@ class Host:
 
 
 class HostSettings:
-    """What is the same for all hosts of a world."""
+    """The settings that all hosts of a world share."""
 
     def __init__(
         self,
@@ -338,7 +338,7 @@ class HostSettings:
         congestion_control: str | None = None,
         mtu: int = 1500,
     ) -> None:
-        """See `World`."""
+        """Create the settings; see `World` for the arguments."""
         self.shared = tuple(shared)
         self.congestion_control = congestion_control
         self.mtu = mtu
@@ -349,11 +349,11 @@ def _has_stopped(pid: int) -> bool:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] in "TtZX"
     except OSError:
-        return True  # it ended
+        return True  # The process has exited.
 
 
 def _pid_namespace(pid: int) -> str | None:
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
-        return None  # it ended, or is not ours
+        return None  # The process has exited or is not ours.

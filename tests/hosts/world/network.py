@@ -1,4 +1,4 @@
-"""The shell script that gives a host its addresses, and the way to the others."""
+"""The shell script that configures the addresses and routes of a host."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from tests.hosts.world.addresses import PREFIX, PREFIX6, Place
 
-#: What a host calls its network card.
+#: Name of the network card on a host.
 CARD = "eth0"
 
 
 def network_script(own: Place, places: Sequence[Place], congestion_control: str | None) -> str:
-    """Returns a script that sets up the card that the switch has just put there."""
+    """Return a script that configures the card that the switch has just added."""
     congestion = f" congctl {congestion_control}" if congestion_control else ""
-    # With the router in the host itself, its addresses are on no card that others are on.
+    # Behind NAT the host is its own router, and its addresses are not on the shared network.
     card = "lo" if own.is_behind_nat else CARD
     v4, v6 = own.own_address, own.own_address6
     commands = [
@@ -25,8 +25,8 @@ def network_script(own: Place, places: Sequence[Place], congestion_control: str 
         f"route add 10.77.0.0/{PREFIX} dev {CARD} src {v4}{congestion}",
         f"route add fd77::/{PREFIX6} dev {CARD} src {v6}{congestion}",
     ]
-    # Neighbours are known for good: a host that is gone is silence, as behind a router, and no
-    # packet but those of the programs is counted.
+    # Neighbour entries are permanent: packets to a missing host are lost as behind a router, and
+    # only packets of the programs are counted.
     for place in places:
         if place != own:
             neighbour = f"lladdr {place.ethernet} nud permanent dev {CARD}"
@@ -44,7 +44,7 @@ def network_script(own: Place, places: Sequence[Place], congestion_control: str 
 
 
 def _router(own: Place) -> list[str]:
-    """Returns the rules by which others see another address, and connections go out only."""
+    """Return rules that translate the source address and allow outgoing connections only."""
     return [
         "table inet router {",
         "chain out {",

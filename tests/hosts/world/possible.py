@@ -1,4 +1,4 @@
-"""Whether hosts can be made on this machine, and if not, why."""
+"""Whether this machine can emulate hosts, and if not, the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.hosts.world.enclosure import NAMESPACES, environment
 from tests.hosts.world.world import user_namespace_options
 from tools import system
 
-#: A link between two namespaces, and a filter on it, in a mount namespace: all that a world is.
+#: Everything that a world requires: two namespaces with a link and a filter, and a mount namespace.
 _PROBE = """set -eu
 mount -n -t tmpfs probe /mnt
 ip link add probe0 type veth peer name probe1
@@ -21,10 +21,10 @@ printf 'table netdev p { chain c { type filter hook ingress device "probe0" prio
 
 @functools.cache
 def why_not() -> str | None:
-    """Returns why there can be no hosts here, or None where there can.
+    """Return the reason why hosts cannot be emulated here, or None if they can.
 
     Raises:
-        FileNotFoundError: A program is missing: that is to be mended, not to be put up with.
+        FileNotFoundError: A program is not installed: install it, do not skip the tests.
     """
     namespaces = ["unshare", *NAMESPACES, "--fork", "--mount-proc"]
     refused = _complaint([*namespaces, *user_namespace_options(), "true"])

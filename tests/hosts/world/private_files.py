@@ -1,4 +1,4 @@
-"""The shell script that gives a host a name and folders of its own."""
+"""The shell script that sets the name and the private folders of a host."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 from tests.hosts.world.addresses import Place, hosts_file
 from tools.workspace import ROOT
 
-#: Folders that no two machines share: programs meet there through files and sockets.
+#: Folders that different machines never share: local programs communicate through files there.
 PRIVATE_FOLDERS = {"/tmp": "1777", "/var/tmp": "1777", "/dev/shm": "1777", "/run": "0755"}
 
 #: The home folder of a host, in a private folder.
 HOME = "/run/home"
 
-#: Where a folder is put together before it is moved to its place; every Linux has it.
+#: A folder is assembled here before it is moved to its place; every Linux has this directory.
 _STAGE = "/mnt"
 
 
 def private_files_script(own: Place, places: Sequence[Place], shared: Iterable[Path]) -> str:
-    """Returns a script that hides the machine's private folders behind new, empty ones.
+    """Return a script that hides the machine's private folders behind new, empty ones.
 
     Args:
-        own: The host that runs it.
+        own: The host that runs the script.
         places: All hosts of the world.
-        shared: Folders and files that stay in view also where they are in a private folder.
+        shared: Folders and files that stay visible, even inside a private folder.
     """
     kept = {*_folders_of_python(), *(path.resolve() for path in shared)}
     lines = ["set -eu"]
@@ -38,7 +38,7 @@ def private_files_script(own: Place, places: Sequence[Place], shared: Iterable[P
         f"hostname {shlex.quote(own.name)}",
         f"cat > /run/hosts <<'END'\n{hosts_file(own, places)}END",
         "mount -n --bind /run/hosts /etc/hosts",
-        # A name that is not in the file is unknown at once: there is no server to ask.
+        # An unknown name fails immediately, because no name server is configured.
         ": > /run/resolv.conf",
         "if [ -f /etc/resolv.conf ]; then mount -n --bind /run/resolv.conf /etc/resolv.conf; fi",
     ]
@@ -59,13 +59,13 @@ def _private_folder(folder: str, mode: str, kept: Iterable[Path]) -> list[str]:
 
 
 def _outermost(paths: Iterable[Path]) -> list[Path]:
-    """Leaves out what is inside another."""
+    """Return the paths that are not inside another of the paths."""
     found = set(paths)
     return sorted(path for path in found if not found.intersection(path.parents))
 
 
 def _folders_of_python() -> Iterable[Path]:
-    """Yields what this Python and the tree need, wherever they are installed."""
+    """Yield the folders that this Python and the repository need, wherever they are."""
     for name in (str(ROOT), sys.prefix, sys.base_prefix, *sys.path):
         path = Path(name).resolve()
         if name and path.exists():

@@ -1,4 +1,4 @@
-"""A process inside an enclosure, seen from outside: like `subprocess.Popen`, in text."""
+"""A process inside an enclosure, controlled from outside like a `subprocess.Popen` in text mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END_LIMIT_S = 10.0
 class HostProcess:
     """A process that the agent of an enclosure started.
 
-    It ends with the enclosure at the latest; when that is killed, so is this.
+    It is killed at the latest with its enclosure.
     """
 
     stdin: IO[str] | None
@@ -30,7 +30,7 @@ class HostProcess:
     def __init__(
         self, argv: Sequence[str], report: socket.socket, pidfd: int, streams: Streams
     ) -> None:
-        """Takes over the socket on which the agent will report the end, and all else."""
+        """Take over the socket on which the agent reports the exit, the pidfd and the streams."""
         self.argv = list(argv)
         self.returncode: int | None = None
         self.stdin, self.stdout, self.stderr = streams
@@ -44,10 +44,10 @@ class HostProcess:
 
     @property
     def pid(self) -> int:
-        """Its id as seen from outside.
+        """The pid as seen from outside.
 
         Raises:
-            ProcessLookupError: It ended before anybody could look.
+            ProcessLookupError: The process exited before its pid could be read.
         """
         if self._pid is None:
             raise ProcessLookupError(f"{self.argv[0]} ended at once")
@@ -55,21 +55,21 @@ class HostProcess:
 
     @property
     def is_released(self) -> bool:
-        """Whether all that belonged to it is closed."""
+        """Whether all of its descriptors are closed."""
         return self._pidfd < 0
 
     def poll(self) -> int | None:
-        """Returns how it ended, or None while it runs."""
+        """Return the exit status, or None while the process runs."""
         try:
             return self.wait(0)
         except subprocess.TimeoutExpired:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end and returns the status: a negative number is the signal it died of.
+        """Wait for the exit and return the status; a negative number is a signal that killed it.
 
         Raises:
-            subprocess.TimeoutExpired: It had not ended by then.
+            subprocess.TimeoutExpired: The process did not exit in time.
         """
         if self.returncode is None:
             self._wait_for_report(timeout)
@@ -79,27 +79,27 @@ class HostProcess:
             return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal, if it still runs."""
+        """Send a signal if the process is running."""
         with self._ending:
             if self.returncode is None:
                 try:
                     signal.pidfd_send_signal(self._pidfd, number)
                 except ProcessLookupError:
-                    return  # it ended, and the report is on its way
+                    return  # It has exited, and the report will arrive.
 
     def terminate(self) -> None:
-        """Asks it to end."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, given: str = "", timeout: float | None = None) -> tuple[str, str]:
-        """Writes, closes, reads all there is to read, waits, and returns both outputs.
+        """Write the input, close it, read both outputs to the end, wait, and return the outputs.
 
         Raises:
-            subprocess.TimeoutExpired: It had not ended by then; it has been killed.
+            subprocess.TimeoutExpired: The process did not exit in time and was killed.
         """
         readers = [_Reader(self.stdout), _Reader(self.stderr)]
         writer = threading.Thread(target=self._feed, args=(given,), daemon=True)
@@ -117,7 +117,7 @@ class HostProcess:
         return out, err
 
     def release(self) -> None:
-        """Kills it if it runs, and closes what was open towards it."""
+        """Kill the process if it is running, and close its descriptors."""
         self.kill()
         self.wait(_END_LIMIT_S)
         with self._ending:
@@ -130,7 +130,7 @@ class HostProcess:
                 try:
                     stream.close()
                 except BrokenPipeError:
-                    continue  # what was still buffered has nowhere to go
+                    continue  # Buffered data can no longer be written.
 
     def __enter__(self) -> HostProcess:
         return self
@@ -150,7 +150,7 @@ class HostProcess:
             self.stdin.write(given)
             self.stdin.close()
         except BrokenPipeError:
-            return  # it did not want to hear the rest
+            return  # The process does not read the rest.
 
     def _wait_for_report(self, timeout: float | None) -> None:
         poll = select.poll()
@@ -163,16 +163,16 @@ class HostProcess:
             message = self._report.recv(_MESSAGE_BYTES_MAX)
         except ConnectionError:
             message = b""
-        # The agent itself was killed, and all it had started with it.
+        # The agent was killed, and with it everything that it had started.
         return int(json.loads(message)["status"]) if message else -signal.SIGKILL
 
 
-#: Standard input, output and error, where they are pipes.
+#: Standard input, output and error, if they are pipes.
 Streams = tuple[IO[str] | None, IO[str] | None, IO[str] | None]
 
 
 class _Reader:
-    """Reads a stream to its end, in the background."""
+    """Reads a stream to its end in the background."""
 
     def __init__(self, stream: IO[str] | None) -> None:
         self._stream = stream
@@ -190,14 +190,14 @@ class _Reader:
         try:
             self._pieces.append(self._stream.read())
         except ValueError:
-            return  # closed from our side: nobody wants the text any more
+            return  # The stream was closed on our side, so the text is not needed.
 
 
 def pids_of(pidfd: int) -> list[int]:
-    """Returns the ids of a process, from our namespace inwards.
+    """Return the pids of a process, from our namespace inwards.
 
     Raises:
-        ProcessLookupError: It has ended and was reaped.
+        ProcessLookupError: The process has exited and was reaped.
     """
     with open(f"/proc/self/fdinfo/{pidfd}") as lines:
         fields = dict(line.split(":", 1) for line in lines)

@@ -1,7 +1,7 @@
-"""The switch between the hosts: a bridge, where cables are cut and packets filtered.
+"""The switch between the hosts: a bridge on which links are cut and packets filtered.
 
-Faults of the network are made here and not in the hosts, so that a host cannot tell them from real
-ones, and so that they outlast its power cuts.
+Network faults are injected here and not in the hosts, so that a host cannot distinguish them from
+real ones, and so that they outlast power cuts of the hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ip link set switch up
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to packets from one host to another."""
+    """A verdict on packets from one host to another."""
 
     source: Place
     target: Place
@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass
 class _Port:
-    """Where the cable of one host is plugged in."""
+    """The port of one host."""
 
     place: Place
     is_plugged: bool = False
@@ -57,7 +57,7 @@ class Switch:
     """A bridge with a port for every host."""
 
     def __init__(self, enclosure: Enclosure, places: Sequence[Place]) -> None:
-        """Makes the bridge in an enclosure; nothing is plugged in yet."""
+        """Create the bridge in an enclosure, without links to hosts."""
         self._enclosure = enclosure
         self._ports = {place.name: _Port(place) for place in places}
         self._rules: list[Rule] = []
@@ -66,7 +66,7 @@ class Switch:
         enclosure.run(["sh"], given=_SETUP)
 
     def plug_in(self, place: Place, pid: int, mtu: int) -> None:
-        """Lays a cable to the card of a host, which is in the network namespace of that process."""
+        """Connect the card of a host, which is in the network namespace of the process `pid`."""
         port = place.port
         with self._lock:
             self._ip(
@@ -74,7 +74,7 @@ class Switch:
                 f" peer name {CARD} address {place.ethernet} mtu {mtu} netns {pid}",
                 f"link set {port} master switch",
             )
-            # Every host knows the others: what is for one that is gone is for nobody.
+            # Every host has a static entry: packets for a missing host are dropped, not flooded.
             self._enclosure.run(
                 ["bridge", "-batch", "-"],
                 given=f"link set dev {port} learning off flood off mcast_flood off\n"
@@ -87,48 +87,48 @@ class Switch:
 
     @contextmanager
     def unplugging(self, place: Place) -> Iterator[None]:
-        """Cuts the cable at once, and takes it and the card at its end away after the block."""
+        """Take the link down immediately, and remove it together with the card after the block."""
         with self._lock:
             port = self._ports[place.name]
             self._ip(f"link set {place.port} down")
             port.before += self._counted(port)
             port.is_plugged = False
             yield
-            # The filter holds on to the port by name.
+            # The filter refers to the port by name.
             self._filter()
-            # The kernel takes the cable away when the host has gone, and may be quicker.
+            # The kernel also removes the link when the host is gone, and may be faster.
             self._enclosure.run(["ip", "link", "delete", place.port], check=False)
 
     def cut(self, place: Place) -> None:
-        """Cuts a cable: nothing comes through until it is mended as often as it was cut."""
+        """Take a link down until it is mended as often as it was cut."""
         self._cut(place, 1)
 
     def mend(self, place: Place) -> None:
-        """Undoes one cut."""
+        """Undo one cut."""
         self._cut(place, -1)
 
     def limit(self, place: Place, bits_per_s: int) -> None:
-        """Limits how fast packets go to a host."""
+        """Limit the rate of packets to a host."""
         with self._lock:
             port = self._ports[place.name]
             port.rates.append(bits_per_s)
             self._settle(port)
 
     def unlimit(self, place: Place, bits_per_s: int) -> None:
-        """Undoes one limit."""
+        """Remove one limit."""
         with self._lock:
             port = self._ports[place.name]
             port.rates.remove(bits_per_s)
             self._settle(port)
 
     def add_rules(self, rules: Sequence[Rule]) -> None:
-        """Applies rules, all in the same moment."""
+        """Add rules atomically."""
         with self._lock:
             self._rules = [*self._rules, *rules]
             self._filter()
 
     def remove_rules(self, rules: Sequence[Rule]) -> None:
-        """Takes rules away, all in the same moment."""
+        """Remove rules atomically."""
         with self._lock:
             self._rules = list(self._rules)
             for rule in rules:
@@ -136,7 +136,7 @@ class Switch:
             self._filter()
 
     def traffic(self, place: Place) -> Traffic:
-        """Counts what went over the link of a host, power cuts included."""
+        """Return the traffic on the link of a host, across power cuts."""
         with self._lock:
             port = self._ports[place.name]
             return port.before + self._counted(port) if port.is_plugged else port.before
@@ -149,7 +149,7 @@ class Switch:
             self._settle(port)
 
     def _settle(self, port: _Port) -> None:
-        """Brings the port into the state that it should be in."""
+        """Apply the desired state to the port."""
         if not port.is_plugged:
             return
         name = port.place.port
@@ -161,7 +161,7 @@ class Switch:
         port.is_shaped = bool(port.rates)
 
     def _filter(self) -> None:
-        """Puts all rules in place of those there are, in one step."""
+        """Replace all installed rules atomically."""
         if not self._rules and not self._is_filtering:
             return
         self._is_filtering = bool(self._rules)
@@ -171,14 +171,14 @@ class Switch:
                 mine = [rule for rule in self._rules if rule.source == port.place]
                 chains += _chain(port.place.port, sorted(mine, key=lambda rule: rule.is_last))
         table = ["table netdev faults {", *chains, "}"]
-        # Deleting is an error where there is nothing; so it is made first.
+        # Deleting a table that does not exist is an error, so the table is created first.
         swap = ["table netdev faults", "delete table netdev faults", *table]
         self._enclosure.run(["nft", "-f", "-"], given="\n".join(swap) + "\n")
 
     def _counted(self, port: _Port) -> Traffic:
         shown = self._enclosure.run(["ip", "-s", "-j", "link", "show", "dev", port.place.port])
         counts = json.loads(shown.stdout)[0]["stats64"]
-        # What the port receives is what the host sends.
+        # The port receives what the host sends.
         return Traffic(
             bytes_in=counts["tx"]["bytes"],
             bytes_out=counts["rx"]["bytes"],
@@ -191,15 +191,15 @@ class Switch:
 
 
 def shaper(card: str, bits_per_s: int) -> list[str]:
-    """Returns the words after `tc` that put a token bucket before a card."""
-    # What 5 ms let through, so that the rate holds also over short times, but a packet at least.
+    """Return the arguments of `tc` that install a token bucket on a card."""
+    # The data of 5 ms, so that the rate also holds over short times, but at least one packet.
     burst_bytes = max(16_384, bits_per_s // 8 // 200)
     bucket = ["rate", f"{bits_per_s}bit", "burst", f"{burst_bytes}", "latency", "50ms"]
     return ["qdisc", "replace", "dev", card, "root", "tbf", *bucket]
 
 
 def no_shaper(card: str) -> list[str]:
-    """Returns the words after `tc` that take it away."""
+    """Return the arguments of `tc` that remove the token bucket."""
     return ["qdisc", "delete", "dev", card, "root"]
 
 

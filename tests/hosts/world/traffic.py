@@ -1,4 +1,4 @@
-"""What went over a host's link, counted where it is plugged in."""
+"""The traffic on the link of a host, counted at the switch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes and packets on one link, since the world began, from the host's point of view.
+    """Bytes and packets on one link since the world was created, as seen by the host.
 
-    Counted as the host's own counters would: Ethernet headers are in, and a large segment that the
-    sender leaves to the (virtual) card to cut up counts as one packet with one header.
+    The numbers match the host's own counters: they include Ethernet headers, and a large segment
+    that the sender leaves to the (virtual) card to segment counts as one packet with one header.
     """
 
     bytes_in: int = 0

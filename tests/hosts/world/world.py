@@ -1,4 +1,4 @@
-"""A world: hosts on one switch, on this machine, with nothing outside of it."""
+"""A world: hosts on one virtual switch on this machine, without any other connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.hosts.world.faults import Faults
 from tests.hosts.world.host import Host, HostSettings
 from tests.hosts.world.switch import Switch
 
-#: How many hosts are made side by side; they wait for the kernel more than they work.
+#: Number of hosts that boot concurrently; they wait for the kernel most of the time.
 _BOOTS_MAX = 4
 
 
@@ -29,7 +29,7 @@ class World:
         with world.faults.link_down(world["w0"]):
             ...
 
-    It ends with the process that made it, in whatever way that ends, and leaves nothing.
+    A world ends with the process that created it, however that exits, and leaves nothing behind.
     """
 
     def __init__(
@@ -41,20 +41,20 @@ class World:
         congestion_control: str | None = "cubic",
         mtu: int = 1500,
     ) -> None:
-        """Makes the hosts and switches them on.
+        """Create the hosts and boot them.
 
         Args:
-            names: What the hosts are called.
-            shared: Folders and files that all hosts see, though they are in /tmp or another folder
-                that each host has of its own: as on a network drive.
-            behind_nat: Hosts that others see at another address than they have themselves, and
-                that nobody can connect to.
-            congestion_control: What TCP uses between hosts; None is what the machine uses.
+            names: The names of the hosts.
+            shared: Folders and files that all hosts see, like a network drive, even inside /tmp or
+                another private folder.
+            behind_nat: Hosts whose address is translated for others, and that accept no incoming
+                connections.
+            congestion_control: The TCP congestion control between hosts. None: that of the machine.
             mtu: Largest packet on the links, in bytes.
 
         Raises:
-            EnclosureGone: Namespaces cannot be made here.
-            subprocess.CalledProcessError: The kernel refused something; the note says what.
+            EnclosureGone: Namespaces cannot be created here.
+            subprocess.CalledProcessError: The kernel rejected a command; the note has its output.
         """
         assert len(set(names)) == len(names), "two hosts of the same name"
         assert set(behind_nat) <= set(names), "no such host"
@@ -78,7 +78,7 @@ class World:
         except BaseException:
             self.close()
             raise
-        #: What can go wrong between and on the hosts, on demand.
+        #: The faults to inject between and on the hosts.
         self.faults = Faults(self.switch, self._outer, self.hosts)
 
     def __getitem__(self, name: str) -> Host:
@@ -92,11 +92,11 @@ class World:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All hosts, in the order of their names at the start."""
+        """All hosts, in the order of the names given."""
         return tuple(self._hosts.values())
 
     def close(self) -> None:
-        """Ends all processes in the world, and the world."""
+        """End all processes of the world and remove it."""
         self._outer.kill()
         for host in self._hosts.values():
             host.close()
@@ -117,10 +117,10 @@ class World:
 
 
 def user_namespace_options() -> list[str]:
-    """Returns what makes us root in there where we are not so outside."""
+    """Return the options that make us root inside if we are not root outside."""
     return [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
 
 
 def _start_outside(argv: Sequence[str], stdin: socket.socket, stderr: int) -> object:
-    # A session of its own, so that Ctrl-C is for the tests to act on.
+    # A separate session, so that only the tests receive Ctrl-C.
     return subprocess.Popen(argv, stdin=stdin.fileno(), stderr=stderr, start_new_session=True)

@@ -24,12 +24,12 @@ from tests.jobs.kube.kubeconfig import write
 from tests.jobs.kube.kubelet.kubelet import Kubelet
 from tests.jobs.kube.kubelet.scheduler import Scheduler
 
-#: How many nodes the cluster has.
+#: Number of nodes of the cluster.
 NODES = 4
 
 
 def main(folder: Path) -> None:
-    """Serves a cluster, writes `kubeconfig` into the folder and says so with a line of JSON."""
+    """Serve a cluster, write `kubeconfig` into the folder, and print a line of JSON when ready."""
     store, kinds, token = Store(), Kinds(), secrets.token_urlsafe(24)
     api = Api(store, kinds, Permissions(store, kinds, token))
     store.create(
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
     api.read_log = kubelet.read_log
     made = [StatefulSets(store, kinds), IndexedJobs(store, kinds), JobSets(store, kinds)]
     controllers = Loop(store, made)
-    # Nodes and pods have their own loop, so that what a controller does wrong is no node's death.
+    # Nodes and pods have a separate loop, so that a failing controller does not stop the nodes.
     nodes = Loop(store, [kubelet, Nodes(store, kinds, kubelet.heartbeats)])
     others = Loop(store, [Scheduler(store, kinds), Garbage(store, kinds)])
     server = Server(api, *certificate.make(folder))

@@ -1,4 +1,4 @@
-"""A place from which the API server is reached, and the pods are not: a network of its own."""
+"""A separate network from which the API server is reachable and the pods are not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEW_NETWORK = 0x40000000
 
 @dataclass(frozen=True)
 class Apart:
-    """A network namespace; programs begin there with `command` before their own."""
+    """A network namespace. Prefix a command with `command` to run it there."""
 
     pid: int
     way: Cut
@@ -30,7 +30,7 @@ class Apart:
 
 
 def why_not() -> str:
-    """Why there cannot be such a place here; empty when there can."""
+    """Return why no such network can be created here; empty if it can."""
     if os.geteuid() != 0:
         return "a network namespace needs root"
     if not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
@@ -41,7 +41,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def apart(host: str, port: int) -> Iterator[Apart]:
-    """Makes a network in which nothing is but the API server, at the address that it has here."""
+    """Create a network that contains only the API server, at the address that it has here."""
     inside = ["sh", "-c", "ip link set lo up && echo up && exec cat"]
     command = ["unshare", "--net", "--", *inside]
     with subprocess.Popen(
@@ -57,11 +57,11 @@ def apart(host: str, port: int) -> Iterator[Apart]:
 
 
 def _listener_in(pid: int, host: str, port: int) -> socket.socket:
-    """Makes a socket that listens in the network of another process."""
+    """Create a listening socket in the network of another process."""
     made: list[socket.socket] = []
 
     def listen() -> None:
-        # For this thread alone, which ends with it.
+        # `setns` affects only this thread, which exits afterwards.
         number = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
         try:
             if ctypes.CDLL(None, use_errno=True).setns(number, _NEW_NETWORK):

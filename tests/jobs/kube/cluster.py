@@ -22,17 +22,17 @@ from tests.jobs.kube.cut import Cut
 from tests.jobs.kube.kubeconfig import write
 from tests.jobs.kube.kubelet.pod import FAULT
 
-#: Older clients have no types, newer ones some.
+#: Older clients have no type annotations, newer ones have some.
 load: Any = config.new_client_from_config
 
-#: How long a test waits for the cluster to do something.
+#: Time that a test waits for an action of the cluster, in seconds.
 PATIENCE_S = 60.0
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 class Cluster:
-    """What tests do with a cluster; begin one with `started` or `given`."""
+    """The operations of tests on a cluster; create one with `started` or `given`."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self.kubeconfig = kubeconfig
@@ -46,7 +46,7 @@ class Cluster:
 
     @classmethod
     def started(cls, folder: Path) -> Cluster:
-        """Starts the stand-in beside the tests; it ends with them, whatever becomes of them."""
+        """Start the stand-in as a process that exits with the tests, however they end."""
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.jobs.kube", str(folder)],
             cwd=ROOT,
@@ -64,7 +64,7 @@ class Cluster:
 
     @classmethod
     def given(cls, folder: Path) -> Cluster | None:
-        """The cluster that the environment names, if it does."""
+        """Return the cluster that the environment names, or None."""
         named = os.environ.get("MESH_TEST_KUBECONFIG")
         return cls(Path(named), folder) if named else None
 
@@ -78,10 +78,10 @@ class Cluster:
             self._process.communicate(timeout=PATIENCE_S)
 
     def make_namespace(self, **labels: str) -> str:
-        """Makes a namespace, and says how it is called."""
+        """Create a namespace and return its name."""
         name = f"mesh-test-{secrets.token_hex(4)}"
         self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
-        # Until it is there, no pod is taken.
+        # The API server rejects pods until the service account exists.
         eventually(lambda: self._has_account(name))
         return name
 
@@ -92,12 +92,12 @@ class Cluster:
     def user(
         self, namespace: str, rules: list[dict[str, Any]], is_everywhere: bool = False
     ) -> Path:
-        """Makes someone who may do no more than these rules say, and returns his kubeconfig.
+        """Create a user with only these permissions, and return the path of the kubeconfig.
 
         Args:
-            namespace: Where he is from, and where the rules hold.
-            rules: What he may do.
-            is_everywhere: Whether they hold in every namespace.
+            namespace: The namespace of the user, in which the rules apply.
+            rules: The permissions of the user.
+            is_everywhere: Whether the rules apply in every namespace.
         """
         name = f"user-{secrets.token_hex(4)}"
         meta = {"metadata": {"name": name, "namespace": namespace}}
@@ -123,7 +123,7 @@ class Cluster:
         return Path(self.client.configuration.ssl_ca_cert).read_bytes()
 
     def cut(self, kubeconfig: Path | None = None) -> tuple[Cut, Path]:
-        """A way to the server that can be cut, and a kubeconfig that leads there."""
+        """Return a route to the server that can be cut, and a kubeconfig that uses it."""
         url = urllib.parse.urlsplit(self.client.configuration.host)
         assert url.hostname is not None
         way = Cut(url.hostname, url.port or 443)
@@ -136,25 +136,25 @@ class Cluster:
         return way, path
 
     def break_pod(self, namespace: str, name: str, fault: str | None) -> None:
-        """Does `oom` or `evict` to a pod, until it is told None."""
+        """Inject `oom` or `evict` into a pod; None removes the fault."""
         patch = {"metadata": {"annotations": {FAULT: fault}}}
         self.core.patch_namespaced_pod(name, namespace, patch)
 
     def break_node(self, name: str, fault: str | None) -> None:
-        """Makes a node `dead`, or `drain`s it; None mends it."""
+        """Make a node `dead`, or `drain` it; None restores it."""
         self.core.patch_node(name, {"metadata": {"annotations": {FAULT: fault}}})
 
     def forget_history(self) -> None:
-        """Makes every watch from an older version too old; only the stand-in can."""
+        """Make every watch from an older version too old; only the stand-in supports this."""
         self._tell("forget-history")
 
     @contextlib.contextmanager
     def failing(self, how: str, **which: object) -> Iterator[None]:
-        """Has the stand-in fail for as long as the block lasts.
+        """Make the stand-in fail for the duration of the block.
 
         Args:
             how: One of `WAYS`, see `api/faults.py`.
-            which: For which requests: `verb`, `plural`, `user`, `after`, `times`.
+            which: The affected requests: `verb`, `plural`, `user`, `after`, `times`.
         """
         self._tell(f"fail?{urllib.parse.urlencode({'how': how, **which})}")
         try:
@@ -163,7 +163,7 @@ class Cluster:
             self._tell("mend")
 
     def held(self) -> int:
-        """How many requests the stand-in holds now, told to."""
+        """Return the number of requests that the stand-in currently holds."""
         return int(json.loads(self._tell("held"))["held"])
 
     def _tell(self, order: str) -> str:
@@ -176,7 +176,7 @@ class Cluster:
         return found if isinstance(found, str) else found.decode()
 
     def authorization(self) -> dict[str, str]:
-        """The header that says who the admin is."""
+        """Return the header that authenticates the admin."""
         configuration = self.client.configuration
         for name in ("authorization", "BearerToken"):
             if name in configuration.api_key:
@@ -190,7 +190,7 @@ class Cluster:
         return self.core.read_namespaced_pod(name, namespace)
 
     def leftovers(self, namespace: str) -> list[str]:
-        """Everything in a namespace that tests may have made, as `kind/name`."""
+        """Return every object in a namespace that tests may have created, as `kind/name`."""
         lists = [
             ("pod", self.core.list_namespaced_pod),
             ("service", self.core.list_namespaced_service),
@@ -204,10 +204,10 @@ class Cluster:
 
 
 def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Looks until what is seen is true, and returns it.
+    """Poll until the result is true, and return it.
 
     Raises:
-        AssertionError: It never was.
+        AssertionError: The result was never true within the time limit.
     """
     end = time.monotonic() + patience_s
     while not (seen := look()):

@@ -1,4 +1,4 @@
-"""A way to the API server that a test can cut, or on which it can let nothing pass."""
+"""A proxy to the API server that a test can disconnect or silence."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _READ_LEN = 65536
 
 
 class Cut:
-    """Listens on a port of its own and copies bytes between clients and the server."""
+    """Listens on a separate port and copies bytes between clients and the server."""
 
     def __init__(self, host: str, port: int, listener: socket.socket | None = None) -> None:
         self._server = (host, port)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        #: How many connections there were.
+        #: Number of accepted connections.
         self.taken: int = 0
         self._flows = threading.Event()
         self._flows.set()
-        # One that was given cannot be made again: its connections are cut, and that is all.
+        # A listener that was passed in cannot be created again, so only its connections are cut.
         self._is_kept = listener is not None
         self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._accept()
 
     def lead_to(self, host: str, port: int) -> None:
-        """Takes connections from now on to another server."""
+        """Forward new connections to another server."""
         self._server = (host, port)
 
     def _accept(self) -> None:
@@ -66,7 +66,7 @@ class Cut:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Nobody reaches the server for as long as the block lasts."""
+        """Make the server unreachable for the duration of the block."""
         self._shut()
         try:
             yield
@@ -77,7 +77,7 @@ class Cut:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Connections stay and new ones are taken, and nothing passes while the block lasts."""
+        """Keep connections open and accept new ones, but forward nothing, during the block."""
         self._flows.clear()
         try:
             yield

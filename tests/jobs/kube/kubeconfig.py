@@ -1,4 +1,4 @@
-"""Files that tell a client where a cluster is, and who it is there."""
+"""Files with the address of a cluster and the credentials of a user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write(path: Path, server: str, authority: Path | bytes, token: str) -> None:
-    """Writes a kubeconfig; JSON is YAML too."""
+    """Write a kubeconfig in JSON, which is valid YAML."""
     raw = authority if isinstance(authority, bytes) else authority.read_bytes()
     cluster = {
         "server": server,

@@ -1,4 +1,4 @@
-"""Operators and MeshJobs, as tests make them."""
+"""Operators and MeshJobs for tests."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ GROUP, VERSION, PLURAL = "mesh-jobs.dev", "v1alpha1", "meshjobs"
 
 
 def manifests(*options: str) -> list[Any]:
-    """What an administrator applies before the first MeshJob."""
+    """Return the manifests that an administrator applies before the first MeshJob."""
     command = [sys.executable, "-m", "mesh_jobs.operator", "manifests", *options]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return list(yaml.safe_load_all(told.stdout))
 
 
 def rules(*kinds: str, made: Sequence[Any]) -> list[Any]:
-    """The rights in those manifests that are of these kinds."""
+    """Return the permissions in the manifests of these kinds."""
     return [rule for one in made if one["kind"] in kinds for rule in one["rules"]]
 
 
 class MeshJobs:
-    """The MeshJobs of a cluster; the first use of it brings their definition."""
+    """The MeshJobs of a cluster; the first use installs their definition."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -81,7 +81,7 @@ class MeshJobs:
         self._api.delete_namespaced_custom_object(*place, name)
 
     def condition(self, namespace: str, name: str, type: str) -> tuple[str, str]:
-        """Status and reason of a condition of the spec as it is now; empty before it is told."""
+        """Return status and reason of a condition of the current spec; empty if not reported."""
         found = self.get(namespace, name)
         status = found.get("status") or {}
         if status.get("observedGeneration") != found["metadata"]["generation"]:
@@ -98,10 +98,10 @@ def mesh(name: str = "workers", hosts: int = 1, **more: Any) -> dict[str, Any]:
 
 
 class OperatorProcess:
-    """`python -m mesh_jobs.operator`, until it is ended or killed."""
+    """A `python -m mesh_jobs.operator` process that runs until it is stopped or killed."""
 
     def __init__(self, kubeconfig: Path, *options: str) -> None:
-        # It ends with the tests, whatever becomes of them.
+        # The process exits with the tests, however they end.
         tied = ["setpriv", "--pdeathsig", "KILL", "--"]
         command = [*tied, sys.executable, "-m", "mesh_jobs.operator"]
         command += ["--kubeconfig", str(kubeconfig)]
@@ -109,15 +109,15 @@ class OperatorProcess:
             [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
-        # Its own name, as the Lease has it: `mesh operator NAME looks after ...`.
+        # Its name in the Lease, from the output: `mesh operator NAME looks after ...`.
         self.name = self._process.stdout.readline().split()[2]
 
     def kill(self) -> None:
-        """As a power cut does."""
+        """Kill the process, like a power cut."""
         self._process.kill()
         self._process.communicate()
 
     def end(self) -> str:
-        """Asks it to end, and returns what it complained of."""
+        """Terminate the process and return its standard error."""
         self._process.terminate()
         return self._process.communicate(timeout=60)[1]

@@ -1,4 +1,4 @@
-"""Pods and what makes them, as tests write them down."""
+"""Pods and workload objects for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESTRICTED = {
 
 
 def container(code: str, **more: Any) -> dict[str, Any]:
-    """A container that runs a line of Python."""
+    """Return a container that runs Python code."""
     command = [sys.executable, "-u", "-c", code]
     return {
         "name": "main",
@@ -66,7 +66,7 @@ def indexed_job(name: str, code: str, completions: int, **settings: Any) -> dict
     }
 
 
-#: Listens on the pod's address, after which a TCP probe finds it ready.
+#: Listens on the pod's address, so that a TCP probe succeeds.
 SERVE = (
     "import os, socket, signal\n"
     "server = socket.create_server((os.environ['POD_IP'], 26600))\n"

@@ -1,4 +1,4 @@
-"""The API of the cluster answers as Kubernetes does, seen through the public client."""
+"""The API of the cluster behaves like Kubernetes, as seen through the public client."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kubernetes.client.exceptions import ApiException
 from tests.jobs.kube.cluster import Cluster, encoded, eventually
 from tests.jobs.kube.pods import WAIT, pod, stateful_set
 
-#: Older clients have no types, newer ones some.
+#: Older clients have no type annotations, newer ones have some.
 watch: Any = watching
 
 
 def refused(code: int, told: str = "") -> Any:
-    """Expects an answer with this status and words."""
+    """Expect an error with this status and message."""
     return pytest.raises(ApiException, match=rf"(?s)\({code}\).*{told}")
 
 
@@ -114,7 +114,7 @@ def test_a_watch_from_a_forgotten_version_is_gone(stand_in: Cluster, namespace: 
 
 
 def test_a_watch_from_a_version_to_come_times_out(stand_in: Cluster, namespace: str) -> None:
-    """A real server does so when its cache is behind, which nobody can ask it to be."""
+    """A real server does this when its cache is behind, which a test cannot cause."""
     events = watch.Watch().stream(
         stand_in.core.list_namespaced_secret,
         namespace,

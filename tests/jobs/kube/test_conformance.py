@@ -1,4 +1,4 @@
-"""Jobs on Kubernetes behave as all jobs do."""
+"""Jobs on Kubernetes behave like all jobs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Kubernetes(JobConformance):
         return self.job("greedy").add_mesh("ones", 1, image_spec=IMAGE, gpus=1000)
 
 
-#: What depends on what the pods are made of; `test_kubernetes_job.py` tries how they are lost.
+#: Tests that depend on the kind of pods. `test_kubernetes_job.py` tests the loss of pods.
 OWN = {
     "test_actors_run_on_every_host_of_every_mesh",
     "test_killing_leaves_nothing_and_can_be_done_twice",
@@ -78,7 +78,7 @@ OWN = {
 
 
 def only(names: set[str]) -> Callable[[type[Kubernetes]], type[Kubernetes]]:
-    """Leaves out all tests of a class but some."""
+    """Keep only these tests of a class."""
 
     def chosen(kind: type[Kubernetes]) -> type[Kubernetes]:
         for name in dir(kind):
@@ -95,7 +95,7 @@ class TestJobs(Kubernetes):
 
 @only(OWN)
 class TestStatefulSets(Kubernetes):
-    """Nothing ends by itself here: pods of stateful sets are restarted for ever."""
+    """Pods of stateful sets do not end on their own: they are always restarted."""
 
     workload = "statefulset"
 

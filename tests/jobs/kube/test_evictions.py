@@ -1,4 +1,4 @@
-"""Pods that are evicted or deleted: the program hears of it and stops its actors in time."""
+"""Evicted or deleted pods: the program is notified and stops its actors in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGE = ImageSpec("mesh-test", python=sys.executable)
 
 
 class Saver(Actor):
-    """Takes a while to finish its work, and writes down that it has."""
+    """Needs some time to finish its work, and records that it has finished."""
 
     def __init__(self, folder: str) -> None:
         self._saved = Path(folder) / "saved"
@@ -34,7 +34,7 @@ class Saver(Actor):
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> list[MeshFailure]:
-    """The failures that nobody handled."""
+    """The failures that were not handled."""
     found: list[MeshFailure] = []
     monkeypatch.setattr(mesh_core, "unhandled_fault_hook", found.append)
     return found
@@ -62,7 +62,7 @@ def delete(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 def shut_down(cluster: Cluster, namespace: str, name: str) -> None:
-    """The kubelet ends the pod by itself, and the API server hears of it afterwards."""
+    """Shut the node down: the kubelet stops the pod, and the API server learns of it afterwards."""
     if not cluster.is_stand_in:
         pytest.skip("only the stand-in can be told to shut a node down")
     cluster.break_pod(namespace, name, "shutdown")
@@ -114,13 +114,13 @@ def test_actors_that_nobody_stops_go_on_until_the_grace_period_is_nearly_over(
     eventually(lambda: job.leaving() != [])
     assert savers.work.call_one().get(timeout=PATIENCE_S) == 1
     eventually(lambda: pod.metadata.uid not in running(cluster, namespace))
-    # It was stopped in good order, and not killed.
+    # It was stopped in an orderly way and not killed.
     assert (tmp_path / "saved").exists()
     eventually(lambda: "its worker was ended there" in str(faults))
 
 
 def running(cluster: Cluster, namespace: str) -> set[str]:
-    """The pods whose worker has not exited."""
+    """Return the pods whose worker has not exited."""
     return {
         one.metadata.uid
         for one in cluster.pods(namespace)

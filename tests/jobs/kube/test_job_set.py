@@ -1,4 +1,4 @@
-"""All meshes of a job as one JobSet, for clusters that have those."""
+"""All meshes of a job as one JobSet, on clusters that support JobSets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _job(cluster: Cluster, namespace: str, folder: Path) -> KubernetesJob:
 
 @pytest.fixture
 def served(stand_in: Cluster) -> Iterator[None]:
-    """A cluster that knows JobSets; their controller is the stand-in's."""
+    """A cluster with JobSets, whose controller is that of the stand-in."""
     definitions: Any = client.ApiextensionsV1Api(stand_in.client)
     names = {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -54,7 +54,7 @@ def test_a_job_set_is_planned_without_a_cluster_that_knows_it(
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "blue"
     parts = made["spec"]["replicatedJobs"]
     assert [one["template"]["spec"]["completions"] for one in parts] == [2, 1]
-    # So long are the names of its pods: JobSet refuses what makes them longer than 63.
+    # The length of its pod names: JobSet rejects names that would be longer than 63.
     longest = max(len(one["name"]) for one in parts)
     assert len(made["metadata"]["name"]) + longest + len("--0-99999-abcde") <= 63
 

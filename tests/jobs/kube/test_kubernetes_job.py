@@ -1,4 +1,4 @@
-"""Hosts of a job that are pods: found, used, lost, replaced and given back."""
+"""Pods as hosts of a job: found, used, lost, replaced and released."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Where(Actor):
 
 @pytest.fixture
 def jobs(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
-    """Makes jobs that are given back after the test."""
+    """Create jobs that are released after the test."""
     made: list[KubernetesJob] = []
 
     def make(hosts: int = 1, mesh: Any = None, **settings: Any) -> KubernetesJob:
@@ -123,7 +123,7 @@ def test_an_order_is_submitted_once_however_often_it_is_tried(
     job = jobs(2).apply()
     before = sorted(cluster.leftovers(namespace))
     path = Path(job.folder, "job.json")
-    # As if the program had died before it could note the ticket.
+    # Simulates a program that died before it could store the `ticket`.
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"ticket": None}))
     jobs(2).apply()
@@ -197,13 +197,13 @@ def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
             f"pod {pod.metadata.name} runs on {node}, and is not ready",
         )
     finally:
-        # What was lost with its node may stay for as long as that is away.
+        # A pod on a lost node may exist for as long as the node is down.
         cluster.core.delete_namespaced_pod(pod.metadata.name, namespace, grace_period_seconds=0)
         cluster.break_node(node, None)
 
 
 def test_what_killed_a_pod_is_told(cluster: Cluster, namespace: str, jobs: Jobs) -> None:
-    """Also as an event, beside what else the cluster told of the job."""
+    """The cause is also reported as an event, among the other events of the job."""
     job = jobs(2, workload="pods")
     eventually(lambda: job.apply().status().is_up)
     for rank, fault in enumerate(("oom", "evict")):

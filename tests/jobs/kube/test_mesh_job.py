@@ -1,4 +1,4 @@
-"""MeshJobs that an operator of the whole cluster looks after, and programs that use their hosts."""
+"""MeshJobs managed by a cluster-wide operator, and programs that use their hosts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.jobs.kube.test_kubernetes_job import ranks_of
 
 @pytest.fixture(scope="module")
 def mesh_jobs(cluster: Cluster) -> Iterator[MeshJobs]:
-    """An operator with no more rights than it says that it needs."""
+    """An operator with exactly the permissions that its manifests request."""
     made = manifests("--all-namespaces", "--namespace", "mesh-system")
     namespace = cluster.make_namespace()
     user = cluster.user(namespace, rules("ClusterRole", "Role", made=made), is_everywhere=True)
@@ -30,7 +30,7 @@ def mesh_jobs(cluster: Cluster) -> Iterator[MeshJobs]:
     where = ("--all-namespaces", "--lease-namespace", namespace, "--lease", "2")
     operator = OperatorProcess(user, *where)
     yield served
-    # A namespace may go before its MeshJobs do.
+    # A namespace may be deleted before its MeshJobs.
     told = operator.end().splitlines()
     assert [line for line in told if "being terminated" not in line] == []
     cluster.core.delete_namespace(namespace)
@@ -116,7 +116,7 @@ def test_what_keeps_hosts_from_coming_is_told(
     eventually(lambda: told("hangs", "Failed") == ("True", "ImagePullBackOff"))
     conditions = mesh_jobs.get(namespace, "greedy")["status"]["conditions"]
     assert any("Insufficient nvidia.com/gpu" in one["message"] for one in conditions)
-    # What runs is left alone: it cannot become another.
+    # Running pods stay unchanged, because their image is immutable.
     mesh_jobs.patch(namespace, "greedy", mesh(image="another"))
     eventually(lambda: told("greedy", "Progressing") == ("False", "SpecChanged"))
     for name in ("greedy", "hangs"):
@@ -164,7 +164,7 @@ def test_two_meshes_of_one_name_are_refused(namespace: str, mesh_jobs: MeshJobs)
 def test_a_name_that_no_job_can_have_is_refused_or_told(
     cluster: Cluster, namespace: str, mesh_jobs: MeshJobs
 ) -> None:
-    """A real server evaluates the rule on it; the stand-in does not, and the status tells."""
+    """A real server evaluates the rule on the name; with the stand-in the status reports it."""
     if not cluster.is_stand_in:
         with pytest.raises(ApiException, match=r"(?s)422.*at most 40 lower-case letters"):
             mesh_jobs.create(namespace, "my.job", mesh())
@@ -185,7 +185,7 @@ def test_a_program_waits_for_a_mesh_job_that_is_not_there(
 
 
 def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """Their ranks are from a label, or from their names."""
+    """The ranks are taken from a label, or from the names of the pods."""
     secret = json.loads(KubernetesJob.new_secret("keys"))
     cluster.core.create_namespaced_secret(namespace, secret)
     key = {"secretKeyRef": {"name": "keys", "key": "worker"}}

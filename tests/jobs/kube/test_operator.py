@@ -1,4 +1,4 @@
-"""Operators that are killed, doubled, or whose server fails: MeshJobs come to what they ask for."""
+"""MeshJobs reach their desired state while operators are killed or duplicated or servers fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.jobs.kube.operators import MeshJobs, OperatorProcess, manifests, mesh
 
 Operators = Callable[..., OperatorProcess]
 
-#: So its pods are made and stay where they are: nothing runs.
+#: The pods are created and stay pending, so that nothing runs.
 NOWHERE = {"nodeSelector": {"such-nodes": "none"}}
 
 
@@ -25,14 +25,14 @@ def mesh_jobs(cluster: Cluster) -> MeshJobs:
 
 @pytest.fixture
 def user(cluster: Cluster, namespace: str) -> Path:
-    """Who has the rights of an operator, in this namespace alone."""
+    """A user with the permissions of an operator, in this namespace only."""
     made = manifests("--namespace", namespace)
     return cluster.user(namespace, rules("Role", made=made))
 
 
 @pytest.fixture
 def operators(namespace: str, user: Path) -> Iterator[Operators]:
-    """Starts operators of a namespace, which end with the test."""
+    """Start operators for a namespace; they are killed after the test."""
     begun: list[OperatorProcess] = []
 
     def begin(kubeconfig: Path = user) -> OperatorProcess:
@@ -57,7 +57,7 @@ def _forget_lease(cluster: Cluster, namespace: str) -> None:
 
 
 def _made(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """All that operators have made, and what tells each from a successor."""
+    """Return all objects that operators created, with uids that distinguish replacements."""
     lists = (
         cluster.core.list_namespaced_secret,
         cluster.core.list_namespaced_service,
@@ -75,7 +75,7 @@ def _made(cluster: Cluster, namespace: str) -> dict[str, str]:
 def test_an_operator_may_be_killed_between_any_two_of_its_requests(
     stand_in: Cluster, namespace: str, mesh_jobs: MeshJobs, user: Path, operators: Operators
 ) -> None:
-    """Each gets one write further than the one before it, and is killed at its next."""
+    """Each operator gets one write further than the previous one and is killed at the next."""
     mesh_jobs.create(namespace, "train", mesh(**NOWHERE))
     name = user.name.removesuffix(".kubeconfig")
     kept: dict[str, str] = {}
@@ -122,7 +122,7 @@ def test_one_of_two_operators_works_and_the_other_takes_over(
     assert _holder(cluster, namespace) == other
     assert len(_made(cluster, namespace)) == 6
     assert both[other].end() == ""
-    # Who ends in good order keeps nobody waiting.
+    # An operator that stops in an orderly way releases its lease immediately.
     assert _holder(cluster, namespace) in ("", "None")
 
 

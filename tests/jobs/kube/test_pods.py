@@ -25,7 +25,7 @@ def _is_ready(one: Any) -> bool:
 
 
 def _state(cluster: Cluster, namespace: str, name: str) -> Any:
-    """The state of the one container, or None before there is any."""
+    """Return the state of the only container, or None if it has none yet."""
     statuses = cluster.pod(namespace, name).status.container_statuses
     return statuses[0].state if statuses else None
 
@@ -55,7 +55,7 @@ def test_a_pod_is_ready_when_its_port_is_open(cluster: Cluster, namespace: str) 
     eventually(lambda: not cluster.pods(namespace))
 
 
-#: A health service that says it serves, which Python's own HTTP cannot: it needs grpcio.
+#: A health service that reports SERVING. It needs grpcio, because `http.server` has no HTTP/2.
 HEALTHY = """
 import grpc, os, signal
 from concurrent import futures

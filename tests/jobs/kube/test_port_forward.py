@@ -1,4 +1,4 @@
-"""Programs that do not reach the pods use them through the API server."""
+"""Programs that cannot reach the pods connect through the API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.cut import Cut
 from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
 
-#: Calls its actors; for each line of its input it does so again.
+#: Calls its actors, and repeats this for each line of its input.
 PROGRAM = """
 import os, sys
 from mesh_core import Actor, endpoint
@@ -37,7 +37,7 @@ for line in sys.stdin:
 """
 
 
-# The library leaves it to the collector to close a websocket that was refused.
+# The websocket library leaves the closing of a rejected websocket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
@@ -61,7 +61,7 @@ def elsewhere(cluster: Cluster) -> Iterator[Apart]:
 def test_a_program_elsewhere_comes_in_through_the_server(
     cluster: Cluster, namespace: str, tmp_path: Path, elsewhere: Apart
 ) -> None:
-    """It finds out by itself that it has to, and goes on when the way there was lost."""
+    """The program detects that it needs the server, and continues after the route was lost."""
     job = KubernetesJob(namespace, kubeconfig=cluster.kubeconfig, folder=tmp_path)
     job.add_mesh("workers", 2, image_spec=IMAGE).apply()
     command = [*elsewhere.command, sys.executable, "-c", PROGRAM, str(tmp_path)]
@@ -84,7 +84,7 @@ def test_a_program_elsewhere_comes_in_through_the_server(
 def test_the_server_is_the_way_where_that_is_asked_for(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """With no more rights than the role has."""
+    """The user has only the permissions of the role."""
     job = KubernetesJob(namespace, port_forward=True, folder=tmp_path)
     user = cluster.user(namespace, yaml.safe_load(job.role())["rules"])
     job = KubernetesJob(namespace, PATIENCE_S, user, port_forward=True, folder=tmp_path)
@@ -108,7 +108,7 @@ def test_a_right_to_forward_that_is_missing_is_named(
 def test_a_worker_that_is_named_is_the_way_to_all(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """As behind a load balancer, which leads to one of them."""
+    """The address is that of a load balancer that forwards to one of the workers."""
     balancer = Cut("127.0.0.1", 0)
     way = f"tcp://127.0.0.1:{balancer.port}"
     job = KubernetesJob(namespace, PATIENCE_S, cluster.kubeconfig, attach_to=way, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""What is watched is known as it is, whatever happens to the watch and to the server."""
+"""The observed state is correct, whatever happens to the watch and to the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.pods import WAIT, pod
 from tests.jobs.kube.test_kubernetes_job import IMAGE
 
-#: How long the server is away; longer than any limit of ours.
+#: Duration of the server outage; longer than any timeout of Mesh.
 OUTAGE_S = 30.0
 
 ORDER = {"mesh-jobs/order": "watched"}
@@ -27,7 +27,7 @@ Follow = Callable[..., Follower]
 
 @pytest.fixture
 def follow(cluster: Cluster, namespace: str) -> Iterator[Follow]:
-    """Begins to follow a job of two pods that nobody has made yet."""
+    """Start to follow a job with two pods that do not exist yet."""
     (found,) = entry_points(group="mesh_jobs.backends", name="kubernetes")
     mesh = {"name": "ones", "hosts": 2, "port": 26600, "object": "ones"}
     ticket = {"order": "watched", "namespace": namespace, "workload": "pods", "meshes": [mesh]}
@@ -42,7 +42,7 @@ def follow(cluster: Cluster, namespace: str) -> Iterator[Follow]:
 
 
 def _make(cluster: Cluster, namespace: str, rank: int) -> None:
-    """Makes a pod that no node gets."""
+    """Create a pod that is never scheduled."""
     labels = {**ORDER, "mesh-jobs/mesh": "ones", "mesh-jobs/rank": str(rank)}
     gates = {"schedulingGates": [{"name": "test/never"}]}
     body = pod(f"ones-{rank}", WAIT, meta={"labels": labels}, of_pod=gates)
@@ -50,7 +50,7 @@ def _make(cluster: Cluster, namespace: str, rank: int) -> None:
 
 
 def _ranks(follower: Follower) -> list[int] | None:
-    """The pods that are known, None while that cannot be said."""
+    """Return the ranks of the known pods, or None while the server is unreachable."""
     try:
         return [one.rank for one in follower.report().hosts if one.state is Phase.PENDING]
     except SchedulerUnreachable:
@@ -148,7 +148,7 @@ def test_a_job_is_waited_for_though_watches_fail(
 
 
 def _counted(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
-    """All that there is of jobs, each with what tells it from a successor."""
+    """Return all objects of jobs, with uids that distinguish replacements."""
     lists = (
         cluster.core.list_namespaced_pod,
         cluster.core.list_namespaced_secret,
@@ -163,7 +163,7 @@ def _counted(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
 def test_half_a_minute_without_a_server_costs_nothing(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """It is silent for one program, and down for the other."""
+    """The server is silent for one program and down for the other."""
     ways = {name: cluster.cut() for name in ("silent", "down")}
 
     def job(way: str, name: str) -> KubernetesJob:
@@ -173,7 +173,7 @@ def test_half_a_minute_without_a_server_costs_nothing(
     jobs = [job(way, way) for way in ways]
     for one in jobs:
         one.state(PATIENCE_S)
-    # Its other pod has to wait, and somebody waits for it all the time.
+    # The other pod stays pending, and a thread waits for it throughout the outage.
     waits = job("silent", "waits").add_mesh("greedy", 1, image_spec=IMAGE, gpus=1000).apply()
     eventually(lambda: waits.status().up == 1)
     before = _counted(cluster, namespace)
@@ -187,7 +187,7 @@ def test_half_a_minute_without_a_server_costs_nothing(
             for asked in (*killed, *watched):
                 assert isinstance(asked.exception(), SchedulerUnreachable), asked.exception()
             over.wait()
-        # All the time it has known what it waits for, and is told so again.
+        # The reason for the wait stays known throughout the outage, and is reported again.
         assert isinstance(keeps_waiting.exception(), JobPending)
         assert "Insufficient nvidia.com/gpu" in str(keeps_waiting.exception())
     assert _counted(cluster, namespace) == before

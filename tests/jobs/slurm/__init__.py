@@ -1,1 +1,1 @@
-"""A real SLURM on hosts of a world, and the tests that run on it: `python -m tests.jobs.slurm`."""
+"""A real SLURM on emulated hosts, and the tests that run on it: `python -m tests.jobs.slurm`."""

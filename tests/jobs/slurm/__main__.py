@@ -1,4 +1,4 @@
-"""Makes a cluster and runs the tests on its controller's host: `python -m tests.jobs.slurm`."""
+"""Create a cluster and run the tests on its controller host: `python -m tests.jobs.slurm`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.jobs.slurm.possible import why_not
 from tests.jobs.slurm.remote import SOCKET_VARIABLE, Switchboard
 from tools.workspace import ROOT
 
-#: What pytest ends with where a choice of tests has left none.
+#: Exit status of pytest if a selection of tests deselects all tests.
 NONE_CHOSEN = 5
 
 
 def main(options: list[str]) -> int:
-    """Runs the tests here with more options for pytest; the exit status is that of pytest."""
+    """Run the tests with these options for pytest, and return the exit status of pytest."""
     tests = str(Path(__file__).parent.relative_to(ROOT))
     command = [sys.executable, "-m", "tools.twice", tests, *options]
     if why_not():
-        # They say so themselves, where people look for it.
+        # The tests report the reason as the reason of a skip.
         return subprocess.run(command, cwd=ROOT).returncode
     folder = Path(tempfile.mkdtemp(prefix="mesh-slurm-"))
     (folder / "cluster").mkdir()
@@ -31,7 +31,7 @@ def main(options: list[str]) -> int:
             socket = folder / "switchboard"
             switchboard = Switchboard(cluster, socket)
             variables = {**cluster.variables, SOCKET_VARIABLE: str(socket)}
-            # Where all hosts see it: what a user has in a home folder on a cluster.
+            # A folder that all hosts see, like the home folder of a user on a cluster.
             command.append(f"--basetemp={folder / 'tests'}")
             with cluster.controller.popen(command, env=variables, cwd=ROOT) as tests_run:
                 status = tests_run.wait()

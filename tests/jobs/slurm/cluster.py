@@ -1,4 +1,4 @@
-"""A SLURM cluster of Debian's packages: a controller and nodes, each a host of a world."""
+"""A SLURM cluster of Debian packages: a controller and nodes, each an emulated host."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from types import TracebackType
 from tests.hosts.world import Host, HostProcess, World
 from tests.jobs.slurm.settings import CONTROLLER, gres_conf, slurm_conf
 
-#: How long a daemon may take to do what it was asked.
+#: Time limit for an operation of a daemon, in seconds.
 _LIMIT_S = 60.0
 
-#: Nodes that a job may be given, or has.
+#: States of nodes that run jobs or accept new ones.
 _USABLE = ("idle", "mixed", "allocated")
 
-#: How the command lines of the daemons begin, and of what they run for themselves.
+#: Prefixes of the command lines of the daemons and their helper processes.
 _DAEMONS = ("munged ", "slurmctld ", ": slurmscriptd", "slurmd ", "slurmstepd: ")
 
 
 class SlurmCluster:
-    """A controller and nodes n1, n2 and so on, which all see one folder.
+    """A controller and nodes n1, n2 and so on, which share one folder.
 
     with SlurmCluster(folder) as cluster:
         cluster.controller.run(["srun", "--nodes=2", "hostname"], env=cluster.variables)
 
-    It ends with the process that made it, and leaves nothing but what is in the folder.
+    It ends with the process that created it, and leaves nothing behind except the folder.
     """
 
     def __init__(self, folder: Path, nodes: int = 4, shared: Sequence[Path] = ()) -> None:
-        """Starts it, and waits until all nodes are idle.
+        """Start the cluster and wait until all nodes are idle.
 
         Args:
-            folder: An empty folder for the state of the daemons; all hosts see it.
-            nodes: How many nodes it has, besides the controller.
-            shared: More that all hosts see, as on a network drive.
+            folder: An empty folder for the state of the daemons, visible on all hosts.
+            nodes: Number of nodes, without the controller.
+            shared: Additional folders that all hosts see, like a network drive.
 
         Raises:
-            EnclosureGone: Namespaces cannot be made here.
-            TimeoutError: The nodes did not come up; the note has what the daemons said.
+            EnclosureGone: Namespaces cannot be created here.
+            TimeoutError: The nodes did not come up; the note contains the logs of the daemons.
         """
         self.folder = folder
         names = [CONTROLLER, *(f"n{number + 1}" for number in range(nodes))]
@@ -60,58 +60,58 @@ class SlurmCluster:
 
     @property
     def controller(self) -> Host:
-        """The host of the controller, where users log in too."""
+        """The host of the controller, which is also the login host."""
         return self.world[CONTROLLER]
 
     @property
     def nodes(self) -> list[Host]:
-        """The hosts that jobs run on."""
+        """The hosts on which jobs run."""
         return [host for host in self.world if host.name != CONTROLLER]
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells the commands of SLURM of this cluster."""
+        """The environment variables with which SLURM commands find this cluster."""
         return {"SLURM_CONF": str(self.folder / "etc" / "slurm.conf")}
 
     def start_controller(self, *options: str) -> None:
-        """Starts the controller from its saved state, and returns when it answers."""
+        """Start the controller from its saved state, and return when it replies."""
         self._start(CONTROLLER, CONTROLLER, ["slurmctld", "-D", *options])
         self._wait("the controller does not answer", lambda: self._states() is not None)
 
     def stop_controller(self) -> None:
-        """Ends the controller, which saves its state; what runs on the nodes goes on."""
+        """Stop the controller, which saves its state; jobs on the nodes continue."""
         self._daemons[CONTROLLER].terminate()
         self._daemons[CONTROLLER].wait(_LIMIT_S)
         self.kill_controller()
 
     def kill_controller(self) -> None:
-        """Kills the controller: what it was told in the last seconds may be lost."""
+        """Kill the controller: changes of the last seconds may be lost."""
         self._daemons.pop(CONTROLLER).release()
 
     def power_cut(self, name: str) -> None:
-        """Takes a node's power."""
+        """Cut the power of a node."""
         self.world[name].power_cut()
         self._daemons.pop(name).release()
 
     def power_on(self, name: str) -> None:
-        """Boots a node, and returns when jobs may run there again."""
+        """Boot a node, and return when it accepts jobs again."""
         self.world[name].power_on()
         self._start_node(self.world[name])
         self.wait_until({name: _USABLE})
 
     def mend(self) -> None:
-        """Brings back all that has been stopped, and waits until all nodes can be used."""
+        """Restore everything that was stopped, and wait until all nodes are usable."""
         if CONTROLLER not in self._daemons:
             self.start_controller()
         for node in self.nodes:
             if node.name not in self._daemons:
                 self.power_on(node.name)
-        # A controller that was killed finds jobs on nodes that it does not know, and drains those;
-        # now, or in a moment.
+        # A controller that was killed drains nodes with jobs that it does not know, either now or a
+        # moment later.
         self._wait("the nodes cannot be used again", self._resumed)
 
     def _resumed(self) -> bool:
-        """Says whether all nodes can be used, and resumes those that are drained."""
+        """Return whether all nodes are usable, and resume drained nodes."""
         states = self._states() or {}
         bad = [node.name for node in self.nodes if states.get(node.name) not in _USABLE]
         for name in bad:
@@ -120,10 +120,10 @@ class SlurmCluster:
         return not bad
 
     def wait_until(self, wanted: dict[str, Sequence[str]], limit_s: float = _LIMIT_S) -> None:
-        """Waits until each of these nodes is in one of the states given for it.
+        """Wait until each of these nodes is in one of its wanted states.
 
         Raises:
-            TimeoutError: That did not happen; the note has the end of all logs.
+            TimeoutError: A node did not reach such a state; the note has the end of all logs.
         """
 
         def arrived() -> bool:
@@ -133,20 +133,20 @@ class SlurmCluster:
         self._wait(f"the nodes are not as wanted: {wanted}", arrived, limit_s)
 
     def commands_on(self, name: str) -> list[str]:
-        """Returns the command lines of what runs on a node, daemons left out."""
+        """Return the command lines of the processes on a node, without the daemons."""
         found = []
         for pid in self.world[name].pids():
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
-                continue  # it has ended
+                continue  # The process has exited.
             words = line.decode(errors="replace").replace("\0", " ").strip()
             if words and not words.startswith(_DAEMONS):
                 found.append(words)
         return sorted(found)
 
     def close(self) -> None:
-        """Ends all that runs on the cluster, and the cluster."""
+        """End all processes of the cluster, and the cluster."""
         self.world.close()
         for daemon in self._daemons.values():
             daemon.release()
@@ -174,7 +174,7 @@ class SlurmCluster:
         (self.folder / "etc" / "gres.conf").write_text(gres_conf())
 
     def _start_munge(self) -> None:
-        """Starts the service that vouches for users; its socket is a file that all hosts see."""
+        """Start the authentication service; its socket is a file that all hosts see."""
         run = self.folder / "run"
         key = self.folder / "etc" / "munge.key"
         key.touch(mode=0o600)
@@ -185,8 +185,8 @@ class SlurmCluster:
             "seed-file": run / "munge.seed",
             "log-file": self.folder / "log" / "munged.log",
         }
-        # Folders that others may write to are what it would else refuse; and it answers one
-        # who connects with a second thread only.
+        # `--force`: munged otherwise rejects folders that others can write to. Two threads: with a
+        # single one it does not reply while a connection is open.
         words = ["munged", "--foreground", "--force", "--num-threads=2", f"--key-file={key}"]
         words += [f"--{name}={path}" for name, path in paths.items()]
         self._start("munge", CONTROLLER, words)
@@ -201,7 +201,7 @@ class SlurmCluster:
         )
 
     def _states(self) -> dict[str, str] | None:
-        """Returns the state of each node, or None when the controller does not answer."""
+        """Return the state of each node, or None if the controller does not reply."""
         words = ["sinfo", "--noheader", "--Node", "--format=%N %T", "--partition=main"]
         done = self.controller.run(words, env=self.variables, check=False)
         if done.returncode != 0:

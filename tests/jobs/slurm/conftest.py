@@ -1,4 +1,4 @@
-"""The fixture `cluster`; nothing may be skipped where there is one."""
+"""The fixture `cluster`; on a cluster no test may be skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.jobs.slurm.remote import RemoteCluster
 
 
 def _reason() -> str | None:
-    """Returns why these tests cannot run here, or None where they can."""
+    """Return the reason why these tests cannot run here, or None if they can."""
     if RemoteCluster.here():
         return None
     try:
@@ -28,7 +28,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture
 def cluster() -> Iterator[RemoteCluster]:
-    """The cluster that the tests run on; what a test breaks is brought back behind it."""
+    """The cluster on which the tests run; everything that a test breaks is restored after it."""
     cluster = RemoteCluster.here()
     if cluster is None:
         pytest.skip(_reason() or "")
@@ -41,7 +41,7 @@ def cluster() -> Iterator[RemoteCluster]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that is skipped on a cluster has failed, but for what a backend says it cannot do."""
+    """Report a skipped test on a cluster as failed, except for features a backend lacks."""
     report = yield
     is_skipped = report.skipped and not hasattr(report, "wasxfail")
     is_skipped = is_skipped and "this backend cannot" not in str(report.longrepr)
@@ -53,7 +53,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def jobs(cluster: RemoteCluster, tmp_path: Path) -> Iterator[Jobs]:
-    """Makes jobs in a folder that all nodes see; after the test nothing of them may be there."""
+    """Create jobs in a folder that all nodes see, and check that nothing of them is left."""
     jobs = Jobs(tmp_path)
     yield jobs
     cluster.mend()

@@ -1,4 +1,4 @@
-"""Jobs of tests on the cluster, and what runs on their hosts."""
+"""Jobs of tests on the cluster, and the actors on their hosts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 from mesh_core import Actor, HostMesh, endpoint
 from mesh_jobs import JobStatus, SchedulerUnreachable, SlurmJob
 
-#: How long to wait for what the cluster does sooner or later.
+#: Time limit for actions of the cluster, in seconds.
 LIMIT_S = 60.0
 
 
 class Member(Actor):
-    """Says where it is."""
+    """Returns the name of its host."""
 
     @endpoint
     def host(self) -> str:
@@ -31,14 +31,14 @@ class Member(Actor):
 
 
 class Jobs:
-    """Makes jobs in a folder of a test, and gives back what they have."""
+    """Creates jobs in the folder of a test, and releases their hosts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made: list[SlurmJob] = []
 
     def __call__(self, meshes: dict[str, int], context: str = "default", **more: Any) -> SlurmJob:
-        """Makes a job in the folder; the same again is another object for the same job."""
+        """Create a job in the folder; equal arguments give another object for the same job."""
         more = {"job_name": "test", "time_limit": 10, "folder": self._folder, **more}
         if context != "default":
             more["context"] = context
@@ -47,29 +47,29 @@ class Jobs:
         return job
 
     def close(self) -> None:
-        """Gives all back."""
+        """Release all jobs."""
         for job in self._made:
             job.kill()
 
 
 def members(hosts: HostMesh) -> Any:
-    """Returns one actor for each host."""
+    """Spawn one actor on each host."""
     return hosts.spawn_procs({"procs": 1}).spawn("members", Member)
 
 
 def names(hosts: HostMesh) -> list[str]:
-    """Returns what the hosts of a mesh call themselves."""
+    """Return the names of the hosts of a mesh."""
     procs = hosts.spawn_procs({"procs": 1})
     try:
         found: list[str] = procs.spawn("members", Member).host.call().get(timeout=LIMIT_S).values()
         return found
     finally:
-        # Nobody would look after what is left there.
+        # Nothing else would stop these processes.
         procs.stop().get(timeout=LIMIT_S)
 
 
 def status_when(job: SlurmJob, is_so: Callable[[JobStatus], bool]) -> JobStatus:
-    """Asks until it is so; the answer is the first for which it is."""
+    """Poll the status until the condition holds, and return that status."""
     until = time.monotonic() + LIMIT_S
     while (status := _status(job)) is None or not is_so(status):
         assert time.monotonic() < until, f"it is not so after {LIMIT_S:.0f} s: {status}"
@@ -85,23 +85,23 @@ def _status(job: SlurmJob) -> JobStatus | None:
 
 
 def ids() -> list[str]:
-    """Returns the ids of all jobs that run or wait, in the scheduler's words."""
+    """Return the ids of all running or pending jobs, as printed by the scheduler."""
     return said("squeue", "--noheader", "--array", "--format=%i").split()
 
 
 def end_all() -> None:
-    """Ends what a test has left, of whatever kind."""
+    """Cancel all jobs that a test has left."""
     said("scancel", "--user=root")
     wait_for_no_jobs()
 
 
 def wait_for_no_jobs() -> None:
-    """Waits until no job runs or waits, of whatever kind."""
+    """Wait until no job is running or pending."""
     eventually(lambda: ids() == [])
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    """Asks until it is so."""
+    """Poll until the condition holds."""
     until = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < until, f"it is not so after {LIMIT_S:.0f} s; jobs: {ids()}"
@@ -109,13 +109,13 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 def said(*words: str) -> str:
-    """Returns what a command prints."""
+    """Return the output of a command."""
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 @contextmanager
 def drained(node: str) -> Iterator[None]:
-    """Keeps new jobs off a node."""
+    """Drain a node for the duration of the block."""
     said("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     try:
         yield

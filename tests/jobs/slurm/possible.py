@@ -1,4 +1,4 @@
-"""Whether there can be a cluster on this machine, and if not, why."""
+"""Whether this machine can run a SLURM cluster, and if not, the reason."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tools import system
 
 
 def why_not() -> str | None:
-    """Returns why there can be no cluster here, or None where there can.
+    """Return the reason why no cluster can run here, or None if it can.
 
     Raises:
-        FileNotFoundError: A program is missing: that is to be mended, not to be put up with.
+        FileNotFoundError: A program is not installed: install it, do not skip the tests.
     """
     if reason := possible.why_not():
         return reason

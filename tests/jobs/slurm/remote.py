@@ -1,8 +1,8 @@
-"""What tests on the controller's host ask of the cluster: the power switches are outside.
+"""Control of the cluster for tests that run inside it, on the host of the controller.
 
-The tests are programs on a host of the cluster, as any user's. Who made the cluster serves a socket
-in a folder that both see: one JSON message with what to call and one with what came of it, for each
-connection.
+The tests are programs on a host of the cluster, like those of any user, and the power switches are
+outside. The process that created the cluster listens on a socket in a shared folder: each
+connection carries one JSON message with a call and one with its result.
 """
 
 from __future__ import annotations
@@ -17,66 +17,66 @@ from typing import Any
 
 from tests.jobs.slurm.cluster import SlurmCluster
 
-#: The variable with the path of the socket.
+#: The environment variable with the path of the socket.
 SOCKET_VARIABLE = "MESH_TEST_SLURM"
 
 _MESSAGE_BYTES_MAX = 1 << 20
 
 
 class RemoteCluster:
-    """The cluster, as tests on its controller's host have it."""
+    """The cluster, as tests on the host of its controller see it."""
 
     def __init__(self, path: str) -> None:
-        """Takes the path of the socket; nothing is asked yet."""
+        """Create a client for the socket without connecting to it."""
         self._path = path
 
     @staticmethod
     def here() -> RemoteCluster | None:
-        """Returns the cluster that this program runs on, if it does."""
+        """Return the cluster on which this program runs, or None."""
         path = os.environ.get(SOCKET_VARIABLE)
         return RemoteCluster(path) if path else None
 
     @property
     def shared(self) -> Path:
-        """A folder that all its hosts see."""
+        """A folder that all hosts of the cluster see."""
         return Path(self._path).parent
 
     def nodes(self) -> list[str]:
-        """Returns the names of the nodes."""
+        """Return the names of the nodes."""
         found: list[str] = self._ask("nodes")
         return found
 
     def power_cut(self, node: str) -> None:
-        """Takes a node's power."""
+        """Cut the power of a node."""
         self._ask("power_cut", node)
 
     def power_on(self, node: str) -> None:
-        """Boots a node, and returns when jobs may run there again."""
+        """Boot a node, and return when it accepts jobs again."""
         self._ask("power_on", node)
 
     def stop_controller(self) -> None:
-        """Ends the controller, which saves its state; what runs on the nodes goes on."""
+        """Stop the controller, which saves its state; jobs on the nodes continue."""
         self._ask("stop_controller")
 
     def kill_controller(self) -> None:
-        """Kills the controller: what it was told in the last seconds may be lost."""
+        """Kill the controller: changes of the last seconds may be lost."""
         self._ask("kill_controller")
 
     def start_controller(self) -> None:
-        """Starts the controller from its saved state, and returns when it answers."""
+        """Start the controller from its saved state, and return when it replies."""
         self._ask("start_controller")
 
     def wait_until(self, wanted: dict[str, Sequence[str]]) -> None:
-        """Waits until each of these nodes is in one of the states given for it."""
+        """Wait until each of these nodes is in one of its wanted states."""
         self._ask("wait_until", wanted)
 
     def commands_on(self, node: str) -> list[str]:
-        """Returns the command lines of what runs on a node, daemons left out."""
+        """Return the command lines of the processes on a node, without the daemons."""
         found: list[str] = self._ask("commands_on", node)
         return found
 
     def mend(self) -> None:
-        """Brings back all that a test has broken, and waits until all nodes are usable."""
+        """Restore everything that a test has broken, and wait until all nodes are usable."""
         self._ask("mend")
 
     def _ask(self, what: str, *args: object) -> Any:
@@ -90,10 +90,10 @@ class RemoteCluster:
 
 
 class Switchboard:
-    """Does what tests on the cluster ask for, one after another."""
+    """Executes the requests of tests on the cluster, one at a time."""
 
     def __init__(self, cluster: SlurmCluster, path: Path) -> None:
-        """Serves the socket from now on."""
+        """Start to serve the socket."""
         self._calls: dict[str, Callable[..., Any]] = {
             "nodes": lambda: [node.name for node in cluster.nodes],
             "power_cut": cluster.power_cut,
@@ -112,7 +112,7 @@ class Switchboard:
         self._thread.start()
 
     def close(self) -> None:
-        """Serves no more."""
+        """Stop serving the socket."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
@@ -122,7 +122,7 @@ class Switchboard:
             try:
                 asking, _ = self._listener.accept()
             except OSError:
-                return  # closed
+                return  # The listener was closed.
             with asking:
                 what, *args = json.loads(asking.recv(_MESSAGE_BYTES_MAX))
                 answer: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The configuration of the cluster: as any cluster's, but quick to notice what fails."""
+"""The configuration of the cluster: a usual one, with short timeouts for failure detection."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.hosts.world import Host
 
-#: What each node claims to have; nobody checks.
+#: The resources that each node claims to have; SLURM does not check them.
 CPUS = 8
 MEMORY_MB = 4000
 GPUS = 2
 
-#: The controller's host.
+#: The host of the controller.
 CONTROLLER = "ctl"
 
 _CONTROLLER_PORT = 6817
@@ -20,7 +20,7 @@ _NODE_PORT = 6818
 
 
 def slurm_conf(folder: Path, controller: Host, nodes: Sequence[Host]) -> str:
-    """Returns slurm.conf for these hosts; all state is kept in a folder that all of them see."""
+    """Return slurm.conf for these hosts; all state is in a folder that all of them see."""
     lines = [
         "ClusterName=mesh",
         f"SlurmctldHost={controller.name}({controller.address})",
@@ -29,7 +29,7 @@ def slurm_conf(folder: Path, controller: Host, nodes: Sequence[Host]) -> str:
         "SlurmdUser=root",
         *_authentication(folder),
         *_files(folder),
-        # Nothing here needs control groups, which the machine may not let us have.
+        # The machine may not permit control groups, so nothing here uses them.
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/none",
@@ -52,12 +52,12 @@ def slurm_conf(folder: Path, controller: Host, nodes: Sequence[Host]) -> str:
 
 
 def gres_conf() -> str:
-    """Returns gres.conf: any device will do, jobs only get its number."""
+    """Return gres.conf: any device files will do, because jobs only get their numbers."""
     return f"Name=gpu File=/dev/tty[1-{GPUS}]\n"
 
 
 def _authentication(folder: Path) -> list[str]:
-    # A job that is requeued waits until its old credential has expired: 120 s by default.
+    # A requeued job waits until its old credential has expired: 120 s by default.
     return [
         "AuthType=auth/munge",
         f"AuthInfo=socket={folder}/run/munge.sock,cred_expire=5",

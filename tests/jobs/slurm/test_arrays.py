@@ -54,7 +54,7 @@ def test_tasks_run_their_script_and_end_one_by_one(jobs: Jobs, tmp_path: Path) -
 
 
 def test_tasks_are_found_though_who_submitted_them_was_killed(jobs: Jobs, tmp_path: Path) -> None:
-    """Before it could note under which id the scheduler has them."""
+    """The program is killed before it can record the ids that the scheduler assigned."""
     program = "import os, sys\nfrom mesh_jobs import SlurmJob\n"
     program += "from mesh_jobs._slurm import backend\n"
     program += "backend.note_tasks = lambda *_: os.kill(os.getpid(), 9)\n"

@@ -35,7 +35,7 @@ if "SLURM_RESTART_COUNT" not in os.environ:
 
 
 def test_its_status_is_that_of_a_job_of_unlike_nodes(jobs: Jobs, tmp_path: Path) -> None:
-    """And the end of the job, also of the nodes that the script has got more."""
+    """The exit status is also that of the job, including nodes that the script has added."""
     (tmp_path / "train.py").write_text(UNLIKE)
     job = jobs({}, exclusive=False).add_mesh("trainers", 2, gpus=2, cpus=4)
     job.add_mesh("servers", 1, cpus=1, memory="100M").apply(tmp_path / "train.py")
@@ -44,7 +44,7 @@ def test_its_status_is_that_of_a_job_of_unlike_nodes(jobs: Jobs, tmp_path: Path)
     whole = ids()[0].partition("+")[0]
     status = job.wait(timeout=60)
     assert status.exit_code == 7
-    # The script has given a mesh another size.
+    # The script has resized a mesh.
     said_inside = job_load(folder=tmp_path).client_logs()
     assert said_inside == "{hosts: 2} {hosts: 1} 2\nTrue"
     shown = said("scontrol", "--oneliner", "show", "job", whole).splitlines()[0]

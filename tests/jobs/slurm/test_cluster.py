@@ -1,4 +1,4 @@
-"""The cluster itself: it runs jobs, and breaks as it is told to."""
+"""The test cluster runs jobs, and fails as requested."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_runs_on_a_node_is_seen_and_ends_with_its_power(cluster: RemoteClus
         eventually(lambda: "sleep 611" in cluster.commands_on(node))
         cluster.power_cut(node)
         assert cluster.commands_on(node) == []
-        # Asked to end, it would wait for the node.
+        # An orderly cancellation would wait for the node.
         job.kill()
     cluster.power_on(node)
     assert said("srun", f"--nodelist={node}", "hostname") == f"{node}\n"

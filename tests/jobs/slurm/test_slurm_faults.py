@@ -1,4 +1,4 @@
-"""Nodes are lost, the scheduler takes them away or is away itself: a job goes on where it can."""
+"""A job continues where it can if nodes are lost or revoked or the scheduler is unavailable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.jobs.slurm.jobs import (
 )
 from tests.jobs.slurm.remote import RemoteCluster
 
-#: How long the controller is away; longer than any limit of its own or of ours.
+#: Duration of the controller outage; longer than any timeout of SLURM or Mesh.
 OUTAGE_S = 30.0
 
 
@@ -34,7 +34,7 @@ def has_lost(mesh: str, rank: int, status: JobStatus) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 def test_job_goes_on_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, rank: int) -> None:
-    """Also when it is the first, where the job's script runs."""
+    """This includes the first node, on which the script of the job runs."""
     job = jobs({"a": 3})
     state = job.state(timeout=30)
     found = members(state.a)
@@ -82,7 +82,7 @@ def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> None:
-    """A limit of a job's own, and one that an administrator has changed; SLURM counts minutes."""
+    """One limit is set by the job, the other by an administrator; SLURM counts in minutes."""
     short, changed = jobs({"a": 1}, time_limit=1, warning_s=30), jobs({"a": 1}, "changed")
     heard: dict[str, list[HostDraining]] = {"short": [], "changed": []}
     with ExitStack() as watches:
@@ -107,10 +107,10 @@ def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> N
 
 @pytest.mark.slow
 def test_nodes_are_given_back_though_the_script_is_lost(jobs: Jobs, cluster: RemoteCluster) -> None:
-    """Nobody waits for the workers any more: the last of them sees to it."""
+    """No script waits for the workers any more: the last worker releases the allocation."""
     job = jobs({"a": 3}, ttl_s=3.0).apply()
     status_when(job, lambda status: status.is_up)
-    # What the script writes, it writes on the first node.
+    # The first node writes the files of the script.
     cluster.power_cut("n1")
     status_when(job, lambda status: status.state is Phase.ENDED)
     assert ids() == []
@@ -148,13 +148,13 @@ def test_preempted_job_comes_back(jobs: Jobs) -> None:
 def test_nothing_ends_and_nothing_doubles_while_the_controller_is_away(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
-    """While one program runs, one waits for hosts, one applies and one kills."""
+    """During the outage one program runs, one waits for hosts, one applies and one kills."""
     same = {"slurm_args": ["--constraint=only-n1"]}
     job, other = jobs({"a": 1}, **same), jobs({"a": 1}, "other")
     found = members(job.state(timeout=30).a)
     waiting, unwanted = jobs({"a": 1}, "waiting", **same), jobs({"a": 1}, "unwanted").apply()
     with ThreadPoolExecutor(1) as threads:
-        # Longer than the outage takes, and short enough that a test that fails ends.
+        # Longer than the outage, and short enough that a failing test ends.
         waits = threads.submit(waiting.state, timeout=3 * OUTAGE_S)
         eventually(lambda: len(ids()) == 3)
         status_when(unwanted, lambda status: status.is_up)
@@ -162,7 +162,7 @@ def test_nothing_ends_and_nothing_doubles_while_the_controller_is_away(
         cluster.stop_controller()
         until = time.monotonic() + OUTAGE_S
         while time.monotonic() < until:
-            # Each of them takes as long as the commands of SLURM try.
+            # Each call takes as long as the commands of SLURM retry.
             for ask in (job.status, job.apply, other.apply, unwanted.kill):
                 with pytest.raises(SchedulerUnreachable):
                     ask()
@@ -180,7 +180,7 @@ def test_nothing_ends_and_nothing_doubles_while_the_controller_is_away(
 
 
 def everything() -> list[str]:
-    """Returns each job with its state and its nodes."""
+    """Return each job with its state and its nodes."""
     return sorted(said("squeue", "--noheader", "--format=%i %j %T %N").splitlines())
 
 
@@ -197,8 +197,8 @@ def test_job_is_the_same_when_the_controller_comes_back(jobs: Jobs, cluster: Rem
 def test_job_that_the_controller_has_forgotten_is_up_while_its_workers_are(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
-    """A controller that is killed may not have saved yet what it has just been given."""
-    # Nor that the jobs of the tests before have ended: it would begin them anew.
+    """A controller that is killed may not have saved the jobs that it has just accepted."""
+    # It may also not have saved the end of earlier tests' jobs, and would start them again.
     cluster.stop_controller()
     cluster.start_controller()
     job = jobs({"a": 1}, ttl_s=5.0).apply()
@@ -209,5 +209,5 @@ def test_job_that_the_controller_has_forgotten_is_up_while_its_workers_are(
     if status.is_up:
         status_when(job, lambda status: status.state is Phase.ENDED)
     else:
-        # It has begun the job again on a node that had it already, and asks somebody to look.
+        # It has restarted the job on a node that already runs it, and reports the conflict.
         assert status.state is Phase.PENDING

@@ -1,4 +1,4 @@
-"""Jobs get hosts from SLURM, keep them from program to program, and give them back."""
+"""Jobs get hosts from SLURM, keep them across programs, and release them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_job_is_given_back_as_often_as_one_likes(jobs: Jobs, tmp_path: Path) -> 
 
 
 def test_program_killed_while_it_submits_leaves_one_job(jobs: Jobs, tmp_path: Path) -> None:
-    """The command that submits has begun, and is slow."""
+    """The submitting command has started and is slow."""
     slow = tmp_path / "slow"
     slow.mkdir()
     command = slow / "sbatch"
@@ -203,7 +203,7 @@ def test_mesh_grows_and_shrinks_beside_others(jobs: Jobs) -> None:
 
 
 def test_program_may_run_in_a_batch_job_itself(jobs: Jobs, tmp_path: Path) -> None:
-    """What that was given is not what the new job asks for."""
+    """The resources of the batch job are not those that the new job requests."""
     program = f"cd {ROOT} && {sys.executable} -c '{BEGIN}' {tmp_path}"
     said("sbatch", "--wait", "--ntasks=3", "--nodes=1", "--output=/dev/null", f"--wrap={program}")
     job = jobs({"a": 1})

@@ -1,1 +1,1 @@
-"""A machine in which verbs run for real, on software RoCE: `python -m tests.rdma.vm -- COMMAND`."""
+"""A virtual machine with verbs on software RoCE: `python -m tests.rdma.vm -- COMMAND`."""

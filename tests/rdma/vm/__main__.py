@@ -1,4 +1,4 @@
-"""Runs a command in the machine: `python -m tests.rdma.vm [--limit SECONDS] -- COMMAND`."""
+"""Run a command in the machine: `python -m tests.rdma.vm [--limit SECONDS] -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.rdma.vm import job, kernel, machine
 from tests.rdma.vm.impossible import Impossible
 from tools.workspace import cache_folder
 
-#: Longest that the machine may take, boot included.
+#: Maximum run time of the machine in seconds, including the boot.
 LIMIT_S = 170
 
-#: What this ends with if there is no machine.
+#: Exit status if no machine can run here.
 NO_MACHINE = 125
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status is that of the command."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.rdma.vm", description=__doc__)
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds, boot included")
     parser.add_argument("command", nargs="+", help="runs as it would here, and sees the same files")

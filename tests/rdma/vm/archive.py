@@ -1,4 +1,4 @@
-"""Archives in the format that the kernel unpacks its first files from (`newc` of cpio)."""
+"""Archives in the `newc` format of cpio, from which the kernel unpacks its initial files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 MAGIC = b"070701"
 
-#: The name of the entry that ends an archive.
+#: Name of the last entry of an archive.
 TRAILER = "TRAILER!!!"
 
-#: Names and contents begin at multiples of this.
+#: Alignment of names and contents in bytes.
 ALIGNMENT = 4
 
 
@@ -25,17 +25,17 @@ class Entry:
 
 
 def folder(name: str) -> Entry:
-    """Returns an empty folder."""
+    """Return an empty folder."""
     return Entry(name, stat.S_IFDIR | 0o755)
 
 
 def program(name: str, content: bytes) -> Entry:
-    """Returns a file that can be run."""
+    """Return an executable file."""
     return Entry(name, stat.S_IFREG | 0o755, content)
 
 
 def pack(entries: Iterable[Entry]) -> bytes:
-    """Returns the archive of these entries; archives one behind the other are one archive too."""
+    """Return an archive of these entries; concatenated archives are a valid archive, too."""
     numbered = enumerate([*entries, Entry(TRAILER, 0)], start=1)
     return b"".join(_packed(number, entry) for number, entry in numbered)
 

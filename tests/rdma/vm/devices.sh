@@ -1,10 +1,10 @@
-# Run in the machine: makes two devices of software RoCE, each over a network interface of its own.
-# The interfaces lead nowhere: each device reaches itself.
+# Runs in the machine: creates two software RoCE devices, each over a separate network interface.
+# The interfaces are not connected: each device reaches only itself.
 set -e
 
 make() {
     ip link show "dummy$1" >/dev/null 2>&1 || ip link add "dummy$1" type dummy
-    # As much more than the greatest unit of RoCE, 4096 bytes, as its headers take.
+    # The maximum MTU of RoCE, 4096 bytes, plus its headers.
     ip link set "dummy$1" mtu 4200
     ip address add "10.9.$1.1/24" dev "dummy$1"
     ip link set "dummy$1" up
@@ -14,7 +14,7 @@ make() {
 ip link set lo up
 make 0
 make 1
-# The kernel tells a device its addresses some time after it was made.
+# The kernel assigns the addresses of a device some time after its creation.
 for device in rxe0 rxe1; do
     until grep -q ffff: /sys/class/infiniband/$device/ports/1/gids/*; do sleep 0.05; done
 done

@@ -1,5 +1,5 @@
-"""The error of a machine that cannot be here."""
+"""The error if no machine can run here."""
 
 
 class Impossible(Exception):
-    """There can be no machine here; the text says what is missing, and what to do."""
+    """No machine can run here; the message names the missing part and the remedy."""

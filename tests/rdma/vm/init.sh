@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of the machine. What it says goes to the console, ttyS0, one line a step; what
-# the job prints goes to ttyS1, and nothing else does. machine.py reads both.
+# The first process of the machine. It prints one line per step to the console, ttyS0. Only the
+# output of the job goes to ttyS1. machine.py reads both.
 busybox=/bin/busybox
 
 say() {
@@ -16,7 +16,7 @@ for module in /modules/*; do
     $busybox insmod "$module" || end "failed: $module cannot be loaded"
 done
 
-# The root of the host below, what is written here above it: gone with the machine.
+# An overlay over the root of the host: changes are lost when the machine stops.
 $busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=524288 host /host ||
     end "failed: the files of the host cannot be mounted"
 $busybox mount -t tmpfs own /own
@@ -31,7 +31,7 @@ $busybox mount -t tmpfs shm /root/dev/shm
 $busybox mount -t devpts pts /root/dev/pts
 $busybox cp /job /devices /root/run/
 
-# Of the limit the host takes care; this ends a machine whose host has forgotten it.
+# The host enforces the time limit; this stops the machine if the host fails to do so.
 . /limit
 (
     $busybox sleep "$limit_s"

@@ -1,4 +1,4 @@
-"""What the machine is to do: a command, as it would run here."""
+"""The job of the machine: a command that runs as it would locally."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Job:
-    """A command, the folder it runs in, and its variables."""
+    """A command with its working directory and environment variables."""
 
     command: Sequence[str]
     folder: Path
@@ -21,7 +21,7 @@ class Job:
 
     @property
     def script(self) -> str:
-        """What a shell runs for it."""
+        """The shell script that runs the command."""
         names = [name for name in self.variables if re.fullmatch(r"[A-Za-z_]\w*", name)]
         exports = [f"export {name}={shlex.quote(self.variables[name])}" for name in names]
         steps = [*exports, f"cd {shlex.quote(str(self.folder))}"]
@@ -29,9 +29,9 @@ class Job:
 
 
 def here(command: Sequence[str]) -> Job:
-    """Returns the job of running a command as it would run in this process.
+    """Return a job that runs the command as this process would.
 
-    It writes to a serial line, which knows neither colours nor the width of the terminal here.
+    Its output is a serial line without colours, whose width is not that of the local terminal.
     """
     columns = str(shutil.get_terminal_size().columns)
     return Job(command, Path.cwd(), {**os.environ, "TERM": "dumb", "COLUMNS": columns})

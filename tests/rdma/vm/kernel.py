@@ -1,4 +1,4 @@
-"""The kernel of the machine: one that Debian ships, unpacked into the cache and never installed."""
+"""The kernel of the machine: a Debian package, unpacked into the cache and never installed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from tests.rdma.vm.impossible import Impossible
 from tools import system
 
-#: Packages that name the newest kernel which has soft-RoCE; the first that apt knows is taken.
-#: Those called `cloud` come without soft-RoCE, and without 9p.
+#: Packages that depend on the newest kernel with soft-RoCE; the first that apt knows is used. The
+#: `cloud` kernels lack soft-RoCE and 9p.
 NAMES = ("linux-image-6.12-amd64", "linux-image-amd64")
 
-#: What the machine loads, beside what these need in their turn. The name of crc32_generic is in no
-#: list of what soft-RoCE needs, yet without it a device cannot be made: "No such file".
+#: Modules to load, besides their dependencies. crc32_generic is not listed as a dependency of
+#: soft-RoCE, but without it a device cannot be created: "No such file".
 MODULES = (
     "virtio_pci",
     "9pnet_virtio",
@@ -34,7 +34,7 @@ MODULES = (
     "rdma_rxe",
 )
 
-#: Where these and what they need lie in the package; the rest is not unpacked.
+#: The folders of the package that contain these modules and their dependencies.
 FOLDERS = (
     "arch/",
     "crypto/",
@@ -46,32 +46,32 @@ FOLDERS = (
     "net/",
 )
 
-#: The names of all files that list modules begin so: depmod wants them.
+#: Common prefix of the lists of modules, which depmod requires.
 LISTS = "modules."
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that is ready to be booted."""
+    """A kernel that can be booted."""
 
     folder: Path
 
     @property
     def image(self) -> Path:
-        """What a boot loader loads."""
+        """The kernel image for a boot loader."""
         return self.folder / "vmlinuz"
 
     @property
     def modules(self) -> list[Path]:
-        """The modules, each after those that it needs."""
+        """The modules, each after its dependencies."""
         return sorted((self.folder / "modules").iterdir())
 
 
 def ensure(cache: Path) -> Kernel:
-    """Returns the kernel in the cache, after it was brought there where it is not.
+    """Return the kernel in the cache, after downloading it if necessary.
 
     Raises:
-        Impossible: There is no such kernel for this machine, or it cannot be had.
+        Impossible: This machine has no such kernel, or it cannot be downloaded.
     """
     if platform.machine() != "x86_64":
         raise Impossible(f"the kernel of the machine is one for x86_64, not {platform.machine()}")
@@ -86,7 +86,7 @@ def ensure(cache: Path) -> Kernel:
 
 
 def _make(folder: Path) -> None:
-    """Makes a kernel's folder, called `ready`, in one that is thrown away afterwards."""
+    """Create the folder of a kernel, named `ready`, inside a temporary folder."""
     unpacked, ready = folder / "unpacked", folder / "ready"
     _unpack(_download(folder), unpacked)
     (image,) = (unpacked / "boot").glob("vmlinuz-*")
@@ -101,13 +101,13 @@ def _make(folder: Path) -> None:
 
 
 def _download(folder: Path) -> Path:
-    """Brings the package into a folder."""
+    """Download the package into a folder."""
     if not shutil.which("apt-get"):
         raise Impossible("the kernel of the machine is a package of Debian: there is no apt-get")
     name = _package()
     print(f"downloading {name}", file=sys.stderr, flush=True)
     if _apt("apt-get", "--quiet=2", "download", name, folder=folder) is None:
-        # What the lists of packages name is no longer there, once a newer one is.
+        # The package lists name a version that was removed when a newer one was published.
         subprocess.run(["apt-get", "--quiet=2", "update"], check=False)
         name = _package()
         if _apt("apt-get", "--quiet=2", "download", name, folder=folder) is None:
@@ -117,7 +117,7 @@ def _download(folder: Path) -> Path:
 
 
 def _package() -> str:
-    """Returns the package that one of those names stands for now."""
+    """Return the package on which one of those names currently depends."""
     for name in NAMES:
         for line in (_apt("apt-cache", "depends", name) or "").splitlines():
             relation, _, package = line.strip().partition(" ")
@@ -127,14 +127,14 @@ def _package() -> str:
 
 
 def _apt(*command: str, folder: Path | None = None) -> str | None:
-    """Returns what a command of apt prints, or None where it fails."""
+    """Return the output of an apt command, or None if it fails."""
     environment = {**os.environ, "LC_ALL": "C"}
     run = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
     return run.stdout if run.returncode == 0 else None
 
 
 def _unpack(package: Path, folder: Path) -> None:
-    """Unpacks what may be needed of a package."""
+    """Unpack the necessary parts of a package."""
     command = ["dpkg-deb", "--fsys-tarfile", str(package)]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE) as unpacking,
@@ -161,7 +161,7 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def _in_order(unpacked: Path) -> list[Path]:
-    """Returns the modules and what they need, each after what it needs."""
+    """Return the modules and their dependencies, each after its dependencies."""
     _flatten(unpacked)
     (libraries,) = (unpacked / "lib/modules").iterdir()
     version = libraries.name
@@ -171,12 +171,12 @@ def _in_order(unpacked: Path) -> list[Path]:
     command += ["--ignore-install", "--all"]
     listed = subprocess.run([*command, *MODULES], check=True, stdout=subprocess.PIPE, text=True)
     lines = (line.split() for line in listed.stdout.splitlines())
-    # A module that is part of the kernel says "builtin".
+    # For a built-in module modprobe prints "builtin".
     return list(dict.fromkeys(Path(words[1]) for words in lines if words[0] == "insmod"))
 
 
 def _flatten(unpacked: Path) -> None:
-    """Puts modules where modprobe looks: newer packages have them in `usr/lib`."""
+    """Move modules to the path that modprobe expects: newer packages have them in `usr/lib`."""
     if not (unpacked / "lib").is_dir():
         (unpacked / "usr/lib").rename(unpacked / "lib")
 
@@ -192,6 +192,6 @@ def _move(made: Path, target: Path) -> None:
     try:
         made.rename(target)
     except OSError:
-        # Another run was first.
+        # A concurrent run was faster.
         if not target.is_dir():
             raise

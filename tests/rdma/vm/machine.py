@@ -1,4 +1,4 @@
-"""The machine: QEMU, which needs no help of this machine's processor, and its serial lines."""
+"""The machine: QEMU without hardware virtualization, and its serial lines."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from tests.rdma.vm.kernel import Kernel
 
 HERE = Path(__file__).parent
 
-#: The files of the machine's own first root are in these.
+#: Folders of the initial root file system of the machine.
 FOLDERS = ("bin", "dev", "host", "modules", "own", "proc", "root", "sys")
 
 MEMORY_MIB = 2048
 CORES = 2
 
-#: How much longer than the limit the machine lasts if nobody ends it.
+#: Additional seconds after the limit until the machine stops by itself.
 OVERTIME_S = 60
 
-#: What init.sh says in the end.
+#: The last line that init.sh prints.
 ENDED = re.compile(r"^machine: ended with (\d+)", re.MULTILINE)
 
-#: What the status of `timeout` is for a command that took too long.
+#: Exit status of `timeout` for a command that took too long.
 TOOK_TOO_LONG = 124
 
-#: How many lines of the console tell what went wrong.
+#: Number of console lines in an error message.
 LAST_LINES = 30
 
 
 class NotEnded(Exception):
-    """The machine stopped before its job had ended; the text is what it said last."""
+    """The machine stopped before its job ended; the message contains its last output."""
 
 
 def run(kernel: Kernel, job: Job, limit_s: float) -> int:
-    """Runs a job in a machine of its own and passes on what it prints.
+    """Run a job in a separate machine and forward its output.
 
-    Returns the exit status of the job, or TOOK_TOO_LONG.
+    Returns the exit status of the job, or `TOOK_TOO_LONG`.
 
     Raises:
-        Impossible: There is no QEMU.
-        NotEnded: The machine did not get to the end of the job.
+        Impossible: QEMU is not installed.
+        NotEnded: The machine stopped before the job ended.
     """
     with tempfile.TemporaryDirectory(prefix="mesh-vm-") as name:
         folder = Path(name)
@@ -71,7 +71,7 @@ def run(kernel: Kernel, job: Job, limit_s: float) -> int:
 
 
 def first_files(kernel: Kernel, job: Job, limit_s: float) -> bytes:
-    """Returns the archive of what the machine begins with."""
+    """Return the archive with the initial files of the machine."""
     entries = [archive.folder(name) for name in FOLDERS]
     entries.append(archive.program("init", (HERE / "init.sh").read_bytes()))
     entries.append(archive.program("devices", (HERE / "devices.sh").read_bytes()))
@@ -85,15 +85,15 @@ def first_files(kernel: Kernel, job: Job, limit_s: float) -> bytes:
 
 
 def command(kernel: Kernel, files: Path, console: Path) -> list[str]:
-    """Returns the command that starts the machine.
+    """Return the command that starts the machine.
 
     Raises:
-        Impossible: There is no QEMU.
+        Impossible: QEMU is not installed.
     """
     program = shutil.which("qemu-system-x86_64")
     if not program:
         raise Impossible("qemu-system-x86_64 is missing: apt-get install qemu-system-x86")
-    # Never KVM: where it is offered inside of another machine it may boot no kernel of Debian.
+    # Never KVM: nested virtualization may fail to boot a Debian kernel.
     machine = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]
     size = ["-smp", str(CORES), "-m", str(MEMORY_MIB)]
     bare = ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]
@@ -110,7 +110,7 @@ def command(kernel: Kernel, files: Path, console: Path) -> list[str]:
 def _started(
     command: list[str], limit_s: float
 ) -> Iterator[tuple[subprocess.Popen[bytes], threading.Event]]:
-    """Starts a command that is killed after some time, and tells by the event that it was."""
+    """Start a command and kill it after the limit; the event is set if that happened."""
     is_late = threading.Event()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as machine:
 

@@ -1,4 +1,4 @@
-"""Buffers, and what their transfers give, are typed."""
+"""Buffers and the results of their transfers are typed."""
 
 from typing import assert_type
 
@@ -42,5 +42,5 @@ schedule = plan_reshard(rows, Layout.of((8, 8), 4, [2], [Replicate()]))
 assert_type(schedule, Schedule)
 assert_type(schedule.run([buffer, buffer], [buffer, None]), Future[None])
 
-buffer.read_into(bytearray(8), 60)  # expect-error: the time limit is named
-RDMABuffer()  # expect-error: there is no memory
+buffer.read_into(bytearray(8), 60)  # expect-error: timeout is keyword-only
+RDMABuffer()  # expect-error: memory is missing

@@ -1,4 +1,4 @@
-"""What travels on a channel, and what a fold makes, is known."""
+"""The values of a channel and the result of a fold are typed."""
 
 from typing import assert_type
 
@@ -29,8 +29,8 @@ assert_type(port, Port[int])
 assert_type(receiver, PortReceiver[int])
 assert_type(receiver.recv(), Future[int])
 assert_type(receiver.recv().get(), int)
-port.send("no")  # expect-error: an int travels
-port.exception("no")  # expect-error: an exception is one
+port.send("no")  # expect-error: the port takes an int
+port.exception("no")  # expect-error: not an exception
 
 ranked_port, ranked = Channel[int].open_ranked()
 assert_type(ranked, RankedPortReceiver[int])
@@ -39,7 +39,7 @@ assert_type(ranked.recv(), Future[tuple[int, int]])
 texts: Port[str] = Channel[str].open(once=True)[0]
 source = this_proc().spawn("source", Source)
 assert_type(source.numbers.call_one(port, 3), Future[str])
-source.numbers.call_one(texts, 3)  # expect-error: a port of int is wanted
+source.numbers.call_one(texts, 3)  # expect-error: texts is not a port of int
 
 fold = Accumulator(source.numbers, 0, lambda total, text: total + len(text))
 assert_type(fold.accumulate(port, 3), Future[int])

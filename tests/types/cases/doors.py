@@ -1,4 +1,4 @@
-"""The doors are typed: a name that is not there is an error in the user's editor."""
+"""The public modules are typed: an unknown name is an error in the user's editor."""
 
 from typing import assert_type
 
@@ -7,4 +7,4 @@ import mesh_jobs
 
 assert_type(mesh_fs.MountOptions().backend, str)
 
-mesh_jobs.submit_everything()  # expect-error: there is no such name
+mesh_jobs.submit_everything()  # expect-error: no such name

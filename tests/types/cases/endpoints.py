@@ -1,4 +1,4 @@
-"""Every verb of an endpoint checks each argument, and says what comes back."""
+"""Every verb of an endpoint checks each argument, and its result is typed."""
 
 from typing import assert_type
 
@@ -58,31 +58,31 @@ for _, ranked in trainers.step.stream([1]).with_ranks():
 trainers.step.call("no")  # expect-error: batch is a list of int
 trainers.step.call([1], scale="no")  # expect-error: scale is a float
 trainers.step.call()  # expect-error: batch is missing
-trainers.step.call([1], 0.5, 3)  # expect-error: one too many
-trainers.step.call([1], size=3)  # expect-error: there is no such argument
+trainers.step.call([1], 0.5, 3)  # expect-error: one argument too many
+trainers.step.call([1], size=3)  # expect-error: no such argument
 trainers.step.call_one("no")  # expect-error: batch is a list of int
 trainers.step.choose("no")  # expect-error: batch is a list of int
 trainers.step.broadcast("no")  # expect-error: batch is a list of int
 trainers.step.stream("no")  # expect-error: batch is a list of int
 
-# What an async endpoint gives is what it returns, not the coroutine.
+# The result of an async endpoint is its return value, not the coroutine.
 assert_type(trainers.loss.call_one(1), Future[float])
 assert_type(trainers.watch.call("x"), Future[ValueMesh[bytes]])
 trainers.loss.call_one("no")  # expect-error: step is an int
 trainers.watch.call(3)  # expect-error: topic is a str
 
-# Options of the decorator change neither.
+# Options of the decorator change neither arguments nor results.
 assert_type(trainers.tag.call_one("x"), Future[None])
 trainers.tag.call_one(3)  # expect-error: key is a str
 
-# The port is Mesh's to give, and says what the answer is.
+# Mesh provides the port, whose type is the type of the result.
 assert_type(trainers.later.call_one(0.5), Future[str])
 assert_type(trainers.later.call(delay_s=0.5), Future[ValueMesh[str]])
 assert_type(trainers.later_still.call_one(), Future[str])
 trainers.later.call_one("no")  # expect-error: delay_s is a float
 trainers.later.call_one()  # expect-error: delay_s is missing
 
-# Ways of calling keep both.
+# `options` preserves arguments and results.
 assert_type(trainers.step.options(timeout=1.0).call_one([1]), Future[int])
 trainers.step.options(timeout=1.0).call_one("no")  # expect-error: batch is a list of int
 trainers.step.options(timeout="soon")  # expect-error: timeout is a number

@@ -1,4 +1,4 @@
-"""A mesh is typed as the class it was spawned from, and so is every part of it."""
+"""A mesh and every slice of it have the type of the class from which they were spawned."""
 
 from typing import Literal, assert_type
 
@@ -40,9 +40,9 @@ assert_type(procs, ProcMesh)
 assert_type(procs.slice(gpus=0), ProcMesh)
 assert_type(procs.host_mesh, HostMesh)
 this_host().spawn_procs({"gpus": "two"})  # expect-error: a size is an int
-this_host().spawn_procs(["gpus"])  # expect-error: dimensions come with sizes
+this_host().spawn_procs(["gpus"])  # expect-error: dimensions need sizes
 
-# A rank that died is always known.
+# The rank of a dead process is always known.
 try:
     procs.initialized.get()
 except ProcDied as died:
@@ -54,15 +54,15 @@ procs.spawn("counters", Counter, 40, step=2)
 procs.spawn("plain", Plain)
 procs.spawn("counters", Counter)  # expect-error: start is missing
 procs.spawn("counters", Counter, "no")  # expect-error: start is an int
-procs.spawn("counters", Counter, 40, width=3)  # expect-error: there is no such argument
-procs.spawn("plain", Plain, 40)  # expect-error: Plain takes none
-procs.spawn("no", NotAnActor)  # expect-error: no actor
+procs.spawn("counters", Counter, 40, width=3)  # expect-error: no such argument
+procs.spawn("plain", Plain, 40)  # expect-error: Plain takes no arguments
+procs.spawn("no", NotAnActor)  # expect-error: not an actor
 procs.spawn(3, Counter, 40)  # expect-error: a name is a str
 assert_type(procs.spawn("counters", Counter, 40, restart="transient"), Counter)
 assert_type(procs.spawn("counters", Counter, 40, mailbox_len_max=10), Counter)
-procs.spawn("counters", Counter, 40, mailbox_len_max="no")  # expect-error: a length is an int
+procs.spawn("counters", Counter, 40, mailbox_len_max="no")  # expect-error: the length is an int
 
-# A part of a mesh has the endpoints of the whole.
+# A slice of a mesh has the endpoints of the whole mesh.
 assert_type(counters.slice(gpus=0), Counter)
 assert_type(counters.slice(gpus=slice(0, 2)).add.call_one(1), Future[int])
 assert_type(counters.flatten("all"), Counter)
@@ -78,7 +78,7 @@ for counter in counters:
 assert_type(counters[0], Counter)
 assert_type(counters[Point(0, counters.extent)], Counter)
 counters.slice(gpus="no")  # expect-error: an int, a slice or a list
-counters.subtract.call(3)  # expect-error: there is no such endpoint
+counters.subtract.call(3)  # expect-error: no such endpoint
 
 assert_type(procs.stop(), Future[None])
 assert_type(counters.stop(), Future[None])

@@ -1,4 +1,4 @@
-"""The handle of a service has its actors' endpoints, with all that checkers know of them."""
+"""The handle of a service has the endpoints of its actors, with their full types."""
 
 from typing import Literal, assert_type
 
@@ -56,10 +56,10 @@ assert_type(generators.generate.options(timeout=1.0).route("a"), Future[list[str
 
 generators.generate.route(3)  # expect-error: prompt is a str
 generators.generate.route()  # expect-error: prompt is missing
-generators.generate.fanout("a", 0.5, 1)  # expect-error: one too many
-generators.absent.route()  # expect-error: there is no such endpoint
+generators.generate.fanout("a", 0.5, 1)  # expect-error: one argument too many
+generators.absent.route()  # expect-error: no such endpoint
 
-# A mesh takes the same calls, so that a function can take either.
+# A mesh supports the same calls, so that a function can accept either.
 mesh = this_host().spawn_procs({"gpus": 2}).spawn("mesh", Generator, "tiny")
 assert_type(mesh.generate.route("a"), Future[list[str]])
 assert_type(mesh.generate.fanout("a"), Future[ValueMesh[list[str]]])

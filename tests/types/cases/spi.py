@@ -1,4 +1,4 @@
-"""What those who build on Mesh, and their tests, are given is typed too."""
+"""The interfaces for extensions and for their tests are typed, too."""
 
 from pathlib import Path
 from typing import assert_type
@@ -47,7 +47,7 @@ assert_type(registry, Future[Registry])
 assert_type(registry.get().find.call_one("x"), Future[int])
 get_or_spawn_controller("registry", Registry)  # expect-error: size is missing
 get_or_spawn_controller("registry", Registry, "no")  # expect-error: size is an int
-get_or_spawn_controller("registry", int)  # expect-error: no actor
+get_or_spawn_controller("registry", int)  # expect-error: not an actor
 
 with subscribe({"sent"}, len_max=10) as stream:
     assert_type(stream, EventStream)
@@ -70,7 +70,7 @@ log.extend("file", 100, Path("coming"), "1.", ".seg")  # expect-error: a descrip
 subscribe([1])  # expect-error: kinds are strings
 subscribe(len_max="no")  # expect-error: a length is an int
 register_proc_mesh_spawn_callback(lambda mesh: mesh.stop())
-register_proc_mesh_spawn_callback(3)  # expect-error: that cannot be called
+register_proc_mesh_spawn_callback(3)  # expect-error: not callable
 
 
 @traced
@@ -105,4 +105,4 @@ def test_something(local_procs: LocalProcs) -> None:
     assert_type(proc_pid(procs), int)
     assert_type(wait_until(lambda: 3), int)
     kill_proc(procs, "no")  # expect-error: a rank is an int or a point
-    local_procs(["gpus"])  # expect-error: dimensions come with sizes
+    local_procs(["gpus"])  # expect-error: dimensions need sizes

@@ -1,4 +1,4 @@
-"""The verbs of the API, on the objects in the store."""
+"""The verbs of the API, applied to the objects in the store."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from tests.jobs.kube.api.request import Request
 from tests.jobs.kube.api.selector import Choice, by_field, by_label
 from tests.jobs.kube.api.store import Store, now_text
 
-#: Kinds whose status only its subresource changes.
+#: Kinds whose status can be changed only through the status subresource.
 _WITH_STATUS = {"Pod", "StatefulSet", "Job", "Node", "Service", "Namespace"}
 
-#: For whom tokens are that do not say.
+#: The audience of tokens whose request names none.
 AUDIENCE = "https://kubernetes.default.svc"
 
 Answer = tuple[int, Object | str]
 
 
 class Api:
-    """Answers requests of users that are known, whatever brought them."""
+    """Handles requests of authenticated users, independent of the transport."""
 
     def __init__(self, store: Store, kinds: Kinds, permissions: Permissions) -> None:
         self.store = store
         self.kinds = kinds
         self.permissions = permissions
-        #: Reads the log of a container; whoever runs the pods sets it.
+        #: Reads the log of a container. The component that runs the pods sets it.
         self.read_log: Callable[[Object, str, bool], str | None] = lambda *_: None
 
     def answer(self, request: Request) -> Answer:
-        """Does what is asked, all but watching.
+        """Handle a request of any verb except watch.
 
         Raises:
-            Refusal: It cannot be done.
+            Refusal: The request is rejected.
         """
         match request.verb, request.subresource:
             case "get", "log":
@@ -69,7 +69,7 @@ class Api:
                 raise Refusal(405, "the server does not allow this method")
 
     def choice(self, request: Request) -> Choice:
-        """Which objects the selectors and the path of a list or a watch choose."""
+        """Return a predicate that implements the namespace and selectors of a list or watch."""
         labels = by_label(request.query.get("labelSelector", ""))
         fields = by_field(request.kind.name, request.query.get("fieldSelector", ""))
 
@@ -209,7 +209,8 @@ class Api:
         pod = self._one(request)
         if request.is_dry_run:
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
-        # As the real server does: first the condition, then the deletion with its grace period.
+        # The order of the real server: first the condition, then the deletion with its grace
+        # period.
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -267,7 +268,7 @@ def _keeps_status(kind: Kind) -> bool:
 
 
 def _completed(kind: Kind, object: Object) -> Object:
-    """A custom resource with what its schema fills in and without what it does not know."""
+    """Apply the schema's defaults to a custom resource and prune its unknown fields."""
     if kind.schema is None:
         return object
     own = ("apiVersion", "kind", "metadata")
@@ -276,7 +277,7 @@ def _completed(kind: Kind, object: Object) -> Object:
 
 
 def too_large(wanted: int, version: int) -> Refusal:
-    """What a server says whose cache is behind what the client has seen."""
+    """Return the error of a server whose cache is behind the version that the client has seen."""
     message = f"Too large resource version: {wanted}, current: {version}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return Refusal(504, f"Timeout: {message}", "Timeout", {"causes": causes})
@@ -294,10 +295,10 @@ def _scale(object: Object) -> Object:
 
 
 def kind_of(kinds: Kinds, plural: str, group: str = "") -> Kind:
-    """A built-in kind.
+    """Return a built-in kind.
 
     Raises:
-        Refusal: There is none of that name.
+        Refusal: No kind has this name.
     """
     found = kinds.find(group, "v1", plural)
     if found is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make(folder: Path) -> tuple[Path, Path]:
-    """Writes a certificate that signs itself, and its key, into a folder; returns their paths."""
+    """Write a self-signed certificate and its key into a folder, and return their paths."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""What the API fills in where an object leaves it out."""
+"""The defaults that the API applies to omitted fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.jobs.kube.api.kind import Kind, Object
 
 
 def fill_in(kind: Kind, object: Object) -> None:
-    """Adds the defaults of a kind to a new object."""
+    """Apply the defaults of a kind to a new object."""
     match kind.name:
         case "Pod":
             _pod(object["spec"])

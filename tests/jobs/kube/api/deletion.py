@@ -1,4 +1,4 @@
-"""How objects go: pods with their grace period, others at once, all behind their finalizers."""
+"""Deletion of objects: pods after their grace period, others immediately, all after finalizers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FOREGROUND = "foregroundDeletion"
 
 
 def delete(store: Store, kinds: Kinds, kind: Kind, object: Object, options: Any) -> Object:
-    """Deletes an object, or marks it as one that goes; returns what it is then."""
+    """Delete an object, or mark it as terminating, and return its last state."""
     options = options if isinstance(options, dict) else {}
     meta = object["metadata"]
     _check_preconditions(kind, meta, options.get("preconditions") or {})
     policy = options.get("propagationPolicy")
-    # What the client leaves open means for jobs what it meant in their first version.
+    # If the client sets no policy, jobs keep the default of the first version of their API.
     if policy == "Orphan" or (policy is None and kind.name == "Job"):
         _orphan(store, kinds, meta["uid"])
     if policy == "Foreground" and FOREGROUND not in (meta.get("finalizers") or []):
@@ -38,7 +38,7 @@ def delete(store: Store, kinds: Kinds, kind: Kind, object: Object, options: Any)
 
 
 def _grace(kind: Kind, pod: Object, options: Object) -> int:
-    """Seconds that the processes of a pod have left; nobody else has any."""
+    """Return the grace period of a pod in seconds; 0 for all other kinds."""
     if kind.name != "Pod" or not pod["spec"].get("nodeName"):
         return 0
     if pod["status"].get("phase") in ("Succeeded", "Failed"):
@@ -68,7 +68,7 @@ def _orphan(store: Store, kinds: Kinds, uid: str) -> None:
 
 
 def finish(store: Store, kind: Kind, object: Object) -> None:
-    """Removes an object that was only waiting for its finalizers."""
+    """Remove a terminating object if it has no finalizers left."""
     meta = object["metadata"]
     waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" in meta and not waits and kind.name not in ("Pod", "Namespace"):
@@ -76,5 +76,5 @@ def finish(store: Store, kind: Kind, object: Object) -> None:
 
 
 def is_over(object: Object) -> bool:
-    """Says whether the time that an object was given to go is over."""
+    """Return whether the grace period of an object has expired."""
     return bool(object["metadata"].get("deletionTimestamp", "~") <= now_text())

@@ -1,4 +1,4 @@
-"""Events, as the parts of a cluster tell them."""
+"""The events that the components of a cluster record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.jobs.kube.api.store import Store, now_text
 
 
 class Recorder:
-    """Tells events of objects; the same one again counts."""
+    """Records events about objects; a repeated event increases a count."""
 
     def __init__(self, store: Store, kinds: Kinds, component: str) -> None:
         self._store = store

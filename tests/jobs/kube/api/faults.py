@@ -1,4 +1,4 @@
-"""What a test has told the server to do wrong."""
+"""The faults that tests inject into the server."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.jobs.kube.api.kind import Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.request import Request
 
-#: How a server may fail: an HTTP status, no answer, or a connection that ends. `expire` tells a
-#: watch that it is too old, in its midst; `hold` does nothing until the server is mended.
+#: The kinds of faults: an HTTP status, no reply, or a connection that is cut. `expire` ends a watch
+#: in the middle with "too old"; `hold` blocks requests until `mend`.
 WAYS = ("410", "500", "504", "cut", "expire", "hold")
 
 
@@ -21,19 +21,19 @@ WRITES = ("create", "update", "patch", "delete")
 
 @dataclass
 class Fault:
-    """One way to fail, for those requests that it is for."""
+    """A kind of failure for the requests that match it."""
 
     how: str
-    #: `write` is all that changes something.
+    #: `write` matches all verbs that change something.
     verb: str = ""
-    #: `!leases` is all but these.
+    #: `!leases` matches all except these.
     plural: str = ""
     namespace: str = ""
-    #: The end of the user's name.
+    #: A suffix of the user name.
     user: str = ""
-    #: How many requests pass before it, or are granted before one is held; or events of a watch.
+    #: Number of requests to serve first (with `hold`: to grant), or of events of a watch.
     after: int = 0
-    #: For how many requests it holds; 0 is all.
+    #: Number of requests that fail; 0 means all.
     times: int = 0
 
     def concerns(self, user: str, request: Request) -> bool:
@@ -49,11 +49,11 @@ class Fault:
 
 
 class Cut(Exception):
-    """The connection is to end without another word."""
+    """The connection must be closed without a reply."""
 
 
 class Faults:
-    """All that is wrong now, and how many requests each user has made."""
+    """All active faults, and the number of requests of each user."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -71,7 +71,7 @@ class Faults:
             self._all.append(fault)
 
     def mend(self) -> None:
-        """From now on all is well; what was held is cut."""
+        """Remove all faults; requests that were held are cut."""
         with self._lock:
             self._all.clear()
             self._passed.clear()
@@ -79,11 +79,11 @@ class Faults:
             self._lock.notify_all()
 
     def meet(self, user: str, request: Request) -> Fault | None:
-        """Fails a request that is to fail; gives what is to go wrong while a watch is told.
+        """Fail a request that matches a fault; return a fault that affects a watch later.
 
         Raises:
-            Refusal: It fails with a status.
-            Cut: It is not answered at all.
+            Refusal: The fault is an HTTP status.
+            Cut: The request gets no reply.
         """
         fault = self._next(user, request)
         if fault is None or fault.how == "expire":
@@ -112,7 +112,7 @@ class Faults:
         return None
 
     def done(self, user: str, request: Request) -> None:
-        """A request was granted: who is to be held after some is held after those alone."""
+        """Count a granted request: `hold` faults with `after` count only granted requests."""
         with self._lock:
             for fault in self._all:
                 if fault.how == "hold" and fault.concerns(user, request):
@@ -128,7 +128,7 @@ class Faults:
 
 
 def refusal(code: int) -> Refusal:
-    """What servers say with a status that is not the client's fault."""
+    """Return the error that real servers send with a status that is not the client's fault."""
     told = {
         410: "too old resource version: 1 (2)",
         504: "Timeout: Too large resource version: 2, current: 1",
@@ -137,10 +137,10 @@ def refusal(code: int) -> Refusal:
 
 
 def spoiled(events: Iterator[Object], fault: Fault | None) -> Iterator[Object]:
-    """Gives the events of a watch, until it is to go wrong.
+    """Yield the events of a watch until its fault takes effect.
 
     Raises:
-        Cut: The connection is to end.
+        Cut: The connection must be closed.
     """
     for number, event in enumerate(events):
         if fault is not None and number >= fault.after:

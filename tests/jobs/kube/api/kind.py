@@ -1,4 +1,4 @@
-"""The kinds of objects that the API serves, those of custom resource definitions included."""
+"""The kinds of objects that the API serves, including those of custom resource definitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of object: where its paths are, and what may be done with it."""
+    """A kind of object: its API paths and the supported operations."""
 
     group: str
     version: str
@@ -18,7 +18,7 @@ class Kind:
     name: str
     is_namespaced: bool = True
     subresources: frozenset[str] = field(default_factory=frozenset)
-    #: Of custom resources: what they may look like.
+    #: The schema of a custom resource.
     schema: Object | None = field(default=None, compare=False)
 
     @property
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """The name with its group, as messages tell it."""
+        """The plural with its group, as it appears in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -67,7 +67,7 @@ BUILT_IN = (
 
 
 class Kinds:
-    """All kinds there are now: built in, and defined by users."""
+    """All current kinds: built-in ones, and those of custom resource definitions."""
 
     def __init__(self) -> None:
         self._all = {(one.group, one.version, one.plural): one for one in BUILT_IN}
@@ -76,7 +76,7 @@ class Kinds:
         return self._all.get((group, version, plural))
 
     def named(self, api_version: str, name: str) -> Kind | None:
-        """The kind of an `apiVersion` and `kind`, as owner references tell it."""
+        """Return the kind with this `apiVersion` and `kind`, as in an owner reference."""
         for one in self._all.values():
             if (one.api_version, one.name) == (api_version, name):
                 return one
@@ -86,7 +86,7 @@ class Kinds:
         return list(self._all.values())
 
     def define(self, definition: Object) -> None:
-        """Serves what a CustomResourceDefinition defines."""
+        """Serve the kinds of a CustomResourceDefinition."""
         spec = definition["spec"]
         for version in spec["versions"]:
             one = Kind(
@@ -101,7 +101,7 @@ class Kinds:
             self._all[one.group, one.version, one.plural] = one
 
     def forget(self, definition: Object) -> None:
-        """Serves no longer what a CustomResourceDefinition has defined."""
+        """Stop serving the kinds of a CustomResourceDefinition."""
         spec = definition["spec"]
         for version in spec["versions"]:
             self._all.pop((spec["group"], version["name"], spec["names"]["plural"]), None)

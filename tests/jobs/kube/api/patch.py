@@ -1,4 +1,4 @@
-"""The ways to change a part of an object: merge patch, strategic merge patch and JSON patch."""
+"""Patch formats: merge patch, strategic merge patch and JSON patch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tests.jobs.kube.api.kind import Object
 from tests.jobs.kube.api.refusal import Refusal
 
-#: Lists that a strategic merge patch merges, and the field that says which entries are the same.
+#: Lists that a strategic merge patch merges, and the field that identifies their entries.
 MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
@@ -25,7 +25,7 @@ MERGE_KEYS = {
 
 
 def patched(object: Object, content_type: str, patch: Any) -> Any:
-    """Returns the object with the patch applied; the object itself stays as it was."""
+    """Return a patched copy of the object."""
     new: Any = copy.deepcopy(object)
     if content_type == "application/merge-patch+json":
         return _merged(new, patch)

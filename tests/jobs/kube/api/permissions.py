@@ -1,4 +1,4 @@
-"""Who may do what: tokens say who someone is, roles and their bindings what he may do."""
+"""Authentication by token, and authorization by roles and their bindings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.request import Request
 from tests.jobs.kube.api.store import Store
 
-#: Who has this name may do everything.
+#: The user with this name may do everything.
 ADMIN = "admin"
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
 class Permissions:
-    """Knows the users by their tokens, and asks the roles in the store what they may do."""
+    """Maps tokens to users, and evaluates the roles in the store."""
 
     def __init__(self, store: Store, kinds: Kinds, admin_token: str) -> None:
         self._store = store
@@ -29,17 +29,17 @@ class Permissions:
         self._users = {admin_token: ADMIN}
 
     def issue(self, namespace: str, account: str) -> str:
-        """Gives a new token of a service account."""
+        """Return a new token of a service account."""
         token = secrets.token_urlsafe(24)
         with self._lock:
             self._users[token] = f"system:serviceaccount:{namespace}:{account}"
         return token
 
     def user(self, authorization: str) -> str:
-        """The name of who sent a request.
+        """Return the name of the user who sent a request.
 
         Raises:
-            Refusal: Nobody has that token.
+            Refusal: The token is unknown.
         """
         scheme, _, token = authorization.partition(" ")
         with self._lock:
@@ -49,7 +49,7 @@ class Permissions:
         return user
 
     def check(self, user: str, request: Request) -> None:
-        """Refuses what no role allows the user."""
+        """Reject a request that no role of the user allows."""
         if self.may(user, request):
             return
         named = f' "{request.name}"' if request.name and request.verb != "create" else ""

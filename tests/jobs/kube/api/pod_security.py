@@ -1,4 +1,4 @@
-"""The restricted pod profile, for namespaces whose label enforces it."""
+"""The restricted pod security profile, for namespaces whose label enforces it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VOLUMES = {
 
 
 def check(namespace: Object, pod: Object) -> None:
-    """Refuses a pod that asks for more than the namespace allows."""
+    """Reject a pod that violates the profile of its namespace."""
     if (namespace["metadata"].get("labels") or {}).get(LABEL) != "restricted":
         return
     if found := list(_violations(pod["spec"])):

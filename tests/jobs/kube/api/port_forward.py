@@ -1,4 +1,4 @@
-"""Ports of pods through the server: a websocket whose frames begin with the number of a channel."""
+"""Port forwarding through the server: a websocket whose frames begin with a channel number."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _READ_LEN = 65536
 
 
 def serve(handler: http.server.BaseHTTPRequestHandler, pod: Any) -> None:
-    """Connects a client with one port of a pod, until either ends it.
+    """Connect a client to one port of a pod until either end closes the connection.
 
     Raises:
-        Refusal: The client asks for something else, or nobody listens there.
+        Refusal: The request is not supported, or nothing listens on the port.
     """
     query = urllib.parse.parse_qs(urllib.parse.urlsplit(handler.path).query)
     key, offered = (
@@ -77,7 +77,7 @@ def _back(there: socket.socket, wire: _Wire) -> None:
 
 
 class _Wire:
-    """The frames of a websocket, from the server's end."""
+    """The server's end of a websocket."""
 
     def __init__(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         self._in = handler.rfile
@@ -98,7 +98,7 @@ class _Wire:
             self._out.flush()
 
     def receive(self) -> bytes | None:
-        """The next frame with data; None at the end."""
+        """Return the next data frame, or None at the end."""
         try:
             while True:
                 first, second = self._read(2)

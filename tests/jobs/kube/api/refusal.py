@@ -1,4 +1,4 @@
-"""What the API answers to a request that it refuses."""
+"""The responses to rejected requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASONS = {
 
 
 class Refusal(Exception):
-    """A request that came to nothing: an HTTP status, and a Status object for the client."""
+    """A rejected request: an HTTP status, and a Status object for the client."""
 
     def __init__(
         self, code: int, message: str, reason: str = "", details: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ def not_found(plural: str, name: str) -> Refusal:
 
 
 def invalid(kind: str, name: str, causes: list[tuple[str, str]]) -> Refusal:
-    """All that is wrong with an object: each cause is a field and what is wrong with it."""
+    """Return an error with all causes: each is a field and the problem with its value."""
     told = [f"{field}: {message}" for field, message in causes]
     text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     details = {

@@ -1,4 +1,4 @@
-"""What a client asks for, read from the method and path of an HTTP request."""
+"""The meaning of an API request, parsed from its HTTP method and path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUBRESOURCES_OF_NAMESPACES = {"status", "finalize"}
 
 @dataclass(frozen=True)
 class Request:
-    """One request: a verb, a kind, and which objects of it."""
+    """A request: a verb, a kind, and the objects of the kind that it refers to."""
 
     verb: str
     kind: Kind
@@ -43,10 +43,10 @@ class Request:
 
 
 def read(kinds: Kinds, method: str, target: str, body: Any, content_type: str) -> Request:
-    """Reads a request.
+    """Parse a request.
 
     Raises:
-        Refusal: Nothing is served there.
+        Refusal: The server has no such path.
     """
     url = urllib.parse.urlsplit(target)
     query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))

@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: what they fill in, drop and refuse."""
+"""Structural schemas of custom resources: defaulting, pruning and validation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Cause = tuple[str, str]
 
 
 def completed(schema: Object, value: Any) -> Any:
-    """Returns a value with defaults, and without fields that the schema does not know."""
+    """Return a value with defaults, without the fields that are unknown to the schema."""
     if isinstance(value, list) and "items" in schema:
         return [completed(schema["items"], one) for one in value]
     if not isinstance(value, dict):
@@ -43,7 +43,7 @@ def completed(schema: Object, value: Any) -> Any:
 
 
 def problems(schema: Object, value: Any, path: str) -> Iterator[Cause]:
-    """Yields what is wrong with a value, by the field."""
+    """Yield the problems of a value with the path of the field."""
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             yield path, "Invalid value: must be an integer or a string"

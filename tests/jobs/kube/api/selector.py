@@ -1,4 +1,4 @@
-"""Selectors, which choose objects by label or by field."""
+"""Label selectors and field selectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Choice = Callable[[Object], bool]
 
 _SET = re.compile(r"^(\S+)\s+(in|notin)\s+\(([^)]*)\)$")
 
-#: What fields may be selected by; others are refused, as in a real cluster.
+#: The fields that selectors support; others are rejected, as by a real cluster.
 FIELDS = {
     "Pod": {
         "metadata.name",
@@ -38,7 +38,7 @@ FIELDS = {
 
 
 def by_label(text: str) -> Choice:
-    """Reads `a=b,c!=d,e in (f,g),h,!i`."""
+    """Parse a label selector such as `a=b,c!=d,e in (f,g),h,!i`."""
     terms = [_label_term(term.strip()) for term in re.split(r",(?![^(]*\))", text) if term.strip()]
     return lambda object: all(term(object["metadata"].get("labels") or {}) for term in terms)
 
@@ -64,7 +64,7 @@ def _label_term(term: str) -> Callable[[dict[str, str]], bool]:
 
 
 def by_field(kind: str, text: str) -> Choice:
-    """Reads `metadata.name=x,status.phase!=Running`."""
+    """Parse a field selector such as `metadata.name=x,status.phase!=Running`."""
     terms: list[tuple[list[str], str, bool]] = []
     for term in filter(None, text.split(",")):
         name, sign, value = re.split("(!=|==?)", term, maxsplit=1)
@@ -84,7 +84,7 @@ def _field(one: Object, path: list[str]) -> str:
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
-    """Says whether a selector of a spec chooses these labels."""
+    """Return whether the selector of a spec matches these labels."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     return all(_expression(one, labels) for one in selector.get("matchExpressions") or [])

@@ -1,4 +1,4 @@
-"""The API over HTTPS, with a thread for each connection."""
+"""The API over HTTPS, with one thread per connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.jobs.kube.api.kind import Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.watch import Watch
 
-#: A client that says nothing for so long is forgotten.
+#: Idle timeout of a connection, in seconds.
 IDLE_S = 120.0
 
 
@@ -36,7 +36,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
 
     def log_message(self, format: str, *values: Any) -> None:
-        """Says nothing: the tests say what goes wrong."""
+        """Log nothing: the tests report failures."""
 
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -71,7 +71,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         api.permissions.check(user, request)
         fault = self.server.faults.meet(user, request)
         if request.subresource == "portforward":
-            # Newer servers ask for the right to create, though a websocket begins with a GET.
+            # Newer servers require the permission to create, although a websocket begins with a
+            # GET.
             api.permissions.check(user, dataclasses.replace(request, verb="create"))
             port_forward.serve(self, api.answer(dataclasses.replace(request, subresource=""))[1])
         elif request.verb == "watch":
@@ -112,7 +113,7 @@ def _parsed(raw: bytes) -> Any:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Listens on a port of this machine alone."""
+    """Listens on the loopback interface of this machine."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -126,7 +127,7 @@ class Server(http.server.ThreadingHTTPServer):
         self._tls.load_cert_chain(certificate, key)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Takes a connection; its own thread shakes hands, so that nobody waits for the slow."""
+        """Accept a connection; its thread does the TLS handshake, so slow clients do not block."""
         connection, address = super().get_request()
         connection.settimeout(IDLE_S)
         return self._tls.wrap_socket(
@@ -134,12 +135,12 @@ class Server(http.server.ThreadingHTTPServer):
         ), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of clients that are gone; what else fails is seen on the error output."""
+        """Ignore errors of clients that disconnected; print others to standard error."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError, ssl.SSLError)):
             super().handle_error(request, client_address)
 
     def control(self, order: str) -> Object:
-        """Does what no real server does: breaks something for a test."""
+        """Execute a control command of a test that no real server has."""
         word, _, asked = order.partition("?")
         query = dict(urllib.parse.parse_qsl(asked))
         match word:

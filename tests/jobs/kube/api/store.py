@@ -1,4 +1,4 @@
-"""All objects of the cluster, and the log of what has changed, which watches read."""
+"""All objects of the cluster, and the log of changes that watches read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tests.jobs.kube.api.kind import Kind, Object
 from tests.jobs.kube.api.refusal import Refusal, not_found
 
-#: Changes that the log keeps; a watch from before them is too old.
+#: Number of changes in the log; a watch that starts before them is too old.
 LOG_LEN_MAX = 20_000
 
 
@@ -22,7 +22,7 @@ def now_text() -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """One object before and after, either of which may be missing."""
+    """An object before and after a change; either is missing if it was created or deleted."""
 
     version: int
     kind: Kind
@@ -31,9 +31,9 @@ class Change:
 
 
 class Store:
-    """Objects by kind, namespace and name; each change has the next resource version.
+    """Objects by kind, namespace and name; each change gets the next resource version.
 
-    Objects that it hands out are copies, but for those of `changes_since`, which nobody changes.
+    The returned objects are copies, except those of `changes_since`, which must not be modified.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Store:
             return copy.deepcopy(self._objects.get((kind, namespace, name)))
 
     def every(self, kind: Kind, namespace: str = "") -> list[Object]:
-        """All objects of a kind, of one namespace or of all, by name."""
+        """Return all objects of a kind, in one namespace or in all, sorted by name."""
         with self.changed:
             return [
                 copy.deepcopy(one)
@@ -66,7 +66,7 @@ class Store:
             ]
 
     def create(self, kind: Kind, object: Object) -> Object:
-        """Adds an object under a new uid."""
+        """Add an object with a new uid."""
         meta = object["metadata"]
         key = (kind, meta.get("namespace", ""), meta["name"])
         with self.changed:
@@ -78,10 +78,10 @@ class Store:
             return copy.deepcopy(object)
 
     def replace(self, kind: Kind, object: Object) -> Object:
-        """Puts a new version in the place of the one that its `resourceVersion` names.
+        """Replace an object if its `resourceVersion` is current.
 
         Raises:
-            Refusal: The object is gone, or has changed since.
+            Refusal: The object does not exist any more, or has changed.
         """
         meta = object["metadata"]
         key = (kind, meta.get("namespace", ""), meta["name"])
@@ -127,17 +127,17 @@ class Store:
         self.changed.notify_all()
 
     def forget_history(self) -> None:
-        """Empties the log: every watch from an older version is too old from now on."""
+        """Clear the log: every watch from an older version is too old afterwards."""
         with self.changed:
             self._log.clear()
             self._oldest = self.version
             self.changed.notify_all()
 
     def changes_since(self, version: int) -> Iterator[Change]:
-        """Yields what came after a version, until now.
+        """Yield the changes after a version.
 
         Raises:
-            Refusal: The log no longer reaches back to it.
+            Refusal: The log does not reach back to that version.
         """
         with self.changed:
             if version < self._oldest:
@@ -147,7 +147,7 @@ class Store:
         yield from found
 
     def wait(self, version: int, seconds: float) -> None:
-        """Returns when there is a later version, or the time is over."""
+        """Return when a later version exists or the time is over."""
         with self.changed:
             self.changed.wait_for(lambda: self.version > version, seconds)
 

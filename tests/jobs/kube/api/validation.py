@@ -1,4 +1,4 @@
-"""What objects must look like to be taken, and what of them may change later."""
+"""Validation of new objects, and of changes to immutable fields."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SERVICE = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
 _VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 _KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 
-#: Names of these become parts of host names.
+#: Names of these kinds become parts of host names.
 _SHORT_NAMES = {"Pod": 253, "StatefulSet": 63, "Job": 63, "Namespace": 63}
 
 Cause = tuple[str, str]
 
 
 def check(kind: Kind, object: Object, old: Object | None) -> None:
-    """Raises a 422 that names every field in which the object is wrong."""
+    """Raise a 422 that names every invalid field of the object."""
     causes = [*_metadata(kind, object["metadata"]), *_spec(kind, object)]
     if kind.schema is not None:
         own = ("apiVersion", "kind", "metadata")

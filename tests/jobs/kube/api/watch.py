@@ -1,4 +1,4 @@
-"""What a watch is told: each change as it looks from behind its selectors."""
+"""The events of a watch: each change as seen through the selectors of the watch."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.jobs.kube.api.request import Request
 from tests.jobs.kube.api.selector import Choice
 from tests.jobs.kube.api.store import Change
 
-#: How long a watch lasts whose client does not say.
+#: Duration of a watch without a timeout of the client, in seconds.
 DURATION_S = 300.0
 
-#: A bookmark says how far a watch is when nothing else has for so long.
+#: After this time without an event, a bookmark reports the current version.
 BOOKMARK_S = 1.0
 
-#: How long a server waits to catch up with a version that it has not seen.
+#: Time that the server waits to catch up with a version that it has not seen.
 BEHIND_S = 0.5
 
 
 class Watch:
-    """One watch; iterate over it for what the client is told."""
+    """A watch; iterate over it to get the events for the client."""
 
     def __init__(self, api: Api, request: Request, ended: threading.Event) -> None:
-        """Begins where the client says.
+        """Start at the version that the client requests.
 
         Raises:
-            Refusal: The server has not come so far.
+            Refusal: The server has not reached that version.
         """
         self._api = api
         self._request = request

@@ -1,4 +1,4 @@
-"""Removes what belongs to nothing that is still there."""
+"""The garbage collector: deletes objects whose owners no longer exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.jobs.kube.api.store import Store
 
 
 class Garbage:
-    """Follows owner references, and empties namespaces that end."""
+    """Follows owner references, and empties terminating namespaces."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Garbage:
                 self._empty(namespace["metadata"]["name"], everything)
 
     def _finish(self, kind: Kind, one: Object, everything: list[tuple[Kind, Object]]) -> None:
-        """Removes an owner whose dependents are gone."""
+        """Remove an owner whose dependents are gone."""
         uid = one["metadata"]["uid"]
         if any(_belongs(other, uid) for _, other in everything):
             return
@@ -66,12 +66,12 @@ class Garbage:
             options = {"propagationPolicy": "Background"}
             delete(self._store, self._kinds, kind, one, options)
         except Refusal:
-            # It has changed or is gone: the next step sees.
+            # The object has changed or is gone: the next step handles it.
             return
 
 
 def _goes_first(owner: Object) -> bool:
-    """Says whether an owner waits for its dependents to be gone."""
+    """Return whether an owner waits for the deletion of its dependents."""
     return FOREGROUND in (owner["metadata"].get("finalizers") or [])
 
 

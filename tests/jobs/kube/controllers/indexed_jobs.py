@@ -1,4 +1,4 @@
-"""Keeps the pods of indexed jobs: one for each index that has not yet ended well."""
+"""The controller of indexed jobs: one pod for each index that has not succeeded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.jobs.kube.controllers.owned import Owned, goes, is_over, is_ready
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
-#: What an index waits for its next pod when one has failed, doubled each time. Real: 10 s.
+#: Delay before the next pod of an index after a failure, doubled each time. Real: 10 s.
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
 
@@ -25,7 +25,7 @@ DONE = ("Complete", "CompletionsReached")
 
 @dataclass
 class _Record:
-    """What is known of a job beyond its pods, which may be gone."""
+    """The state of a job that is not derived from its pods, which may be gone."""
 
     counted: set[str] = field(default_factory=set)
     failures: dict[int, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class _Record:
 
 
 class IndexedJobs:
-    """Makes pods, counts how they end, and removes jobs that have been over for long enough."""
+    """Creates pods, counts their results, and removes jobs after their TTL."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class IndexedJobs:
             wanted = set()
         there: set[int] = set()
         if "podFailurePolicy" in job["spec"]:
-            # Then a pod has to be gone before there is another in its place.
+            # In this case a terminating pod must be gone before its replacement is created.
             there |= {_index(pod) for pod in pods if goes(pod) and not is_over(pod)}
         for pod in active:
             if _index(pod) in there or _index(pod) not in wanted:
@@ -101,7 +101,7 @@ class IndexedJobs:
 
     def _count(self, job: Object, record: _Record, pod: Object) -> None:
         uid, index = pod["metadata"]["uid"], _index(pod)
-        # Who was deleted may never tell how it ended: it counts as failed at once.
+        # A deleted pod may never report how it ended, so it counts as failed immediately.
         is_lost = goes(pod) and "podFailurePolicy" not in job["spec"]
         if not (is_over(pod) or is_lost) or uid in record.counted:
             return
@@ -166,7 +166,7 @@ def _failure(job: Object, record: _Record) -> str:
 
 
 def _given_up(job: Object, record: _Record) -> set[int]:
-    """The indexes that have failed too often to be tried again."""
+    """Return the indexes that have failed too often to be retried."""
     limit = job["spec"].get("backoffLimitPerIndex")
     if limit is None:
         return set()
@@ -174,7 +174,7 @@ def _given_up(job: Object, record: _Record) -> set[int]:
 
 
 def _action(job: Object, pod: Object) -> str:
-    """What the job's policy says of a pod that failed."""
+    """Return the action of the pod failure policy for a failed pod."""
     for rule in (job["spec"].get("podFailurePolicy") or {}).get("rules") or []:
         if _applies(rule, pod):
             return str(rule["action"])

@@ -1,4 +1,4 @@
-"""Keeps the jobs of JobSets, where their definition is served: one job for each replicated job."""
+"""The controller of JobSets, if the kind is defined: one job for each replicated job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "jobset.sigs.k8s.io/jobset-name"
 
 
 class JobSets:
-    """Makes jobs once, and says of the set that it has ended when all or one of them has."""
+    """Creates the jobs once, and ends the set when all jobs are complete or one has failed."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The thread in which all controllers do their steps, whenever something has changed."""
+"""The thread in which all controllers run a step after every change."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Protocol
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store
 
-#: Time passes for controllers too: they look again after so long.
+#: Interval of steps without a change, because controllers also depend on time.
 TICK_S = 0.2
 
 
 class Controller(Protocol):
-    """Brings what is there closer to what is wanted."""
+    """Moves the actual state of the cluster towards the desired state."""
 
     def step(self) -> None:
-        """Looks at everything anew, and does what is to be done now."""
+        """Read the whole state and do everything that is currently necessary."""
         ...
 
 
 class Loop:
-    """Runs controllers until it is told to end."""
+    """Runs controllers until it is stopped."""
 
     def __init__(self, store: Store, controllers: Sequence[Controller]) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class Loop:
                 try:
                     controller.step()
                 except Refusal:
-                    # Someone else was faster; the next look is at what he has made of it.
+                    # Another writer was faster; the next step uses the new state.
                     continue
                 except Exception:
                     traceback.print_exc()

@@ -1,4 +1,4 @@
-"""Sees that a node no longer gives a sign of life, and takes its pods from it."""
+"""The node controller: detects missing heartbeats and evicts the pods of a lost node."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store, now_text
 
-#: A node that is silent for so long is not ready. Real: 40 s.
+#: Time without a heartbeat after which a node is not ready. Real: 40 s.
 GRACE_S = 2.0
 
-#: How long a pod stays on a lost node that does not say.
+#: Time that a pod stays on a lost node if it does not set a toleration.
 EVICTION_S = 300.0
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 class Nodes:
-    """Marks nodes by their heartbeats, which the kubelet gives in passing."""
+    """Marks nodes by the heartbeats that the kubelet provides."""
 
     def __init__(self, store: Store, kinds: Kinds, heartbeats: Mapping[str, float]) -> None:
         self._store = store

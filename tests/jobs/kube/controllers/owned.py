@@ -1,4 +1,4 @@
-"""Pods that a controller has made, and how it makes them."""
+"""The pods that a controller owns, and how it creates them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Owned:
         ]
 
     def make(self, owner: Object, name: str, extra: Object) -> None:
-        """Makes a pod after the owner's template, with more labels, annotations or hostname."""
+        """Create a pod from the owner's template, with extra labels, annotations or hostname."""
         template = copy.deepcopy(owner["spec"]["template"])
         meta = template.get("metadata") or {}
         pod: Object = {

@@ -1,4 +1,4 @@
-"""Keeps the pods of stateful sets: one for each ordinal, under the same name again and again."""
+"""The controller of stateful sets: one pod per ordinal, always with the same name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REVISION = "controller-revision-hash"
 
 
 class StatefulSets:
-    """Makes, replaces and removes pods, in order unless they may come side by side."""
+    """Creates, replaces and removes pods, in order unless parallel management is allowed."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class StatefulSets:
         self._pods.make(one, name, {"labels": labels, "spec": place})
 
     def _update(self, one: Object, pods: list[Object]) -> None:
-        """Replaces one pod of an older template at a time, the last one first."""
+        """Replace one pod with an outdated template at a time, in descending order."""
         if any(goes(pod) or not is_ready(pod) for pod in pods):
             return
         for pod in sorted(pods, key=_ordinal, reverse=True):

@@ -1,4 +1,4 @@
-"""Addresses of pods, each its own on this machine."""
+"""Addresses of pods: each pod has a separate loopback address of this machine."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import tempfile
 import threading
 from pathlib import Path
 
-#: The networks of clusters that run at once: `127.0.79.x` is that of the first.
+#: The networks of concurrent clusters: the first uses `127.0.79.x`.
 NETWORKS = range(79, 128)
 FIRST, LAST = 20, 249
 
 
 class Addresses:
-    """Gives addresses in turn, so that a pod's successor has another one, as in a real cluster."""
+    """Assigns addresses in turn, so that a replacement pod gets a new one, as in a real cluster."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # The file stays open, and with it the network taken, for as long as this process lives.
+        # The open file reserves the network for the lifetime of this process.
         self._prefix, self._file = _network()
         self._turn = itertools.cycle(range(FIRST, LAST + 1))
         self._taken: set[str] = set()
@@ -39,7 +39,7 @@ class Addresses:
 
 
 def _network() -> tuple[str, int]:
-    """Takes a network that no other cluster on this machine has."""
+    """Reserve a network that no other cluster on this machine uses."""
     for number in NETWORKS:
         path = Path(tempfile.gettempdir(), f"mesh-kube-network-{number}")
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -1,4 +1,4 @@
-"""One container, which here is a process with all its descendants."""
+"""A container, represented by a process with its descendants."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from tests.jobs.kube.api.store import now_text
 from tests.jobs.kube.kubelet.probe import Probe
 from tests.jobs.kube.kubelet.surroundings import MARK, CannotCreate, Surroundings
 
-#: What a container waits before it is started for the second time again, doubled each time.
-#: Real: 10 s, and 300 s at most.
+#: Delay before the second restart of a container, doubled each time. Real: 10 s, and 300 s at most.
 BACK_OFF_S = 1.0
 BACK_OFF_MAX_S = 30.0
 
-#: Images that begin so are in no registry.
+#: Images with this prefix do not exist in any registry.
 MISSING_IMAGE = "missing.invalid/"
 
-#: When the one that started them is gone, so are the processes.
+#: The processes are killed when their parent exits.
 _TIED = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 class Container:
-    """Starts the process, restarts it when it has to be, and knows its state."""
+    """Starts the process, restarts it if necessary, and tracks its state."""
 
     def __init__(self, spec: Object, folder: Path, around: Surroundings) -> None:
         self.spec = spec
@@ -51,7 +50,7 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs or has not begun."""
+        """The exit status, or None if it is running or was not started."""
         ended = self.state.get("terminated")
         return None if ended is None else int(ended["exitCode"])
 
@@ -60,7 +59,7 @@ class Container:
         return self._folder / f"{self.name}.{number}.log"
 
     def start(self, pod: Object) -> None:
-        """Starts the process; a state says why when that cannot be."""
+        """Start the process; on failure the state contains the reason."""
         image = str(self.spec["image"])
         if image.startswith(MISSING_IMAGE):
             reason = "ImagePullBackOff" if "waiting" in self._last else "ErrImagePull"
@@ -82,7 +81,7 @@ class Container:
         try:
             if not command:
                 raise FileNotFoundError("no command: images are not looked into here")
-            # What setpriv cannot find is told here, as a container runtime would.
+            # A command that setpriv cannot find is reported here, as by a container runtime.
             if not os.path.isabs(command[0]) or not os.access(command[0], os.X_OK):
                 command = [_found(command[0], self.environment), *command[1:]]
             with self.log_path().open("ab") as log:
@@ -104,7 +103,7 @@ class Container:
         self.state = {"running": {"startedAt": now_text()}}
 
     def look(self, address: str, killed_for: str = "") -> None:
-        """Sees whether the process has ended, or is ready."""
+        """Update the state: the process may have exited or become ready."""
         if self._process is None or "running" not in self.state:
             return
         code = self._process.poll()
@@ -112,7 +111,7 @@ class Container:
             self.is_ready = self._probe.ask(address, self.environment)
             self._liveness.ask(address, self.environment)
             if self._liveness.has_failed:
-                # It does not answer, so it is given no time either.
+                # An unresponsive process gets no grace period.
                 self._process.kill()
             return
         self.is_ready = False
@@ -123,7 +122,7 @@ class Container:
         self.kill_all(self.environment.get(MARK, ""))
 
     def restart(self, pod: Object) -> None:
-        """Starts an ended process again, or later if that has been done before."""
+        """Restart an exited process, with a delay if it has been restarted before."""
         now = time.monotonic()
         if "terminated" in self.state:
             self._last = self.state
@@ -146,7 +145,7 @@ class Container:
                 return
 
     def kill_all(self, pod_uid: str) -> None:
-        """Ends whatever the process has left behind, as the end of a container does."""
+        """Kill all remaining descendants, as the end of a container does."""
         if not pod_uid:
             return
         for pid in processes_of(pod_uid):
@@ -182,7 +181,7 @@ def _found(program: str, environment: dict[str, str]) -> str:
 
 
 def processes_of(pod_uid: str) -> list[int]:
-    """The processes of a pod that run now, told by their environment."""
+    """Return the running processes of a pod, identified by their environment."""
     mark = f"{MARK}={pod_uid}".encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -15,12 +15,12 @@ from tests.jobs.kube.kubelet.addresses import Addresses
 from tests.jobs.kube.kubelet.pod import FAULT, Pod
 from tests.jobs.kube.kubelet.surroundings import Surroundings
 
-#: What each node has.
+#: Capacity of each node.
 CAPACITY = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"}
 
 
 class Kubelet:
-    """All nodes in one; an annotation on a node makes it `dead` or `drain`s it."""
+    """The kubelet of all nodes; an annotation on a node makes it `dead` or `drain`s it."""
 
     def __init__(self, store: Store, kinds: Kinds, folder: Path, nodes: int) -> None:
         self.heartbeats: dict[str, float] = {}
@@ -99,10 +99,10 @@ class Kubelet:
         self._pods[meta["uid"]] = pod
 
     def read_log(self, object: Object, container: str, previous: bool) -> str | None:
-        """The log of a container; None when it has not begun.
+        """Return the log of a container, or None if it has not started.
 
         Raises:
-            Refusal: There was no earlier run.
+            Refusal: No previous run exists.
         """
         pod = self._pods.get(object["metadata"]["uid"])
         for one in pod.containers if pod else []:
@@ -116,7 +116,7 @@ class Kubelet:
         return None
 
     def end(self) -> None:
-        """Kills everything that runs."""
+        """Kill everything that is running."""
         for pod in self._pods.values():
             pod.lose()
         for pod in self._pods.values():

@@ -1,4 +1,4 @@
-"""One pod on its node: its thread starts containers, looks after them, and ends them."""
+"""A pod on its node: its thread starts, monitors and stops the containers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.jobs.kube.api.store import Store, now_text
 from tests.jobs.kube.kubelet.container import Container
 from tests.jobs.kube.kubelet.surroundings import Surroundings
 
-#: How often a pod looks at its processes.
+#: Interval at which a pod checks its processes.
 LOOK_S = 0.05
 
-#: What tests do to a pod: an annotation with one of `oom`, `evict`, `shutdown` and `hang-pull`.
-#: `shutdown` is that of its node: the kubelet ends the pod, and nobody has deleted it.
+#: The annotation with the fault of a pod: `oom`, `evict`, `shutdown` or `hang-pull`. `shutdown` is
+#: a shutdown of the node: the kubelet stops the pod without a deletion.
 FAULT = "test/kubelet"
 
 
 class Pod:
-    """The processes of one pod. `wake` tells it that its object has changed."""
+    """The processes of one pod. `wake` notifies it of a change of its object."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Pod:
         self._thread.start()
 
     def wake(self, object: Object | None) -> None:
-        """The object has changed; None: it is gone, with no time left for its processes."""
+        """Notify the pod of a change; None means that it was deleted without a grace period."""
         if object is None:
             gone = {**self.object["metadata"], "deletionGracePeriodSeconds": 0}
             object = {**self.object, "metadata": {**gone, "deletionTimestamp": now_text()}}
@@ -62,7 +62,7 @@ class Pod:
         self._woken.set()
 
     def lose(self) -> None:
-        """The node has died: no process is left, and nobody tells."""
+        """Kill the processes without an update of the status, because the node has died."""
         self._is_lost = True
         self._woken.set()
 
@@ -98,7 +98,7 @@ class Pod:
             self._finish()
 
     def _begin(self) -> bool:
-        """Runs the init containers, and says whether all went well."""
+        """Run the init containers, and return whether all succeeded."""
         self.object["status"]["podIP"] = self.address
         for one in self._first:
             one.start(self.object)
@@ -171,7 +171,7 @@ class Pod:
             one.signal(number)
 
     def _finish(self) -> None:
-        """Ends the processes, and confirms that the pod is gone."""
+        """Stop the processes and confirm the deletion of the pod."""
         self._end_processes(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
         if not self._is_lost:
             self._tell(self._phase())
@@ -179,7 +179,7 @@ class Pod:
         self.is_over = True
 
     def _end_processes(self, grace_s: float) -> None:
-        """Asks the processes to end, then makes them."""
+        """Send SIGTERM to the processes, and SIGKILL after the grace period."""
         end = time.monotonic() + (0 if self._is_lost else grace_s)
         everyone = [*self._first, *self.containers]
         if not self._is_lost:
@@ -203,7 +203,7 @@ class Pod:
             return
 
     def _tell(self, phase: str, is_begun: bool = True, **more: Any) -> None:
-        """Writes the status, unless nothing is new in it."""
+        """Write the status if it has changed."""
         statuses = [one.status() for one in self.containers]
         is_ready = phase == "Running" and all(one["ready"] for one in statuses)
         told = {

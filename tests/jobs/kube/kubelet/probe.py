@@ -1,4 +1,4 @@
-"""Probes: whether a container says that it can be used, and that it lives."""
+"""Readiness and liveness probes of containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.jobs.kube.api.kind import Object
 
 
 class Probe:
-    """A probe of one container, such as its `readinessProbe`, asked in its period."""
+    """A probe of one container, such as its `readinessProbe`, run at its period."""
 
     def __init__(self, container: Object, kind: str) -> None:
         self._probe: Object | None = container.get(kind)
@@ -23,18 +23,18 @@ class Probe:
         self._next = 0.0
 
     def begin(self) -> None:
-        """The container has just started."""
+        """Reset the probe when the container has started."""
         delay = (self._probe or {}).get("initialDelaySeconds", 0)
         self._next = time.monotonic() + delay
         self._is_ready, self._failures = self._probe is None, 0
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was refused as often as it may be."""
+        """Whether the number of consecutive failures has reached the threshold."""
         return self._probe is not None and self._failures >= self._probe.get("failureThreshold", 3)
 
     def ask(self, address: str, environment: Mapping[str, str]) -> bool:
-        """Says whether the container is ready, and asks it when it is time to."""
+        """Run the probe if it is due, and return whether the container is ready."""
         if self._probe is None or time.monotonic() < self._next:
             return self._is_ready
         self._next = time.monotonic() + self._probe.get("periodSeconds", 10)
@@ -76,7 +76,7 @@ class Probe:
 
 
 def _is_serving(target: str, service: str, timeout: float) -> bool:
-    """Asks the standard health service; its messages are short enough to be written by hand."""
+    """Query the gRPC health service; its messages are short enough to encode by hand."""
     try:
         import grpc  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:

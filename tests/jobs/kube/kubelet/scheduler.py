@@ -1,4 +1,4 @@
-"""Finds a node for each pod, or says why there is none."""
+"""The scheduler: assigns each pod to a node, or reports the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
 
 class Scheduler:
-    """Binds pods to the emptiest node that takes them."""
+    """Binds pods to the least loaded node that fits."""
 
     def __init__(self, store: Store, kinds: Kinds) -> None:
         self._store = store
@@ -82,7 +82,7 @@ def quantity(text: object) -> float:
 
 
 def requests(pod: Object) -> dict[str, float]:
-    """What a pod asks of its node."""
+    """Return the resources that a pod requests."""
     asked: Counter[str] = Counter({"pods": 1})
     for container in pod["spec"]["containers"]:
         resources = container.get("resources") or {}
@@ -99,7 +99,7 @@ def _waits(pod: Object) -> bool:
 
 
 def _unfit(pod: Object, node: Object, used: Counter[str]) -> str:
-    """Why a node does not take a pod; empty when it does."""
+    """Return the reason why a pod does not fit on a node; empty if it fits."""
     labels = node["metadata"].get("labels") or {}
     wanted = pod["spec"].get("nodeSelector") or {}
     if node["spec"].get("unschedulable"):
@@ -123,6 +123,6 @@ def _tolerates(pod: Object, taint: Object) -> bool:
         )
         same_effect = one.get("effect") in (None, "", taint["effect"])
         if one.get("key") in (None, "", taint["key"]) and same_value and same_effect:
-            # For a while is not for ever: nothing new comes to a node that is lost.
+            # A toleration for a limited time (`tolerationSeconds`) counts, too.
             return True
     return False

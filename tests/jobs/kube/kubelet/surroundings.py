@@ -1,4 +1,4 @@
-"""What a container finds around it: environment, arguments, and secrets as files."""
+"""The runtime environment of a container: variables, arguments, and secrets as files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.jobs.kube.api.kind import Kinds, Object
 from tests.jobs.kube.api.refusal import Refusal
 from tests.jobs.kube.api.store import Store
 
-#: What every process gets of this machine's environment, for the image is this machine.
+#: Variables that every process inherits, because this machine acts as the image.
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 
-#: Tells the processes of a pod from all others.
+#: Identifies the processes of a pod.
 MARK = "STANDIN_POD"
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
@@ -24,23 +24,23 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 class CannotCreate(Exception):
-    """A container refers to what is not there."""
+    """A container refers to a missing object."""
 
 
 class Surroundings:
-    """Makes what one pod's containers find; secrets and config maps are read when one starts."""
+    """Creates the environments of a pod's containers; secrets are read when a container starts."""
 
     def __init__(self, store: Store, kinds: Kinds, folder: Path) -> None:
         self._store = store
         self._kinds = kinds
-        #: Where the pod keeps logs and volumes.
+        #: The folder for logs and volumes of the pod.
         self.folder = folder
 
     def environment(self, pod: Object, container: Object) -> dict[str, str]:
-        """The environment of a container.
+        """Return the environment of a container.
 
         Raises:
-            CannotCreate: A secret or a config map is not there.
+            CannotCreate: A secret or config map does not exist.
         """
         found = {name: os.environ[name] for name in INHERITED if name in os.environ}
         found["HOSTNAME"] = pod["spec"].get("hostname") or pod["metadata"]["name"]
@@ -56,7 +56,7 @@ class Surroundings:
         return {name: _moved(value, places) for name, value in found.items()}
 
     def command(self, pod: Object, container: Object, environment: dict[str, str]) -> list[str]:
-        """What to run: `command` and `args`, with references to the environment resolved."""
+        """Return `command` and `args` with references to the environment expanded."""
         words = [*(container.get("command") or []), *(container.get("args") or [])]
         places = self._mounts(pod, container)
         return [_moved(_expanded(word, environment), places) for word in words]
@@ -87,10 +87,10 @@ class Surroundings:
             raise CannotCreate(f'{plural.rstrip("s")} "{name}" not found') from None
 
     def _mounts(self, pod: Object, container: Object) -> Sequence[tuple[str, Path]]:
-        """Where on this machine lies what the container has mounted, the longest path first.
+        """Return the folders on this machine for the mounts of a container, longest path first.
 
-        A path that begins with such a place is changed in its arguments and environment, for all
-        containers see the same files here.
+        All containers share the file system of this machine, so paths below a mount are rewritten
+        in arguments and environment.
         """
         volumes = {one["name"]: one for one in pod["spec"].get("volumes") or []}
         places = []
