@@ -21,15 +21,9 @@ from tools.workspace import ROOT, cache_folder, read_toml
 
 CRATE = ROOT / "fuzz"
 
-<<<<<<< HEAD
-#: All targets together, without building them: enough to run the kept inputs and a few new ones.
-SECONDS = 20.0
-#: Resident memory of one target, the fuzzer's own tables and corpus with it.
-=======
 #: For all targets together, without the build: enough to run the kept inputs and a few new ones.
-SECONDS = 40.0
+SECONDS = 20.0
 #: Limit of resident memory per target, including the fuzzer's own tables and corpus.
->>>>>>> p-tests
 MEMORY_MAX_MB = 512
 #: Time limit of a single input; no target waits for anything.
 INPUT_LIMIT_S = 20
