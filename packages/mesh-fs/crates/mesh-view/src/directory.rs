@@ -14,7 +14,8 @@ use std::os::unix::fs::chown;
 use mesh_chunks::is_trusted;
 use mesh_snapshot::{Attributes, is_name};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, Timespec,
+    Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -99,6 +100,21 @@ impl Directory {
             .filter(|name| !matches!(name.to_bytes(), b"." | b".."))
             .map(CStr::to_owned)
             .collect())
+    }
+
+    /// Locks the directory while the result exists, unless another process has locked it.
+    ///
+    /// # Errors
+    ///
+    /// A system call failed.
+    pub(crate) fn try_lock(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.0, c".", flags, Mode::empty())?;
+        match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(opened)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Creates a file that only this user can read, and opens it for writing.

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub(crate) fn open_root(root: &Path) -> Outcome<Directory> {
 pub struct Unpacked {
     path: PathBuf,
     root: Directory,
+    _lock: OwnedFd,
     is_made: bool,
     is_root: bool,
     tree: Option<Arc<Tree>>,
@@ -74,15 +76,19 @@ impl Unpacked {
     ///
     /// # Errors
     ///
-    /// The directory is not empty, belongs to another user, or cannot be created.
+    /// The directory is not empty or in use by another host, belongs to another user, or cannot be
+    /// created.
     pub fn begin(path: &Path) -> Outcome<Self> {
         let is_made = !path.exists();
         let root = open_root(path)?;
-        if !at(path, root.names())?.is_empty() {
+        // Hosts that share a file system may be given the same directory at the same time.
+        let lock = at(path, root.try_lock())?;
+        let is_empty = at(path, root.names())?.is_empty();
+        let (Some(lock), true) = (lock, is_empty) else {
             return Err(UnpackError::NotEmpty(path.to_owned()));
-        }
+        };
         let is_root = rustix::process::geteuid().is_root();
-        Ok(Self { path: path.to_owned(), root, is_made, is_root, tree: None })
+        Ok(Self { path: path.to_owned(), root, _lock: lock, is_made, is_root, tree: None })
     }
 
     /// Writes a tree, or its differences from the previous one.
@@ -344,4 +350,18 @@ pub(crate) fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
 
 pub(crate) fn at<T>(path: &Path, done: io::Result<T>) -> Outcome<T> {
     done.map_err(|error| UnpackError::System(path.to_owned(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_unpacked_by_one_host_only() {
+        let shared = tempfile::tempdir().expect("a folder can be made");
+        let first = Unpacked::begin(shared.path()).expect("it is empty");
+        assert!(matches!(Unpacked::begin(shared.path()), Err(UnpackError::NotEmpty(_))));
+        first.close().expect("it can be emptied");
+        Unpacked::begin(shared.path()).expect("it is free again");
+    }
 }
