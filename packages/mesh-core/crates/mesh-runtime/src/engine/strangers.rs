@@ -1,8 +1,8 @@
 //! Connections within this host whose peer is not identified yet.
 //!
-//! Connections from other hosts stay in [`super::listener`] until they are authenticated. A process of
-//! this host identifies itself with its first bytes, so a connection without a greeting is stuck or
-//! foreign.
+//! Connections from other hosts stay in [`super::listener`] until they are authenticated. A process
+//! of this host identifies itself with its first bytes, so a connection without a greeting is stuck
+//! or foreign.
 
 use super::wire::{Wire, lock};
 use super::{Engine, Shared};
