@@ -1,10 +1,11 @@
 //! The listener for other hosts, which authenticates connections before it passes them on.
 //!
-//! A pending connection is one whose first frame has not arrived yet. One thread, the accept loop,
-//! serves all of them. They are bounded in number, time and memory, so a client that can reach the
-//! port can keep that thread busy and nothing else. If the first frame is a greeting, the connection
-//! becomes a connection of the engine. If it requests that the worker serves a job, the owner of the
-//! listener decides. If it requests a connection to another host, it is forwarded.
+//! A pending connection is one whose first frame has not arrived yet. One thread, the accept
+//! loop, serves all of them. They are bounded in number, time and memory, so a client that can
+//! reach the port can keep that thread busy and nothing else. If the first frame is a greeting,
+//! the connection becomes a connection of the engine. If it requests that the worker serves a
+//! job, the owner of the listener decides. If it requests a connection to another host, it is
+//! forwarded.
 
 mod accept_loop;
 mod pending_connections;
