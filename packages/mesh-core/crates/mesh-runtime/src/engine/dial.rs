@@ -44,7 +44,7 @@ pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
     }
     if found.is_empty() {
         let text = format!(
-            "{} is not known here: correct the name, or use an address",
+            "{} cannot be resolved here: correct the name, or use an address",
             unknown.join(", ")
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
