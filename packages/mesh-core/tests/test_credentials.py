@@ -204,15 +204,15 @@ def test_no_key_is_ever_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps, copy.deepcopy])
 def test_they_cannot_be_pickled(dumps: object) -> None:
     assert callable(dumps)
-    with pytest.raises(Unpicklable, match="hold keys and are not sent in messages: save them"):
+    with pytest.raises(Unpicklable, match="contain keys and cannot be sent in messages: save"):
         dumps([Credentials.create()])
 
 
 def test_they_never_change() -> None:
     credentials = Credentials.create()
-    with pytest.raises(AttributeError, match="credentials never change"):
+    with pytest.raises(AttributeError, match="credentials are immutable"):
         credentials.job = JOB  # type: ignore[misc]
-    with pytest.raises(TypeError, match=r"made by Credentials\.create or Credentials.load"):
+    with pytest.raises(TypeError, match=r"created by Credentials\.create or Credentials.load"):
         Credentials()
 
 

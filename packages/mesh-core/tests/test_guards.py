@@ -73,7 +73,7 @@ def test_endpoints_are_guarded_from_their_next_call_on_until_that_is_removed() -
         with pytest.raises(ValueError, match="it is broken"):
             worker.fail.call_one().get(LIMIT_S)
         assert seen == ["add", "add", "fail"]
-        with pytest.raises(RuntimeError, match="take that guard away"):
+        with pytest.raises(RuntimeError, match="remove it first"):
             guard_endpoints(noting)
     finally:
         remove()

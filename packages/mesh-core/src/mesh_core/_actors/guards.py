@@ -40,7 +40,7 @@ def guard_endpoints(guard: Guard) -> Callable[[], None]:
     """
     guards = runtime().guards
     if guards:
-        raise RuntimeError("endpoints are guarded already: take that guard away first")
+        raise RuntimeError("the endpoints already have a guard: remove it first")
     guards.append(guard)
     _plan_again()
 
