@@ -13,7 +13,7 @@ _SIGNAL_HINTS = {
     4: "a native library executed an instruction that this CPU does not support",
     6: "a native library called abort(): its last message is in the log",
     7: "a mapped file or segment was truncated, or shared memory (/dev/shm) is full",
-    9: "killed by SIGKILL, often by the kernel when memory runs out (see dmesg)",
+    9: "SIGKILL is often sent by the kernel when memory runs out (see dmesg)",
     11: "a native library crashed: if faulthandler is on, its stack is in the log",
 }
 
