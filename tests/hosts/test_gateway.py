@@ -149,7 +149,7 @@ for host in ("no-such-host", "login:1"):
         print(str(error).replace("\\n", " "))
 """
     unknown, refused = [line for line in cluster.run(code) if "from the gateway" in line]
-    assert "no-such-host:26600 is not known here: correct the name" in unknown
+    assert "no-such-host:26600 cannot be resolved here: correct the name" in unknown
     assert "nobody listens there: start the worker" in refused
 
 

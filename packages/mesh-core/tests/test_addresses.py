@@ -66,10 +66,10 @@ def test_an_address_is_read(text: str, host: str, port: int) -> None:
         ("tcp://a:b:c", "write tcp://host:port"),
         ("tcp://node7:4/job", "write tcp://host:port"),
         ("tcp://node 7:4", "write tcp://host:port"),
-        ("", "names no host"),
-        ("tcp://*:4", "names no machine: give the name or address of one"),
-        ("tcp://[::]:4", "names no machine"),
-        ("tcp://node7:0", "has port 0: give the port that the worker has printed"),
+        ("", "has no host"),
+        ("tcp://*:4", "does not name a machine: use a host name or an address"),
+        ("tcp://[::]:4", "does not name a machine"),
+        ("tcp://node7:0", "has port 0: use the port that the worker printed"),
     ],
 )
 def test_what_nobody_can_be_called_at_is_refused_at_the_call(text: str, why: str) -> None:
@@ -100,11 +100,11 @@ def test_a_worker_says_why_it_cannot_listen(tmp_path: Path) -> None:
     Credentials.create().issue(role="worker", name="w").save(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"tcp://127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(OSError, match="is taken: end what listens there"):
+        with pytest.raises(OSError, match="is in use: stop the process"):
             run_worker_loop_forever(taken)
-    with pytest.raises(OSError, match="is none of this machine"):
+    with pytest.raises(OSError, match="is not one of this machine"):
         run_worker_loop_forever("tcp://192.0.2.1:0", credentials=tmp_path)
-    with pytest.raises(OSError, match="not known here: correct it"):
+    with pytest.raises(OSError, match="cannot be resolved here: correct it"):
         run_worker_loop_forever("tcp://no-such-host.invalid:0", credentials=tmp_path)
 
 

@@ -151,7 +151,7 @@ def test_a_silent_host_is_dead_for_all_who_wait(workers: list[WorkerProcess]) ->
         asked_by_other = alive.ask.call_one(silent, 2)
         workers[1].signal_all(signal.SIGSTOP)
         with pytest.raises(
-            HostDied, match=r"unresponsive: its machine acknowledges, .* not answered for 1\.5 s"
+            HostDied, match=r"unresponsive: its machine acknowledges .* not replied for 1\.5 s"
         ):
             waiting.get(timeout=30)
         with pytest.raises(HostDied):
@@ -171,7 +171,7 @@ def test_a_host_that_is_stopped_for_a_while_is_not_dead(workers: list[WorkerProc
         try:
             answer = stopped.echo.call_one(2)
             # More than ten heartbeats.
-            with pytest.raises(TimeoutError, match=r"host .* has not answered for \d s"):
+            with pytest.raises(TimeoutError, match=r"host .* has not replied for \d s"):
                 answer.get(timeout=3)
         finally:
             workers[1].signal_all(signal.SIGCONT)
@@ -370,7 +370,7 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
         with monkeypatch.context() as patch, configured(attach_timeout_s=10 * LIMIT_S):
             patch.setattr("mesh_core._hosts.attach_request.VERSION", 2)
             hosts = attach_to_workers([worker.address])
-            with pytest.raises(HostDied, match="the client speaks version 2"):
+            with pytest.raises(HostDied, match="the client uses version 2"):
                 hosts.initialized.get(timeout=LIMIT_S)
         hosts = attach_to_workers([worker.address])
         assert hosts.spawn_procs().spawn("member", Member).echo.call(1).get().values() == [1]

@@ -28,7 +28,7 @@ def without(name: str) -> bytes:
     "config", [{"no_such_setting": 1}, {"heartbeat_s": "soon"}, {"mailbox_len_max": -1}]
 )
 def test_settings_that_are_not_known_here_are_refused_in_words(config: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"what is configured in the client.*install the same"):
+    with pytest.raises(ValueError, match=r"apply the client's configuration.*install the same"):
         AttachOrder.decode(changed(config=config))
 
 
@@ -83,7 +83,7 @@ def test_an_order_comes_out_as_it_went_in() -> None:
     ],
 )
 def test_anything_else_is_refused_in_words(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no request|client speaks"):
+    with pytest.raises(ValueError, match=r"not a request|client uses"):
         AttachOrder.decode(body)
 
 
@@ -158,7 +158,7 @@ def test_what_a_worker_grants_comes_out_as_it_went_in() -> None:
     ],
 )
 def test_what_grants_nothing_is_no_answer(body: bytes) -> None:
-    with pytest.raises(ValueError, match="no answer of a Mesh worker"):
+    with pytest.raises(ValueError, match="not a reply of a Mesh worker"):
         Grant.decode(body)
 
 

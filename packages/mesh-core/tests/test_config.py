@@ -320,7 +320,7 @@ def test_misspelt_variable_is_warned_of_and_strangers_are_not(
     [
         ("[core]\nmailbox_len = 1\n", "did you mean mailbox_len_max"),
         ("[core]\nmailbox_len_max = 0\n", "mailbox_len_max cannot be 0 \\(in '"),
-        ("mailbox_len_max = 5\n", r"is in no table: put it below \[core\]"),
+        ("mailbox_len_max = 5\n", r"is not in a table: move it below \[core\]"),
         ("[core\n", "cannot be read"),
     ],
 )

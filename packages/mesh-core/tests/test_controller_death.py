@@ -81,9 +81,9 @@ def test_a_program_that_was_stopped_for_too_long_is_told_that_its_hosts_are_lost
         # The worker reports the end, unless this takes longer than the heartbeat timeout of the
         # program.
         whys = (
-            "has ended, says its worker",
-            "nothing was heard from it for three heartbeats",
-            "its agent has not answered for",
+            "its worker reports that",
+            "nothing was received from it for three heartbeats",
+            "its agent has not replied for",
         )
         assert any(why in program.errors() for why in whys), program.errors()
         use(worker)

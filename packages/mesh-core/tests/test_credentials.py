@@ -122,7 +122,7 @@ def test_two_jobs_in_a_folder_are_refused(tmp_path: Path) -> None:
     Credentials.create().save(tmp_path / "one")
     Credentials.create().save(tmp_path / "two")
     (tmp_path / "one" / "authority.pem").replace(tmp_path / "two" / "authority.pem")
-    with pytest.raises(CredentialsError, match="two jobs: save each in a folder of its own"):
+    with pytest.raises(CredentialsError, match="two jobs: save each in a separate folder"):
         Credentials.load(tmp_path / "two")
 
 
@@ -140,13 +140,13 @@ def test_rotating_makes_the_next_generation_of_the_same_job(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"job": "my job"}, '"my job" is no id of a job: use 32 digits'),
-        ({"job": JOB.upper()}, "is no id of a job"),
+        ({"job": "my job"}, '"my job" is not a job id: use 32 digits'),
+        ({"job": JOB.upper()}, "is not a job id"),
         ({"valid_for": 1}, "cannot be valid for 1 s: use one minute to ten years"),
         ({"valid_for": -1}, "cannot be valid for -1 s"),
         ({"valid_for": float("nan")}, "cannot be valid for NaN s"),
-        ({"name": "a b"}, '"a b" is no name for a peer: use 1 to 64 letters'),
-        ({"name": ""}, "is no name for a peer"),
+        ({"name": "a b"}, '"a b" is not a name for a peer: use 1 to 64 letters'),
+        ({"name": ""}, "is not a name for a peer"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: dict[str, object], words: str) -> None:
@@ -156,7 +156,7 @@ def test_what_makes_no_sense_is_refused(arguments: dict[str, object], words: str
 
 
 def test_an_unknown_role_is_refused() -> None:
-    with pytest.raises(CredentialsError, match='"root" is no role: use worker or controller'):
+    with pytest.raises(CredentialsError, match='"root" is not a role: use worker or controller'):
         Credentials.create().issue(role="root", name="a")  # type: ignore[arg-type]
 
 
@@ -204,15 +204,15 @@ def test_no_key_is_ever_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps, copy.deepcopy])
 def test_they_cannot_be_pickled(dumps: object) -> None:
     assert callable(dumps)
-    with pytest.raises(Unpicklable, match="hold keys and are not sent in messages: save them"):
+    with pytest.raises(Unpicklable, match="contain keys and cannot be sent in messages: save"):
         dumps([Credentials.create()])
 
 
 def test_they_never_change() -> None:
     credentials = Credentials.create()
-    with pytest.raises(AttributeError, match="credentials never change"):
+    with pytest.raises(AttributeError, match="credentials are immutable"):
         credentials.job = JOB  # type: ignore[misc]
-    with pytest.raises(TypeError, match=r"made by Credentials\.create or Credentials.load"):
+    with pytest.raises(TypeError, match=r"created by Credentials\.create or Credentials.load"):
         Credentials()
 
 
@@ -229,4 +229,4 @@ def test_the_command_makes_folders_for_a_job_and_more_of_it_later(
     assert {other.job for other in others} == {controller.job}
     assert [(other.role, other.can_issue) for other in others] == [("worker", False)] * 2
     assert main([str(tmp_path / "keys"), "no name"]) == 2
-    assert "is no name for a peer" in capsys.readouterr().err
+    assert "is not a name for a peer" in capsys.readouterr().err

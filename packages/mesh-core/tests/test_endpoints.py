@@ -370,7 +370,7 @@ def test_concurrent_endpoint_must_be_async_and_not_an_endpoint_already() -> None
         @concurrent_endpoint
         def plain(self: Any) -> None: ...
 
-    with pytest.raises(ValueError, match="is an endpoint already"):
+    with pytest.raises(ValueError, match="is already an endpoint"):
 
         @concurrent_endpoint
         @endpoint

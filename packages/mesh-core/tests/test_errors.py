@@ -114,12 +114,12 @@ def test_dead_process_reads_as_one_paragraph() -> None:
     lines = str(error).splitlines()
     assert lines[0] == (
         "actor 'Trainer' of mesh 'trainers', rank 3 (hosts=1, gpus=1), host node1, proc p3, "
-        "pid 4242, died: killed by SIGKILL (signal 9); endpoint 'step' gave no answer"
+        "pid 4242, died: killed by SIGKILL (signal 9); endpoint 'step' did not reply"
     )
-    assert lines[1] == "  because of OSError: disk full"
-    assert lines[2:4] == ["  the last lines of its log:", "    | loading"]
+    assert lines[1] == "  caused by OSError: disk full"
+    assert lines[2:4] == ["  last lines of its log:", "    | loading"]
     assert len(lines[4]) < 500
-    assert lines[5].startswith("  to do: someone sent SIGKILL")
+    assert lines[5].startswith("  hint: SIGKILL is often sent")
     assert len(lines) == 6
 
 
@@ -132,7 +132,7 @@ def test_dead_process_reads_as_one_paragraph() -> None:
         (ProcDied(), "its process is gone"),
         (HostDied(host="node1"), "host 'node1', host node1, is lost"),
         (MeshStopped("by its owner", mesh_name="m"), "mesh 'm' is stopped: by its owner"),
-        (ActorFailed(cause=KeyError("k")), "because of KeyError: 'k'"),
+        (ActorFailed(cause=KeyError("k")), "caused by KeyError: 'k'"),
         (MailboxFull(4, "A"), "mailbox of actor 'A' is full (4 messages)"),
         (DeadlineExceeded("go", 0.5, "A"), "call of 'go' to actor 'A' took longer"),
         (DeadlineExceeded("go", 0.5), "its timeout of 0.5 s"),
@@ -196,21 +196,21 @@ def test_report_begins_with_the_users_traceback_and_names_everything() -> None:
     assert own.startswith("Traceback (most recent call last):\n")
     assert own.endswith("ValueError: bad batch")
     assert place.splitlines() == [
-        "Nobody handled this failure of actor 'Trainer' of mesh 'trainers', so the program ends.",
+        "Unhandled failure of actor 'Trainer' of mesh 'trainers': the program exits.",
         "  rank       3 (hosts=1, gpus=1)",
         "  host       node1",
         "  process    p3, pid 4242",
         "  endpoint   step",
         "  failure    ActorFailed: actor 'Trainer' of mesh 'trainers' failed",
-        "  because of ValueError: bad batch",
+        "  caused by  ValueError: bad batch",
     ]
     assert log.splitlines()[1:] == ["  | epoch 1", "  | epoch 2"]
-    assert to_do.startswith("To do: spawn it again, spawn it with a restart strategy")
+    assert to_do.startswith("Hint: spawn it again, spawn it with a restart strategy")
 
 
 def test_report_of_a_dead_process_has_no_traceback() -> None:
     text = report(ProcDied(**PLACE, signal=9))
-    assert text.startswith("Nobody handled this failure of actor 'Trainer'")
+    assert text.startswith("Unhandled failure of actor 'Trainer'")
     assert "killed by SIGKILL (signal 9)" in text
 
 
@@ -227,4 +227,4 @@ def test_report_names_the_other_ranks() -> None:
     failures = [(rank, sent(ValueError(rank), rank=rank)) for rank in range(12)]
     text = report(join_failures(failures))
     assert "  rank 1     ValueError: 1\n" in text
-    assert "  and        3 ranks more\n" in text
+    assert "  and        3 more ranks\n" in text

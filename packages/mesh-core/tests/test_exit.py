@@ -103,7 +103,7 @@ LATE_NEWS = """
 def test_failure_of_which_the_end_overtakes_the_news_is_not_lost(tmp_path: Path) -> None:
     ended = run(tmp_path, LATE_NEWS)
     assert ended.status == 1, ended.err
-    assert ended.err.count("Nobody handled") == 1, ended.err
+    assert ended.err.count("Unhandled failure") == 1, ended.err
 
 
 def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path:
     """
     ended = run(tmp_path, program)
     assert ended.status == 1, ended.err
-    assert ended.err.count("Nobody handled") == 1, ended.err
+    assert ended.err.count("Unhandled failure") == 1, ended.err
 
 
 def test_cleanup_that_raises_at_the_end_of_the_program_is_printed(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_stop_that_nobody_waits_for_does_not_hold_the_end_up(
 ) -> None:
     ended = run(tmp_path, f"{START}\n    {rest}\n")
     assert ended.status == status, ended.err
-    assert ended.err.count("Nobody handled") == status, ended.err
+    assert ended.err.count("Unhandled failure") == status, ended.err
     assert ended.seconds < PROMPT_S
 
 
@@ -335,5 +335,5 @@ def test_failure_ends_a_program_that_started_mesh_in_a_thread(tmp_path: Path) ->
     """
     ended = run(tmp_path, program)
     assert ended.status == 1
-    assert "Nobody handled" in ended.err
+    assert "Unhandled failure" in ended.err
     assert ended.seconds < 15

@@ -201,7 +201,7 @@ def test_kill_sends_the_signal_asked_for(recorder: Recorder) -> None:
     recorder.host.kill(2)
     reports = recorder.wait_for_exits(2)
     assert [report.signal for report in reports] == [signal.SIGTERM, signal.SIGKILL]
-    assert all(report.reason.endswith(", as asked") for report in reports)
+    assert all(report.reason.endswith(", as requested") for report in reports)
     recorder.host.kill(1)
     recorder.host.kill(99)
 

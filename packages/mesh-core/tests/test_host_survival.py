@@ -33,7 +33,7 @@ def test_close_lets_processes_finish_and_then_kills(recorder: Recorder) -> None:
     polite, killed = recorder.wait_for_exits(2)
     assert (polite.exit_code, polite.log_tail) == (5, ("up", "leaving"))
     assert killed.signal == signal.SIGKILL
-    assert killed.reason.endswith("was killed by SIGKILL as the host was closed")
+    assert killed.reason.endswith("was killed by SIGKILL when the host was closed")
     assert not recorder.job_dir.exists()
 
 
@@ -172,9 +172,8 @@ def test_death_of_the_warden_is_named_and_survived(recorder: Recorder, sig: int)
     for pid, report in zip(pids, reports, strict=True):
         assert (report.pid, report.signal) == (pid, signal.SIGKILL)
         assert report.log_tail[-1] == "up"
-        assert "its warden, the parent of all processes of the host, was killed by SIG" in (
-            report.reason
-        )
+        why = "its process supervisor, the parent of all processes of the host, was killed by SIG"
+        assert why in report.reason
     wait_until_gone([*pids, *grandchildren])
     assert recorder.output("print('risen')", first=9) == ["risen"]
 

@@ -123,7 +123,7 @@ def test_who_looks_in_hears_that_the_worker_ends() -> None:
         pid = lookers.pid.call_one().get(timeout=LIMIT_S)
         waiting = lookers.wait.call_one()
         worker.send(signal.SIGTERM)
-        with pytest.raises(HostDied, match="its worker was ended there"):
+        with pytest.raises(HostDied, match="its worker was shut down"):
             waiting.get(timeout=LIMIT_S)
         assert worker.wait() == 0
         wait_until_gone([pid])
@@ -139,7 +139,7 @@ def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
         assert hosts.initialized.get(timeout=LIMIT_S)
     with configured(attach_timeout_s=0.1):
         refused = attach_to_workers([worker.address], observer=True)
-    with pytest.raises(HostDied, match="serves 16 programs beside each other already"):
+    with pytest.raises(HostDied, match="already serves 16 additional programs"):
         refused.initialized.get(timeout=LIMIT_S)
     shutdown_context().get(timeout=LIMIT_S)
     wait_until(lambda: len(worker.sessions()) == 1, deadline=LIMIT_S)
@@ -147,5 +147,5 @@ def test_a_worker_serves_many_beside_each_other_and_says_when_it_is_full(
 
 @pytest.mark.parametrize("kept", [{"standby": 1}, {"orphan_grace_s": 5.0}])
 def test_nothing_is_kept_for_who_looks_in(kept: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="reserves no workers"):
+    with pytest.raises(ValueError, match="an additional session cannot reserve workers"):
         attach_to_workers(["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], observer=True, **kept)  # type: ignore[arg-type]

@@ -142,7 +142,7 @@ def test_only_the_owner_replaces(trio: ProcMesh) -> None:
 
     stranger = trio.slice(n=0).spawn("stranger", Stranger)
     for mesh in (trio, trio.spawn("worker", Worker)):
-        with pytest.raises(ValueError, match="owned by another"):
+        with pytest.raises(ValueError, match="the actor that owns it"):
             stranger.replace_it.call_one(mesh).get()
 
 

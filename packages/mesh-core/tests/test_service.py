@@ -284,7 +284,7 @@ def test_service_belongs_to_the_actor_that_spawned_it() -> None:
     assert owner.use.call_one().get() == [0, 2, 4]
     pids = service.handle.pid.fanout().get().values()
     assert os.getpid() not in pids
-    with pytest.raises(ValueError, match="owned by another actor"):
+    with pytest.raises(ValueError, match="the actor that owns it"):
         service.stop()
     service.resize(1).get()
     owner.stop().get()
@@ -297,7 +297,7 @@ def test_service_belongs_to_the_actor_that_spawned_it() -> None:
     [
         ({"num_replicas": 0}, "num_replicas 0 is not positive"),
         ({"procs": 0}, "procs 0 is not positive"),
-        ({"hosts_per_replica": 2}, "more than there are hosts"),
+        ({"hosts_per_replica": 2}, "exceeds the number of hosts"),
         ({"retries": {"absent": 1}}, "no endpoint 'absent'"),
         ({"queue_len_max": -1}, "0 or more"),
     ],

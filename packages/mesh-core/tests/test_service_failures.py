@@ -138,7 +138,7 @@ def test_session_sticks_to_a_replica_and_sessions_are_spread() -> None:
             pids = [session.pid.route().get() for session in (a, b, c)]
             assert len(set(pids)) == 3
             assert [session.pid.route().get() for session in (a, b, c)] == pids
-            with pytest.raises(TypeError, match="belongs to its process"):
+            with pytest.raises(TypeError, match="cannot be sent to another process"):
                 a.__reduce__()
 
 

@@ -160,7 +160,7 @@ class Answerer(Actor):
 def test_circle_through_a_service_is_found() -> None:
     procs = this_host().spawn_procs()
     asker = procs.spawn("asker", Asker)
-    with configured(deadlock_probe_s=0.1), pytest.raises(DeadlockError, match="circle"):
+    with configured(deadlock_probe_s=0.1), pytest.raises(DeadlockError, match="in a cycle"):
         asker.ask.call_one(asker).get(timeout=20)
     procs.stop().get()
 

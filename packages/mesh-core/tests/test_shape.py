@@ -72,7 +72,7 @@ class TestExtent:
         ("labels", "sizes", "message"),
         [
             (["a"], [1, 2], "1 labels for 2 sizes: give one size for each label"),
-            (["a", "a"], [1, 2], "a label of ('a', 'a') is there twice: rename one"),
+            (["a", "a"], [1, 2], "a label occurs twice in ('a', 'a'): rename one"),
             (["a"], [0], "dimension 'a' has size 0: give each dimension at least one member"),
             (["a", "b"], [-1, -2], "dimension 'a' has size -1: give each dimension at least one"),
         ],

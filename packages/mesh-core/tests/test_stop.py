@@ -129,7 +129,7 @@ def test_references_are_not_stopped(procs: ProcMesh) -> None:
     mesh = procs.spawn("worker", Worker)
     stranger = procs.slice(gpus=0).spawn("stranger", Stranger)
     for reference in (mesh, procs):
-        with pytest.raises(ValueError, match="owned by another"):
+        with pytest.raises(ValueError, match="the actor that owns it"):
             stranger.stop_it.call_one(reference).get()
     assert mesh.add.call().get().values() == [1] * len(procs)
 

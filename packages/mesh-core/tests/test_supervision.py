@@ -222,7 +222,7 @@ def test_held_call_that_is_never_looked_at_keeps_its_failure_to_the_end(tmp_path
     )
     assert ended.status == 0, ended.err
     assert ended.out == "[]\n"
-    assert "Nobody handled" not in ended.err
+    assert "Unhandled failure" not in ended.err
 
 
 def test_failure_that_a_caller_was_given_never_ends_the_program(tmp_path: Path) -> None:
@@ -271,10 +271,10 @@ def test_failure_that_nobody_takes_ends_the_program(tmp_path: Path, waiting: str
     assert ended.status == 1
     assert ended.seconds < 15
     report = ended.err
-    assert report.index("raise KeyError(text)") < report.index("Nobody handled this failure")
-    for fact in ("actor 'Worker'", "'worker'", "rank", "host", "of nobody's call", "To do:"):
+    assert report.index("raise KeyError(text)") < report.index("Unhandled failure")
+    for fact in ("actor 'Worker'", "'worker'", "rank", "host", "of nobody's call", "Hint:"):
         assert fact in report
-    assert report.count("Nobody handled") == 1
+    assert report.count("Unhandled failure") == 1
 
 
 def test_report_of_a_death_names_the_actors_of_the_process(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_failure_that_is_left_when_the_program_ends_decides_its_status(tmp_path:
         """,
     )
     assert ended.status == 1
-    assert "Nobody handled" in ended.err
+    assert "Unhandled failure" in ended.err
     assert "what others registered" in ended.out
 
 

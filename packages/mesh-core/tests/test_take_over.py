@@ -390,7 +390,7 @@ def test_a_job_whose_program_lives_is_not_given_away(
     with (
         LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN),
         configured(attach_timeout_s=0.1),
-        pytest.raises(TakeOverError, match="which lives"),
+        pytest.raises(TakeOverError, match="which is alive"),
     ):
         take_over(addresses(workers), credentials=credentials)
 
@@ -444,7 +444,7 @@ def test_a_worker_cannot_take_the_job_of_its_controller_over(
     thief = Credentials.load(tmp_path / "worker")
     with (
         configured(attach_timeout_s=0.1),
-        pytest.raises(TakeOverError, match="only the credentials of a controller"),
+        pytest.raises(TakeOverError, match="only credentials of a controller"),
     ):
         take_over(addresses(workers), credentials=thief)
     stranger = Credentials.create()
@@ -477,7 +477,7 @@ def test_a_job_is_held_only_for_its_time(
 def test_holding_needs_credentials_and_taking_over_a_free_program(
     workers: list[WorkerProcess], credentials: Credentials
 ) -> None:
-    with pytest.raises(ValueError, match="prove to be a successor"):
+    with pytest.raises(ValueError, match="a successor that has the job"):
         attach_to_workers(["tcp://127.0.0.1:1"], orphan_grace_s=10)
     with pytest.raises(ValueError, match="less than 0"):
         attach_to_workers(["tcp://127.0.0.1:1"], credentials=credentials, orphan_grace_s=-1)
@@ -486,5 +486,5 @@ def test_holding_needs_credentials_and_taking_over_a_free_program(
     with pytest.raises(ValueError, match="no workers"):
         take_over([], credentials=credentials)
     this_host().spawn_procs()
-    with pytest.raises(RuntimeError, match="runs a job already"):
+    with pytest.raises(RuntimeError, match="already runs a job"):
         take_over(addresses(workers), credentials=credentials)

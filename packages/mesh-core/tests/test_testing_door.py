@@ -76,5 +76,5 @@ def test_wait_until_gives_what_came_true() -> None:
 
 
 def test_wait_until_gives_up() -> None:
-    with pytest.raises(AssertionError, match=r"did not come to hold in 0\.01 s"):
+    with pytest.raises(AssertionError, match=r"did not become true in 0\.01 s"):
         wait_until(lambda: False, deadline=0.01)

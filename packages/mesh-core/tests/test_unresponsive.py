@@ -162,7 +162,7 @@ def test_a_stopped_warden_holds_up_no_calls_and_no_end(local_procs: LocalProcs) 
     freeze(warden)
     try:
         assert actors.echo.call_one(1).get(timeout=LIMIT_S) == 1
-        why = rf"its warden \(pid {warden}\).*has been stopped by a signal"
+        why = rf"its process supervisor \(pid {warden}\).*has been stopped by a signal"
         with pytest.raises(ProcDied, match=re.compile(f"could not start: {why}", re.DOTALL)):
             local_procs({"procs": 1}).initialized.get(timeout=LIMIT_S)
         procs.stop().get(timeout=LIMIT_S)
@@ -204,9 +204,7 @@ def test_a_wait_that_ends_names_who_was_stopped(local_procs: LocalProcs) -> None
     actors, pid = member(local_procs({"procs": 2}))
     freeze(pid)
     answer = actors.echo.call(1)
-    silent = (
-        rf"rank 0 \(pid {pid} on .*\) has not answered; it has been stopped by SIGSTOP for \d s"
-    )
+    silent = rf"rank 0 \(pid {pid} on .*\) has not replied; it has been stopped by SIGSTOP for \d s"
     with pytest.raises(TimeoutError, match=silent):
         answer.get(timeout=0.5)
     continued(pid)
@@ -216,7 +214,7 @@ def test_a_wait_that_ends_names_who_was_stopped(local_procs: LocalProcs) -> None
 def test_a_wait_that_ends_names_who_is_busy(local_procs: LocalProcs) -> None:
     actors, pid = member(local_procs({"procs": 1}))
     answer = actors.hold_the_interpreter.call_one(1.0)
-    with pytest.raises(TimeoutError, match=rf"rank 0 \(pid {pid} on .*\) has not answered$"):
+    with pytest.raises(TimeoutError, match=rf"rank 0 \(pid {pid} on .*\) has not replied$"):
         answer.get(timeout=0.2)
     assert answer.get(timeout=LIMIT_S) == "done"
 
@@ -237,7 +235,8 @@ def test_a_wait_for_a_start_names_the_stopped_warden(local_procs: LocalProcs) ->
     freeze(warden)
     started = local_procs({"procs": 1}).initialized
     try:
-        with pytest.raises(TimeoutError, match=rf"rank 0 .*its warden \(pid {warden}\) has been"):
+        why = rf"rank 0 .*its process supervisor \(pid {warden}\) has been"
+        with pytest.raises(TimeoutError, match=why):
             started.get(timeout=2.0)
     finally:
         continued(warden)

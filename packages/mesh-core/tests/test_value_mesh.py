@@ -73,7 +73,7 @@ def test_places_are_those_of_the_mesh_at_hand(shape: Region | Shape | Extent) ->
         ({"hosts": 0}, KeyError, "no coordinate for gpus: give one for each dimension"),
         ({"hosts": 0, "gpus": 0, "x": 0}, KeyError, 'no dimension "x"'),
         ({"hosts": 2, "gpus": 0}, IndexError, "index 2 is out of range"),
-        ({"hosts": 0, "gpus": slice(1)}, SelectorError, "several places where gpus vary"),
+        ({"hosts": 0, "gpus": slice(1)}, SelectorError, "several values are selected along gpus"),
     ],
 )
 def test_item_says_what_is_wrong(

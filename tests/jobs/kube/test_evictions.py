@@ -116,7 +116,7 @@ def test_actors_that_nobody_stops_go_on_until_the_grace_period_is_nearly_over(
     eventually(lambda: pod.metadata.uid not in running(cluster, namespace))
     # It was stopped in an orderly way and not killed.
     assert (tmp_path / "saved").exists()
-    eventually(lambda: "its worker was ended there" in str(faults))
+    eventually(lambda: "its worker was shut down" in str(faults))
 
 
 def running(cluster: Cluster, namespace: str) -> set[str]:

@@ -310,17 +310,17 @@ class SupervisionError(MeshError, RuntimeError):
         place = where.place()
         lines = [f"{where.subject()}{f', {place},' if place else ''} {self.how()}"]
         if self.endpoint:
-            lines[0] += f"; endpoint {self.endpoint!r} gave no answer"
+            lines[0] += f"; endpoint {self.endpoint!r} did not reply"
         if self.__cause__ is not None:
             text = safe_str(self.__cause__).partition("\n")[0]
-            lines.append(f"  because of {type(self.__cause__).__qualname__}: {text}")
+            lines.append(f"  caused by {type(self.__cause__).__qualname__}: {text}")
         if isinstance(self, ProcDied) and self.actors:
             lines.append(f"  actors that died with it: {'; '.join(self.casualties())}")
         if self.log_tail:
-            lines.append("  the last lines of its log:")
+            lines.append("  last lines of its log:")
             lines.extend(f"    | {line[:_LOG_LINE_LEN_MAX]}" for line in self.log_tail)
         lines.extend(_other_failures(self))
-        lines.append(f"  to do: {self.hint()}")
+        lines.append(f"  hint: {self.hint()}")
         return "\n".join(lines)
 
 
@@ -379,7 +379,7 @@ class HostDied(SupervisionError):
     """A host is lost: its agent exited, or the host missed too many heartbeats."""
 
     _what = "is lost: its host died"
-    _to_do = "catch HostDied around the call, and replace the host or go on without it"
+    _to_do = "catch HostDied around the call, and replace the host or continue without it"
 
 
 class ActorFailed(SupervisionError):
@@ -415,7 +415,7 @@ class MailboxFull(MeshError):
         whose = f"mailbox of actor {self.actor!r}" if self.actor else "mailbox"
         return (
             f"{whose} is full ({self.len_max} messages): "
-            "wait for answers before sending more, or spawn with a larger mailbox_len_max"
+            "wait for replies before sending more, or spawn with a larger mailbox_len_max"
         )
 
 
@@ -450,7 +450,10 @@ class DeadlineExceeded(MeshError, TimeoutError):
         to = f" to actor {self.actor!r}" if self.actor else ""
         rank = f" on rank {self.rank}" if self.rank is not None else ""
         limit = f"its timeout of {self.timeout:g} s" if self.timeout is not None else "its timeout"
-        return f"{call}{to}{rank} took longer than {limit}: allow more, or look at what it does"
+        return (
+            f"{call}{to}{rank} took longer than {limit}: "
+            "increase the timeout, or check what the endpoint does"
+        )
 
 
 class _Worded(MeshError):

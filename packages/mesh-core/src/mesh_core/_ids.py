@@ -32,7 +32,7 @@ class Uid(str):
 
     def __new__(cls, text: str) -> Uid:
         if not _UID.fullmatch(text):
-            raise ValueError(f"{text!r} is no uid: write it like 'label-00c5b4a1d2e3f401'")
+            raise ValueError(f"{text!r} is not a uid: write it like 'label-00c5b4a1d2e3f401'")
         return str.__new__(cls, text)
 
     @staticmethod
@@ -84,7 +84,7 @@ class ProcId(str):
 
     def __new__(cls, text: str) -> ProcId:
         if not _PROC.fullmatch(text):
-            raise ValueError(f"{text!r} is no process id: write it like 'host/0.3'")
+            raise ValueError(f"{text!r} is not a process id: write it like 'host/0.3'")
         return str.__new__(cls, text)
 
     @staticmethod
@@ -137,7 +137,7 @@ class ActorAddr(str):
 
     def __new__(cls, text: str, label: str = "") -> ActorAddr:
         if not _ACTOR.fullmatch(text):
-            raise ValueError(f"{text!r} is no address of an actor: write it like 'host/0.3:17'")
+            raise ValueError(f"{text!r} is not an address of an actor: write it like 'host/0.3:17'")
         made = str.__new__(cls, text)
         made._label = label
         return made

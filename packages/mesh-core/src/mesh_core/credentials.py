@@ -14,10 +14,10 @@ __all__: list[str] = []
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mesh_core.credentials", description=__doc__)
-    parser.add_argument("folder", help="where a folder is made for each, and one named controller")
-    parser.add_argument("workers", nargs="+", metavar="WORKER", help="the name of a worker")
+    parser.add_argument("folder", help="where to create a folder for each and one named controller")
+    parser.add_argument("workers", nargs="+", metavar="WORKER", help="name of a worker")
     parser.add_argument(
-        "--days", type=float, default=7.0, help="how long they are valid (default: %(default)g)"
+        "--days", type=float, default=7.0, help="days until they expire (default: %(default)g)"
     )
     options = parser.parse_args(arguments)
     folder = Path(options.folder)
@@ -25,14 +25,14 @@ def main(arguments: list[str] | None = None) -> int:
         if (folder / "controller").exists():
             # New credentials would belong to a different job than the ones already in use.
             credentials = Credentials.load(folder / "controller")
-            print(f"{folder / 'controller'}: as it was")
+            print(f"{folder / 'controller'}: unchanged")
         else:
             credentials = Credentials.create(valid_for=options.days * 24 * 3600)
             credentials.save(folder / "controller")
-            print(f"{folder / 'controller'}: for the program; it can issue others, keep it to you")
+            print(f"{folder / 'controller'}: for the program; it can issue others, keep it private")
         for name in options.workers:
             credentials.issue(role="worker", name=name).save(folder / name)
-            print(f"{folder / name}: for the worker {name}; bring it there and nowhere else")
+            print(f"{folder / name}: for the worker {name}; copy it there and nowhere else")
     except CredentialsError as error:
         print(f"mesh credentials: {error}", file=sys.stderr)
         return 2

@@ -18,24 +18,24 @@ def main(arguments: list[str] | None = None) -> int:
         "--listen",
         default=f"tcp://127.0.0.1:{DEFAULT_PORT}",
         metavar="ADDRESS",
-        help="where to listen (%(default)s); port 0 lets the system choose, and it is printed",
+        help="address to listen on (%(default)s); port 0: chosen by the system, and printed",
     )
     parser.add_argument(
         "--credentials",
         metavar="FOLDER",
-        help="the worker's credentials, needed where other machines can reach the address",
+        help="the worker's credentials, required if other machines can reach the address",
     )
     parser.add_argument(
         "--until-shutdown",
         action="store_true",
-        help="end when the owner of a job shuts its hosts down",
+        help="exit when the owner of a job shuts down its hosts",
     )
     parser.add_argument(
         "--leave-grace",
         type=float,
         default=0.0,
         metavar="S",
-        help="after SIGTERM, how long the processes of a job go on that their owner does not stop",
+        help="seconds that processes not stopped by the owner of the job can run after SIGTERM",
     )
     options = parser.parse_args(arguments)
     run = run_worker_loop_until_shutdown if options.until_shutdown else run_worker_loop_forever

@@ -42,7 +42,7 @@ impl PyListener {
     #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
     fn new(listener: RawFd, keys: &PyKeys, refusal: Option<&str>) -> PyResult<Self> {
         if listener < 0 {
-            return Err(PyValueError::new_err(format!("{listener} is no descriptor")));
+            return Err(PyValueError::new_err(format!("{listener} is not a descriptor")));
         }
         // SAFETY: the number is not negative; if the descriptor is not open, the duplication fails.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;

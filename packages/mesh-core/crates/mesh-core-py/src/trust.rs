@@ -30,7 +30,7 @@ impl PyKeys {
     fn create(job: Option<&str>, valid_for_s: f64, name: &str) -> PyResult<Self> {
         let job = match job {
             Some(text) => parse_job(text).ok_or_else(|| {
-                let words = "is no id of a job: use 32 digits of 0-9 and a-f, or leave it out";
+                let words = "is not a job id: use 32 digits of 0-9 and a-f, or leave it out";
                 PyValueError::new_err(format!("{text:?} {words}"))
             })?,
             None => random_job().map_err(raise)?,
@@ -47,7 +47,7 @@ impl PyKeys {
         if let Some(authority) = &authority
             && authority.job() != identity.me().job()
         {
-            let words = "holds the credentials of two jobs: save each in a folder of its own";
+            let words = "holds the credentials of two jobs: save each in a separate folder";
             return Err(PyValueError::new_err(format!("{} {words}", folder.display())));
         }
         Ok(Self { identity, authority: authority.map(Arc::new), is_local: false })
@@ -180,7 +180,7 @@ impl PyKeys {
 
     fn authority(&self) -> PyResult<&Arc<Authority>> {
         self.authority.as_ref().ok_or_else(|| {
-            let words = "cannot sign for others: use those of whoever runs the job";
+            let words = "cannot sign for others: use credentials that can issue others";
             PyValueError::new_err(format!("the credentials of {} {words}", self.identity.me()))
         })
     }

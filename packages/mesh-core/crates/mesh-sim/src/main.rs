@@ -97,7 +97,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
 }
 
 fn large<'a>(arguments: &'a mut Arguments, word: &str) -> Result<&'a mut Shape, String> {
-    arguments.shape.as_mut().ok_or(format!("{word}: say --actors first"))
+    arguments.shape.as_mut().ok_or(format!("{word}: pass --actors first"))
 }
 
 fn run_large(shape: Shape, arguments: &Arguments) -> usize {

@@ -224,11 +224,11 @@ impl Oracle {
                 let has_died =
                     self.is_dead(target) || self.may_be_unreported(caller, target, from, sent_at);
                 self.expect(has_died, || {
-                    format!("call {tag}: {from} is said to be dead, but life {target} is not")
+                    format!("call {tag}: {from} is reported dead, but life {target} is not")
                 });
             }
             fault::HOST_DIED => self.expect(self.news.has_died(from.host.agent()), || {
-                format!("call {tag}: the host of {from} is said to be dead, but its agent is not")
+                format!("call {tag}: the host of {from} is reported dead, but its agent is not")
             }),
             fault::RAISED
             | fault::ACTOR_FAILED

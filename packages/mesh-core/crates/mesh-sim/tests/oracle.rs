@@ -105,7 +105,7 @@ fn the_living_are_not_to_be_called_dead() {
         answer(oracle, 5, fault::PROC_DIED);
         oracle.call_ended(5);
     };
-    check(history, Some("said to be dead"));
+    check(history, Some("reported dead"));
     let dead = |oracle: &mut Oracle| {
         oracle.died(1, PLACE, LATER);
         history(oracle);
@@ -128,7 +128,7 @@ fn call_successor(oracle: &mut Oracle, at: Duration) {
 
 #[test]
 fn a_death_is_reported_in_time() {
-    for (after_s, broken) in [(1, None), (3, Some("said to be dead"))] {
+    for (after_s, broken) in [(1, None), (3, Some("reported dead"))] {
         let history = |oracle: &mut Oracle| {
             replace(oracle);
             call_successor(oracle, DEATH + Duration::from_secs(after_s));
@@ -153,7 +153,7 @@ fn check_with_stalls(stalls: &[(HostId, u64, u64)], call_s: u64, broken: Option<
 
 #[test]
 fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death() {
-    let late = Some("said to be dead");
+    let late = Some("reported dead");
     let of_caller = [(CALLER.host, 1, 5)];
     check_with_stalls(&of_caller, 6, None);
     check_with_stalls(&of_caller, 7, late);
@@ -173,7 +173,7 @@ fn a_process_that_was_told_of_a_replacement_does_not_meet_the_death_before() {
             call_successor(oracle, DEATH + Duration::from_millis(2));
         }
     };
-    check(told(DEATH + Duration::from_millis(1), 1), Some("said to be dead"));
+    check(told(DEATH + Duration::from_millis(1), 1), Some("reported dead"));
     check(told(DEATH + Duration::from_millis(3), 1), None);
     check(told(DEATH + Duration::from_millis(1), 0), None);
 }

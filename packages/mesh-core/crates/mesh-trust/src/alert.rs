@@ -13,15 +13,15 @@ const OTHER_JOB: &str = "it does not trust our certificate, which belongs to ano
     generation that was replaced: start both sides with credentials of the same job";
 const CLOCKS: &str = "our certificate is not valid at the time on its clock: rotate the job's \
     credentials, or set the clocks of both hosts";
-const NOT_ALLOWED: &str = "our certificate has a role that this link does not take: connect with \
-    credentials of the role that it wants";
+const NOT_ALLOWED: &str = "our certificate has a role that this connection does not accept: \
+    connect with credentials of an accepted role";
 const BAD: &str = "it cannot use our certificate: issue a new one with mesh-core";
-const MISSING: &str = "it wants a certificate and got none: load credentials before connecting";
+const MISSING: &str = "it requires a certificate but got none: load credentials before connecting";
 const PROTOCOL: &str = "it speaks another tls or another protocol: use the same version of \
     mesh-core on both sides";
 const CONFUSED: &str = "it did not understand our bytes: check that it is a mesh process, and that \
     nothing between the two changes what they send";
-const BROKEN: &str = "it failed: look at its log";
+const BROKEN: &str = "it failed: see its log";
 
 /// Converts an alert from the peer to an error.
 pub(crate) fn refusal(alert: AlertDescription) -> TrustError {

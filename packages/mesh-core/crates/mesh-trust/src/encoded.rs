@@ -71,9 +71,9 @@ pub(crate) fn read_uri<T>(
     let parsed = EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
     let mut uris = parsed.valid_uri_names();
     match (uris.next(), uris.next()) {
-        (Some(uri), None) => parse(uri).ok_or_else(|| "it names nobody in a mesh".to_owned()),
-        (None, _) => Err("it names nobody".to_owned()),
-        (Some(_), Some(_)) => Err("it names more than one".to_owned()),
+        (Some(uri), None) => parse(uri).ok_or_else(|| "it contains no mesh identity".to_owned()),
+        (None, _) => Err("it contains no identity".to_owned()),
+        (Some(_), Some(_)) => Err("it contains more than one identity".to_owned()),
     }
 }
 

@@ -66,11 +66,11 @@ pub enum TrustError {
         ahead: Duration,
     },
     /// The peer sent no certificate.
-    #[error("the other side showed no certificate: start it with credentials of this job")]
+    #[error("the other side presented no certificate: start it with credentials of this job")]
     NoCertificate,
     /// The peer belongs to our job, but its role is not accepted on this connection.
     #[error(
-        "the other side is {role} {name:?}, and this link takes {}: \
+        "the other side is {role} {name:?}, and this connection accepts {}: \
          issue it a certificate of that role, or connect elsewhere",
         list(allowed)
     )]
@@ -104,14 +104,14 @@ pub enum TrustError {
         why: String,
     },
     /// The peer sent more bytes than a handshake may have.
-    #[error("the other side sent more than {limit} bytes before it proved itself: it is refused")]
+    #[error("the other side sent more than {limit} bytes before it authenticated: it is refused")]
     TooLong {
         /// The maximum number of bytes in a handshake.
         limit: usize,
     },
     /// The peer exceeded the time limit of a handshake.
     #[error(
-        "the other side did not prove itself within {}: it is slow, or no mesh process",
+        "the other side did not authenticate within {}: it is slow, or not a mesh process",
         span(*.limit)
     )]
     TooSlow {
@@ -119,7 +119,7 @@ pub enum TrustError {
         limit: Duration,
     },
     /// The connection was closed during the handshake.
-    #[error("the link ended before both sides had proved themselves: look at the log of the other")]
+    #[error("the connection ended before both sides authenticated: see the log of the other side")]
     Closed,
     /// The peer refuses us.
     #[error("the other side refused this one ({alert}): {why}")]
@@ -130,13 +130,13 @@ pub enum TrustError {
         why: &'static str,
     },
     /// The peer violates the TLS protocol.
-    #[error("the other side broke the rules of tls ({why}): the link is closed")]
+    #[error("the other side violated the tls protocol ({why}): the connection is closed")]
     Misbehaved {
         /// The violation.
         why: String,
     },
     /// Bytes were modified between the peer and this process.
-    #[error("the link carried bytes that the other side did not seal: it was tampered with")]
+    #[error("the connection carried bytes that the other side did not seal: it was tampered with")]
     Tampered,
     /// Other users can read a key file.
     #[error(
@@ -195,14 +195,14 @@ pub enum TrustError {
     },
     /// A name that is not allowed in a certificate.
     #[error(
-        "{name:?} is no name for a peer: use 1 to 64 letters, digits, dots, dashes, underscores"
+        "{name:?} is not a name for a peer: use 1 to 64 letters, digits, dots, dashes, underscores"
     )]
     Name {
         /// The name.
         name: String,
     },
     /// A word that is not a role.
-    #[error("{name:?} is no role: use worker or controller")]
+    #[error("{name:?} is not a role: use worker or controller")]
     RoleName {
         /// The word.
         name: String,

@@ -92,13 +92,13 @@ fn read(folder: &Path, name: &str) -> Result<(PathBuf, Zeroizing<String>), Trust
         return Err(TrustError::OpenToOthers { path, mode });
     }
     if !metadata.is_file() {
-        return Err(TrustError::malformed(path.display(), "it is no file"));
+        return Err(TrustError::malformed(path.display(), "it is not a file"));
     }
     let mut text = Zeroizing::new(String::with_capacity(TEXT_LEN_MAX));
     match file.take(TEXT_LEN_MAX as u64 + 1).read_to_string(&mut text) {
         Ok(_) => Ok((path, text)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(TrustError::malformed(path.display(), "it is no text"))
+            Err(TrustError::malformed(path.display(), "it is not text"))
         }
         Err(error) => Err(failed(error)),
     }

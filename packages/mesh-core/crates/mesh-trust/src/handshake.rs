@@ -377,7 +377,7 @@ fn in_words(error: Error) -> TrustError {
         Error::NoCertificatesPresented => TrustError::NoCertificate,
         Error::PeerIncompatible(why) => TrustError::OtherTls { why: format!("{why:?}") },
         Error::NoApplicationProtocol => {
-            TrustError::OtherTls { why: "it names no protocol of ours".to_owned() }
+            TrustError::OtherTls { why: "it offers no protocol of ours".to_owned() }
         }
         Error::InvalidCertificate(why) => TrustError::BadCertificate { why: why.to_string() },
         other => TrustError::Misbehaved { why: other.to_string() },

@@ -138,8 +138,8 @@ fn a_certificate_that_names_another_job_or_nobody_is_refused() {
     for (uri, words) in [
         (other.as_str(), "the other side belongs to job 0808"),
         (stale.as_str(), "of generation 0, and 1 is the oldest that counts"),
-        ("mesh://somewhere", "it names nobody in a mesh"),
-        ("https://example.org/", "it names nobody in a mesh"),
+        ("mesh://somewhere", "it contains no mesh identity"),
+        ("https://example.org/", "it contains no mesh identity"),
     ] {
         let forged = loot.sign(&authority_name(1), uri, ExtendedKeyUsagePurpose::ClientAuth);
         let (refused, _) = refusal(&trust, &trust, forged);

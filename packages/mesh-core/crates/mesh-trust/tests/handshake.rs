@@ -146,7 +146,7 @@ fn a_role_that_the_link_does_not_take_is_refused() {
     let client = trust_at(&worker, &[Role::Worker], NOW).connect().expect("it can speak");
     check_refused(
         meet(server, client, usize::MAX),
-        "the other side is worker \"someone\", and this link takes only controller",
+        "the other side is worker \"someone\", and this connection accepts only controller",
         "the other side refused this one (access_denied): our certificate has a role",
     );
     let server = trust_at(&worker, &Role::ALL, NOW).accept();
@@ -154,7 +154,7 @@ fn a_role_that_the_link_does_not_take_is_refused() {
     check_refused(
         meet(server, client, usize::MAX),
         "the other side refused this one (access_denied)",
-        "the other side is worker \"someone\", and this link takes only controller",
+        "the other side is worker \"someone\", and this connection accepts only controller",
     );
 }
 

@@ -88,7 +88,7 @@ fn many_records_that_lead_nowhere_are_refused() {
     }
     let (end, _) = answer(&bytes, 1000);
     let said = end.expect_err("it leads nowhere").to_string();
-    assert!(said.contains("bytes before it proved itself") || said.contains("broke"), "{said}");
+    assert!(said.contains("bytes before it authenticated") || said.contains("violated"), "{said}");
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn a_link_that_waits_takes_next_to_no_memory() {
 fn the_words_for_what_the_caller_notices() {
     let server = server();
     let said = server.too_slow(std::time::Duration::from_secs(10)).to_string();
-    assert!(said.starts_with("the other side did not prove itself within 10 s"), "{said}");
-    assert!(server.closed().to_string().starts_with("the link ended before both sides"));
+    assert!(said.starts_with("the other side did not authenticate within 10 s"), "{said}");
+    assert!(server.closed().to_string().starts_with("the connection ended before both sides"));
 }
 
 proptest! {

@@ -378,7 +378,7 @@ fn each_refusal_says_what_to_do() {
     );
     check(
         mesh.select("gpus", &all(0)),
-        "the slice of dimension \"gpus\" has step 0: use a step that moves",
+        "the slice of dimension \"gpus\" has step 0: use a nonzero step",
     );
     check(
         mesh.split("gpus", &[("a", Some(3)), ("b", None)]),

@@ -236,7 +236,7 @@ class Agent:
             return self._fenced()
         if proc & 0xFFFF_FFFF == 0:
             if message.code == STOPPED:
-                why = "what served the job there has ended, says its worker"
+                why = "its worker reports that the process that served the job exited"
                 return self._host_left(proc >> 32, None, why, message.rank >> EPOCH_SHIFT)
             self._host_died(proc >> 32, message.rank >> EPOCH_SHIFT, body)
         self._runtime.ownership.proc_died(proc, body)
@@ -265,7 +265,7 @@ class Agent:
         """Leave the job, because it declared this host dead while the host was unreachable."""
         from mesh_core._workers.session import leave
 
-        print("mesh worker was taken for dead by its job, and leaves it", file=sys.stderr)
+        print("mesh worker was declared dead by its job, and leaves the job", file=sys.stderr)
         leave(is_at_once=True)
 
     def _host_died(self, host: int, epoch: int, body: bytes) -> None:

@@ -124,7 +124,7 @@ class Instance:
 
     def _require(self) -> ActorCell:
         if self._cell is None:
-            raise RuntimeError("the root program is no actor: call this inside an endpoint")
+            raise RuntimeError("the root program is not an actor: call this inside an endpoint")
         return self._cell
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class Context:
         self.message_rank: Point = message_rank
 
     def __reduce__(self) -> Any:
-        raise TypeError("a context belongs to its process: send what you need of it instead")
+        raise TypeError("a context cannot be sent to another process: send the fields you need")
 
 
 def context() -> Context:

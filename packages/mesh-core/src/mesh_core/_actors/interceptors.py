@@ -40,7 +40,7 @@ def intercept_endpoints(interceptor: EndpointInterceptor) -> Callable[[], None]:
     """
     interceptors = runtime().interceptors
     if interceptors:
-        raise RuntimeError("another interceptor of endpoints is installed: remove it first")
+        raise RuntimeError("the endpoints already have an interceptor: remove it first")
     interceptors.append(interceptor)
     _plan_again()
 

@@ -86,7 +86,7 @@ class Port(Generic[R]):
 
     def _post(self, meta: bytes, body: bytes, buffers: list[memoryview]) -> None:
         if self._once and self._is_used:
-            raise RuntimeError("the port is for one value, which has been sent: open another one")
+            raise RuntimeError("the port takes one value, which was already sent: open another")
         if self._runtime.is_over:
             raise ChannelClosed("the job of this channel has ended: open another one")
         self._is_used = True
@@ -116,7 +116,7 @@ class Port(Generic[R]):
 
     def _require_local(self) -> int:
         if self._proc != runtime().me:
-            raise ValueError("answers can only go to a port of this process: open a channel here")
+            raise ValueError("replies can only go to a port of this process: open a channel here")
         return self._port
 
     def __reduce__(self) -> Any:
@@ -234,7 +234,7 @@ class PortReceiver(Generic[R]):
             ValueError: The channel carries one value, which has already been requested.
         """
         if self._once and self._is_asked:
-            raise ValueError("the channel is for one value, which was asked for: open another one")
+            raise ValueError("the channel takes one value, already requested: open another one")
         self._is_asked = True
         future: RecvFuture[R] = RecvFuture(self)
         with self._turn:
@@ -324,7 +324,9 @@ class PortReceiver(Generic[R]):
         return RankedPortReceiver(self._port, self._once, self)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a receiver belongs to its process: send the port, and receive here")
+        raise TypeError(
+            "a receiver cannot be sent to another process: send the port, and receive here"
+        )
 
     def __del__(self) -> None:
         holders.pop(self._port, None)
@@ -372,7 +374,7 @@ class RecvFuture(Future[R]):
             if meta == _EXCEPTION_META or (kind == FAULT and message.code == RAISED):
                 self._settle(_ERROR, decode_exception(message.body))
             elif kind == FAULT and message.code == NO_REPLY:
-                self._settle(_ERROR, NoReply("the endpoint let go of its port without answering"))
+                self._settle(_ERROR, NoReply("the endpoint dropped its port without replying"))
             elif meta == DEATH_META or kind == FAULT:
                 code = message.code if kind == FAULT else PROC_DIED
                 self._settle(_ERROR, observed_error(message.body, code))

@@ -47,7 +47,7 @@ class _CompletionFuture(Future[R], Generic[R]):
 
     def _wait(self, timeout: float | None) -> None:
         if not self._completion.wait(timeout):
-            raise TimeoutError(f"not done in {timeout} s")
+            raise TimeoutError(f"not completed in {timeout} s")
         self._take()
 
     def _poll(self) -> None:

@@ -35,7 +35,7 @@ class _TaskFuture(Future[R]):
 
         concurrent.futures.wait([self._running], timeout)
         if not self._running.done():
-            raise TimeoutError(f"not done in {timeout} s")
+            raise TimeoutError(f"not completed in {timeout} s")
         self._poll()
 
     def _poll(self) -> None:

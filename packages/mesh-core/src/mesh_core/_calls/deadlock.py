@@ -292,7 +292,7 @@ def _check_own_call(wait: Wait, endpoint: Endpoint[..., Any], needs_all: bool) -
     running, name = wait.running_name, endpoint.name
     raise DeadlockError(
         f"actor {cell.name!r} waits in {running!r} for its own endpoint {name!r}, which starts "
-        f"only when {running!r} has ended: call self.{name}(...) directly, or make "
+        f"only after {running!r} returns: call self.{name}(...) directly, or make "
         f"{running!r} a concurrent_endpoint and await it",
         cycle=(cell.name, cell.name),
     )
@@ -339,7 +339,7 @@ def _deadlock_of(wait: Wait) -> DeadlockError | None:
         return None
     names = [f"{actor!r} waits in {running!r} for {name!r}" for actor, running, _, name, _ in first]
     return DeadlockError(
-        "actors wait for each other in a circle: "
+        "actors wait for each other in a cycle: "
         + "; ".join(names)
         + ": return before calling back, or use a concurrent_endpoint",
         cycle=tuple(link[0] for link in first),

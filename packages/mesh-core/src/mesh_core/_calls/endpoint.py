@@ -196,12 +196,12 @@ def concurrent_endpoint(
     def mark(method: Any) -> EndpointProperty[Any, Any]:
         if isinstance(method, EndpointProperty):
             raise ValueError(
-                f"{method.__name__!r} is an endpoint already: use one of the two decorators"
+                f"{method.__name__!r} is already an endpoint: use one of the two decorators"
             )
         if not _is_async(method):
             raise ValueError(
                 f"concurrent endpoint {method.__name__!r} must be 'async def': "
-                "a plain method would hold the actor up"
+                "a plain method would block the actor"
             )
         return EndpointProperty(
             method,
@@ -307,7 +307,7 @@ class Endpoint(Generic[P, R]):
         targets = self._mesh._targets
         if len(targets) != 1:
             raise ValueError(
-                f"call_one needs a mesh of one actor and this one has {len(targets)}: "
+                f"call_one needs a mesh of one actor, but this mesh has {len(targets)}: "
                 "slice it first, or use call or choose"
             )
         try:
@@ -378,7 +378,7 @@ class Endpoint(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            f"endpoint {self._name!r} is not callable by itself: "
+            f"endpoint {self._name!r} cannot be called directly: "
             "use .call(), .call_one(), .choose(), .broadcast() or .stream()"
         )
 
@@ -592,7 +592,7 @@ def endpoint_of(mesh: ActorMesh[Any], name: str, found: Any) -> Any:
     if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
         raise AttributeError(
             f"{name!r} of {mesh._class_name} is not a method: a mesh has the endpoints of its "
-            "class; ask for a value with one"
+            "class; return the value from an endpoint"
         )
     return UndecoratedMethod(mesh, name, found)
 

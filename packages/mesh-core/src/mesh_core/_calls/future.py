@@ -50,7 +50,7 @@ class Future(Generic[R]):
     __slots__ = ("__weakref__", "_outcome", "_state", "_traceback", "_watchers")
 
     def __init__(self) -> None:
-        raise TypeError("futures are made by calls: use mesh.endpoint.call(...)")
+        raise TypeError("futures are created by calls: use mesh.endpoint.call(...)")
 
     def get(self, timeout: float | None = None) -> R:
         """Wait for the value.
@@ -159,7 +159,7 @@ class Future(Generic[R]):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise RuntimeError("no event loop runs in this thread: use get()") from None
+            raise RuntimeError("no event loop is running in this thread: use get()") from None
         return loop.create_task(outcome())
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -178,7 +178,7 @@ class Future(Generic[R]):
         return self._outcome  # type: ignore[no-any-return]
 
     def __reduce__(self) -> Any:
-        raise TypeError("a future belongs to its process: send the value, or a Port for it")
+        raise TypeError("a future cannot be sent to another process: send its value, or a Port")
 
     def _start(self) -> None:
         self._state = _PENDING
@@ -211,7 +211,7 @@ class Future(Generic[R]):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise RuntimeError("no event loop runs in this thread: use get()") from None
+            raise RuntimeError("no event loop is running in this thread: use get()") from None
         watcher: asyncio.Future[None] = loop.create_future()
         watchers = self._watchers
         if watchers is None:
@@ -318,7 +318,7 @@ class CallFuture(Future[R]):
         if answers is None:
             silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
             raise TimeoutError(
-                f"no answer of endpoint {self._endpoint.name!r} in {timeout} s{silent}"
+                f"no reply from endpoint {self._endpoint.name!r} in {timeout} s{silent}"
             )
         self._take(answers)
         return None

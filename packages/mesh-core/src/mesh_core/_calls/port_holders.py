@@ -67,7 +67,7 @@ def ports_recalled(labels: list[Label], procs: list[int]) -> None:
 
 def ports_dropped(labels: list[Label], procs: list[int]) -> None:
     """Record that the message with these ports was dropped before it was unpickled."""
-    reason = "the message that carried the port was dropped before it was taken"
+    reason = "the message that carried the port was dropped before it was received"
     body = FailureDetail(0, PROC_DIED, {"reason": reason}).encode()
     for serial, _address in labels:
         for proc in procs:

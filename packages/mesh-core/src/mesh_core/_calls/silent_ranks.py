@@ -43,7 +43,7 @@ def describe_silent(mesh: Any, reply: int, timeout_s: float | None) -> str:
     conditions = _conditions_of(current, named)
     texts = [_text(mesh, proc, conditions[proc]) for proc in named]
     if len(procs) > len(named):
-        texts.append(f"{len(procs) - len(named)} more have not answered")
+        texts.append(f"{len(procs) - len(named)} more have not replied")
     return f": {'; '.join(texts)}" if texts else ""
 
 
@@ -83,4 +83,4 @@ def _conditions_of(current: Runtime, procs: list[int]) -> dict[int, _Condition]:
 def _silent_host(current: Runtime, host: int) -> _Condition:
     silence_s = current.engine.host_silence_s(host)
     since = "" if silence_s is None else f" for {silence_s:.0f} s"
-    return f"host {current.places.name_of(host)}", f"has not answered{since}"
+    return f"host {current.places.name_of(host)}", f"has not replied{since}"

@@ -169,7 +169,7 @@ class PromisedFuture(CallFuture[R]):
             left = None if until is None else max(until - time.monotonic(), 0.0)
             try:
                 if not self._stream._wait(left):
-                    raise TimeoutError(f"no answer of {self._endpoint.name!r} in {timeout} s")
+                    raise TimeoutError(f"no reply from {self._endpoint.name!r} in {timeout} s")
             except DeadlockError as error:
                 return self._fail(error)
             self._poll()
@@ -209,7 +209,7 @@ class RankedStream(Generic[R]):
     def __next__(self) -> tuple[Point, Future[R]]:
         if self._stream._left and is_on_event_loop():
             raise RuntimeError(
-                "the rank of an answer is known only when it has come, and waiting for it would "
+                "the rank of a reply is known only when it arrives, and waiting for it would "
                 "block the event loop: use 'async for point, value in stream.with_ranks()'"
             )
         return self._stream._next_with_rank()

@@ -60,7 +60,7 @@ class AgentFuture(CallFuture[Any]):
         answers = self._engine.wait(self._reply, timeout)
         if answers is None:
             silent = describe_silent(self._endpoint._mesh, self._reply, timeout)
-            raise TimeoutError(f"no answer to {self._endpoint.name!r} in {timeout} s{silent}")
+            raise TimeoutError(f"no reply from {self._endpoint.name!r} in {timeout} s{silent}")
         self._take(answers)
 
     def _begin_wait(self) -> None:

@@ -356,7 +356,7 @@ def _warn_of_misspelt() -> None:
     for variable in others:
         near = get_close_matches(variable, known, n=1, cutoff=0.85)
         if near:
-            warn(f"{variable} is no setting: did you mean {near[0]}", stacklevel=2)
+            warn(f"{variable} is not a setting: did you mean {near[0]}", stacklevel=2)
 
 
 def _read_file() -> dict[str, Any]:
@@ -375,7 +375,7 @@ def _read_file() -> dict[str, Any]:
         ) from error
     loose = [name for name, value in tables.items() if not isinstance(value, dict)]
     if loose:
-        raise ConfigError(f"{loose[0]!r} in {path!r} is in no table: put it below [{_TABLE}]")
+        raise ConfigError(f"{loose[0]!r} in {path!r} is not in a table: move it below [{_TABLE}]")
     return _read(tables.get(_TABLE, {}), f" (in {path!r})")
 
 

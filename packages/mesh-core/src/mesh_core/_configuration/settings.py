@@ -67,96 +67,94 @@ class Setting:
 
 
 SETTINGS = {
-    "attach_timeout_s": Setting(
-        30.0, seconds(), "How long a worker is asked to join before it is given up."
-    ),
+    "attach_timeout_s": Setting(30.0, seconds(), "Time limit for a worker to join."),
     "call_timeout_s": Setting(
         None,
         seconds(above_zero=True, none="no limit"),
-        "How long a call may take before it raises `DeadlineExceeded`.",
+        "Time after which a call raises `DeadlineExceeded`.",
     ),
     "cast_fanout": Setting(
-        16, count(2, 1_024), "To how many hosts each host of a multicast tree sends."
+        16,
+        count(2, 1_024),
+        "Number of hosts to which each host of a multicast tree forwards a message.",
     ),
-    "cleanup_timeout_s": Setting(
-        10.0, seconds(), "How long an actor's `__cleanup__` may take before it is given up."
-    ),
+    "cleanup_timeout_s": Setting(10.0, seconds(), "Time limit of an actor's `__cleanup__`."),
     "deadlock_probe_s": Setting(
         1.0,
         seconds(above_zero=True),
-        "How long a wait lasts before it is looked at for a circle of actors.",
+        "Time after which a wait is checked for a deadlock.",
     ),
     "event_ring_len_max": Setting(
-        65_536, count(16, 2**28), "How many events a process keeps for subscribers that are behind."
+        65_536,
+        count(16, 2**28),
+        "Number of events that a process keeps for subscribers that lag behind.",
     ),
     "failure_exit_grace_s": Setting(
-        5.0, seconds(), "How long a failing program may take to clean up before it is ended."
+        5.0, seconds(), "Time for a failing program to clean up before it is ended."
     ),
     "failure_grace_s": Setting(
         1.0,
         seconds(),
-        "How long a failure waits for someone to catch it before it goes to the owner.",
+        "Time in which a failure can be caught before it is delivered to the owner.",
     ),
     "frame_len_max": Setting(
-        2**30, size(2**16, 2**30), "The longest message that goes through a link in one piece."
+        2**30, size(2**16, 2**30), "Longest message that is sent over a connection in one piece."
     ),
-    "heartbeat_s": Setting(
-        1.0, seconds(above_zero=True), "How often hosts tell each other that they live."
-    ),
+    "heartbeat_s": Setting(1.0, seconds(above_zero=True), "Interval between heartbeats of hosts."),
     "host_lease_s": Setting(
         10.0,
         seconds(above_zero=True),
-        "How long a worker serves a job whose program gives no sign of life.",
+        "Time for which a worker serves a job whose program sends no heartbeats.",
     ),
     "link_outbox_bytes_max": Setting(
         64 * 2**20,
         size(2**16),
-        "How much may wait to be written to one process before its senders wait.",
+        "Data that can be queued for one process before senders to it wait.",
     ),
     "log_dir": Setting(
         None,
         folder(none="the job's own directory"),
-        "Where each process's output is kept as a file.",
+        "Directory with a file for the output of each process.",
     ),
-    "log_forward": Setting(True, flag(), "Whether the output of all processes is shown here."),
+    "log_forward": Setting(True, flag(), "Print the output of all processes in this program."),
     "log_group_window_s": Setting(
         0.2,
         seconds(),
-        "For how long equal lines of several ranks are gathered; 0 shows each alone.",
+        "Time during which equal lines of several ranks are merged into one; 0 prints each line.",
     ),
-    "log_prefix": Setting(True, flag(), "Whether each line is shown behind its mesh and rank."),
+    "log_prefix": Setting(True, flag(), "Print the mesh and rank before each line."),
     "log_tail_lines": Setting(
-        20, count(0, 10_000), "How many last lines of a dead process's output go into its error."
+        20,
+        count(0, 10_000),
+        "Number of last output lines of a dead process that its error contains.",
     ),
     "mailbox_len_max": Setting(
-        10_000, count(1, 2**31 - 1), "How many messages may wait for one actor."
+        10_000, count(1, 2**31 - 1), "Number of messages that can wait for one actor."
     ),
     "preload": Setting(
         None,
         modules(none="what the program itself has imported"),
-        "Which modules new processes find imported already.",
+        "Modules that new processes have already imported.",
     ),
     "process_start": Setting(
         "fork",
         choice("fork", "exec"),
-        "Whether processes are forked from a warm template or started afresh.",
+        "Fork processes from a template process, or start a new interpreter.",
     ),
     "segment_pool_bytes_max": Setting(
-        4 * 2**30, size(2**20), "How much shared memory the large payloads under way may take."
+        4 * 2**30, size(2**20), "Shared memory for large payloads in transit."
     ),
     "segment_threshold_bytes": Setting(
-        65_536, size(1_024), "From which size on a buffer travels in shared memory."
+        65_536, size(1_024), "Smallest buffer that is sent through shared memory."
     ),
     "spawn_timeout_s": Setting(
-        120.0, seconds(above_zero=True), "How long new processes may take until they are ready."
+        120.0, seconds(above_zero=True), "Time limit for new processes to become ready."
     ),
-    "stop_grace_s": Setting(
-        5.0, seconds(), "How long a process that is told to stop may take before it is killed."
-    ),
+    "stop_grace_s": Setting(5.0, seconds(), "Time for a process to stop before it is killed."),
     "unresponsive_timeout_s": Setting(
         60.0,
         seconds(),
-        "How long a process or host that exists may be silent before it is declared dead.",
+        "Time for which a process or host can be silent before it is declared dead.",
     ),
 }
 

@@ -160,7 +160,7 @@ def modules(none: str) -> Kind:
     def parse(text: str) -> tuple[str, ...]:
         return read([name.strip() for name in text.split(",")])
 
-    allowed = "names of modules, as a tuple or list (in the environment: parted by commas)"
+    allowed = "names of modules, as a tuple or list (in the environment: separated by commas)"
     return Kind(allowed, read, parse, none=none)
 
 

@@ -164,7 +164,7 @@ class Claim:
             if is_taken:
                 return Taken(address, gateway, route, Grant.decode(text))
         except ValueError as error:
-            return Refusal(f"{address} says what cannot be understood: {error}", is_final=True)
+            return Refusal(f"{address} sent a malformed reply: {error}", is_final=True)
         refusal = Refusal.decode(text)
         why = f"the worker at {address} refused: {refusal.why}"
         return Refusal(why, is_final=refusal.is_final, is_rival=refusal.is_rival)

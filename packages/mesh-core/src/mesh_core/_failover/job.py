@@ -41,7 +41,7 @@ class Named(Mapping[str, M], Generic[M]):
         problem = self._why_not.get(name)
         if problem is not None:
             raise MeshError(
-                f"the class of {name!r} cannot be loaded here: {problem}: give yours, to "
+                f"the class of {name!r} cannot be loaded here: {problem}: pass yours to "
                 f"job.actor({name!r}, ...)"
             ) from problem
         found = self._meshes.get(name, [])
@@ -114,7 +114,7 @@ class Job:
             mesh = self.actors[name]
             if not _is_same(mesh._cls, cls):
                 raise TypeError(
-                    f"{name!r} is a mesh of {mesh._class_name}, not of {cls.__qualname__}: give "
+                    f"{name!r} is a mesh of {mesh._class_name}, not of {cls.__qualname__}: pass "
                     "the class that it was spawned with, or one of its bases"
                 )
         typed: Any = mesh

@@ -134,7 +134,7 @@ class Succession:
             if known is not None:
                 self._runtime.places.of(host).orphan_grace_s = known.orphan_grace_s
         for host, entry in noted.items():
-            why = next((why for why in whys if entry.address in why), "it is not to be had")
+            why = next((why for why in whys if entry.address in why), "it is unavailable")
             address = Address.parse(entry.address)
             gateway = self._claim.gateway_to(address, _gateway(entry))
             place = Place(

@@ -56,7 +56,7 @@ def take_over(
         CredentialsError: The credentials have expired.
     """
     if isinstance(workers, str):
-        raise ValueError(f"workers is one string, {workers!r}: give a list of addresses")
+        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
     # Imported here and below because most programs never take over, and importing Mesh must be
     # cheap.
     from mesh_core._hosts.address import Address
@@ -66,7 +66,7 @@ def take_over(
         raise ValueError("no workers to take over: give at least one address")
     if current.is_running():
         raise RuntimeError(
-            "this program runs a job already: take over before anything else, or after "
+            "this program already runs a job: take over before anything else, or after "
             "shutdown_context()"
         )
     from mesh_core._failover.claims import Claim

@@ -117,7 +117,7 @@ class Grant:
                 fields.whole("generation", 1, EPOCH_MAX),
             )
         except ValueError as error:
-            raise ValueError(f"this is no answer of a Mesh worker ({error})") from error
+            raise ValueError(f"this is not a reply of a Mesh worker ({error})") from error
 
 
 class Refusal:

@@ -37,12 +37,12 @@ class Address:
         if found and scheme not in ("tcp", "tls"):
             raise ValueError(f"{text!r} has scheme {scheme!r}: write tcp://host:port")
         if "/" in rest or any(map(str.isspace, rest)):
-            raise ValueError(f"{text!r} is no address: write tcp://host:port")
+            raise ValueError(f"{text!r} is not an address: write tcp://host:port")
         if rest.startswith("["):
             host, bracket, port = rest[1:].partition("]")
             if not bracket or (port and not port.startswith(":")):
                 raise ValueError(
-                    f"{text!r} is no address: write IPv6 as tcp://[::1]:{DEFAULT_PORT}"
+                    f"{text!r} is not an address: write IPv6 as tcp://[::1]:{DEFAULT_PORT}"
                 )
             has_port, port = bool(port), port[1:]
         elif rest.count(":") > 1:
@@ -50,12 +50,12 @@ class Address:
             try:
                 ipaddress.IPv6Address(host)
             except ValueError:
-                raise ValueError(f"{text!r} is no address: write tcp://host:port") from None
+                raise ValueError(f"{text!r} is not an address: write tcp://host:port") from None
         else:
             host, colon, port = rest.partition(":")
             has_port = bool(colon)
         if not host and not found:
-            raise ValueError(f"{text!r} names no host: write tcp://host:port")
+            raise ValueError(f"{text!r} has no host: write tcp://host:port")
         if has_port and (not port.isdecimal() or int(port) > 65535):
             raise ValueError(f"{text!r} has port {port!r}: give a number from 0 to 65535")
         return Address("*" if host in _ANY else host, int(port) if port else DEFAULT_PORT)
@@ -69,9 +69,9 @@ class Address:
         """
         address = Address.parse(text)
         if address.host == "*":
-            raise ValueError(f"{text!r} names no machine: give the name or address of one")
+            raise ValueError(f"{text!r} does not name a machine: use a host name or an address")
         if address.port == 0:
-            raise ValueError(f"{text!r} has port 0: give the port that the worker has printed")
+            raise ValueError(f"{text!r} has port 0: use the port that the worker printed")
         return address
 
     @property
@@ -98,7 +98,7 @@ class Address:
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except socket.gaierror:
-            text = f"{self.host} is not known here: correct the name, or use an address"
+            text = f"{self.host} cannot be resolved here: correct the name, or use an address"
             raise OSError(text) from None
         joined = (_joined(str(sockaddr[0]), int(sockaddr[1])) for *_, sockaddr in found)
         return list(dict.fromkeys(joined))
@@ -113,12 +113,12 @@ class Address:
             return self._listen()
         except OSError as error:
             why = {
-                errno.EADDRINUSE: "is taken: end what listens there, or give another port",
-                errno.EADDRNOTAVAIL: "is none of this machine: tcp://*:PORT takes all it has",
-                errno.EACCES: "has a port that only root may use: give one above 1023",
+                errno.EADDRINUSE: "is in use: stop the process that has it, or use another port",
+                errno.EADDRNOTAVAIL: "is not one of this machine: use tcp://*:PORT for all of them",
+                errno.EACCES: "has a port that only root can use: use one above 1023",
             }.get(error.errno or 0, f"cannot be listened on: {error.strerror or error}")
             if isinstance(error, socket.gaierror):
-                why = "has a name that is not known here: correct it, or use an address"
+                why = "has a name that cannot be resolved here: correct it, or use an address"
             raise OSError(error.errno, f"{self} {why}") from None
 
     def _listen(self) -> socket.socket:
@@ -132,7 +132,7 @@ class Address:
         family, *_, sockaddr = found[0]
         if not self.is_loopback and ipaddress.ip_address(sockaddr[0]).is_loopback:
             # On many machines, /etc/hosts maps their own name to such an address.
-            text = f"stands for {sockaddr[0]} here, where nobody else reaches it"
+            text = f"resolves to {sockaddr[0]} here, which other machines cannot reach"
             raise OSError(errno.EADDRNOTAVAIL, text)
         return socket.create_server(sockaddr[:2], family=family, backlog=4096)
 

@@ -399,7 +399,7 @@ class HostAgent:
             slot = self._slots.get(number)
         if pid is None or slot is None:
             return f"on {host}", f"has not started{self._why_not_started()}"
-        return f"pid {pid} on {host}", f"has not answered{self._why_silent(number, pid, slot)}"
+        return f"pid {pid} on {host}", f"has not replied{self._why_silent(number, pid, slot)}"
 
     def _why_silent(self, number: int, pid: int, slot: _Slot) -> str:
         stop = self._host.stop_of(number)
@@ -417,17 +417,20 @@ class HostAgent:
         if warden is None:
             return ""
         pid, stopped_s = warden
-        return f"; its warden (pid {pid}) has been stopped by a signal for {stopped_s:.0f} s"
+        return (
+            f"; its process supervisor (pid {pid}) has been stopped by a signal "
+            f"for {stopped_s:.0f} s"
+        )
 
     def _waits_for(self) -> str:
         """Describe the processes of this host that should exit and have not."""
         with self._changed:
             ending = [n for n, slot in self._slots.items() if slot.is_alive and slot.is_stopping]
         if not ending:
-            return "has not answered"
+            return "has not replied"
         who, what = self.condition(ending[0])
         more = f", and {len(ending) - 1} more" if len(ending) > 1 else ""
-        return f"waits for the end of {len(ending)} processes: {who} {what}{more}"
+        return f"waits for {len(ending)} processes to exit: {who} {what}{more}"
 
     def owner_died(self, proc: int) -> None:
         """Stop the processes that an actor of a dead process owned; they clean up."""

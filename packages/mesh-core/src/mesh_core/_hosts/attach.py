@@ -109,12 +109,12 @@ def attach_to_workers(
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
     if isinstance(workers, str):
-        raise ValueError(f"workers is one string, {workers!r}: give a list of addresses")
+        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
     addresses = [Address.parse_reachable(worker) for worker in workers]
     if not addresses:
         raise ValueError("no workers to attach to: give at least one address")
     if len(set(addresses)) < len(addresses):
-        raise ValueError("a worker is given twice: each can be one host only")
+        raise ValueError("a worker is listed twice: each one can be only one host")
     if not 0 <= standby < len(addresses):
         raise ValueError(
             f"standby={standby} of {len(addresses)} workers: at least one worker must be a host"
@@ -125,8 +125,8 @@ def attach_to_workers(
     afar = [address for address in called if not address.is_loopback]
     if afar and credentials is None:
         raise ValueError(
-            f"{afar[0]} is not on this machine, and there are no credentials: give the job's, "
-            "made by Credentials.create"
+            f"{afar[0]} is not on this machine, and there are no credentials: pass the job's, "
+            "created by Credentials.create"
         )
     if worker_ids and (standby or len(worker_ids) != len(addresses)):
         raise ValueError(
@@ -134,15 +134,17 @@ def attach_to_workers(
             "standby workers: pass one for each host, and no standby workers"
         )
     if observer and (standby or orphan_grace_s):
-        raise ValueError("observer=True reserves no workers: omit standby and orphan_grace_s")
+        raise ValueError(
+            "an additional session cannot reserve workers: leave out standby and orphan_grace_s"
+        )
     if orphan_grace_s < 0:
         raise ValueError(
-            f"orphan_grace_s {orphan_grace_s} is less than 0: leave it out, or give seconds"
+            f"orphan_grace_s {orphan_grace_s} is less than 0: omit it, or pass a number of seconds"
         )
     if orphan_grace_s and credentials is None:
         raise ValueError(
-            "hosts are held only for who can prove to be a successor: give the job's credentials, "
-            "made by Credentials.create"
+            "hosts are held only for a successor that has the job's credentials: pass those, "
+            "created by Credentials.create"
         )
     keys = (credentials or Credentials.local())._keys
     if not keys.is_local:
@@ -176,7 +178,7 @@ def _attach(current: Runtime, place: Place) -> None:
         limit_s = 0.0 if place.worker_id else place.config.attach_timeout_s
         why = ask_until_taken(current, place, limit_s)
     except Exception as error:
-        why = f"{place.address} could not be asked: {error!r}"
+        why = f"{place.address} could not be queried: {error!r}"
     if why is not None and not current.is_over:
         current.engine.host_gone(place.host, exit_report(current, str(place.address), why))
 
@@ -254,7 +256,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
 def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
     """Add a worker that serves the job: monitor its host, and exchange routes with other hosts."""
     config = place.config
-    silent = exit_report(current, host_name, "nothing was heard from it for three heartbeats")
+    silent = exit_report(current, host_name, "nothing was received from it for three heartbeats")
     unresponsive = exit_report(current, host_name, _why_unresponsive(config.unresponsive_timeout_s))
     place.host_name = host_name
     if place.epoch:
@@ -272,7 +274,7 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
 
 def _why_unresponsive(timeout_s: float) -> str:
     return (
-        "it is unresponsive: its machine acknowledges, its agent has not answered for "
+        "it is unresponsive: its machine acknowledges data, but its agent has not replied for "
         f"{timeout_s:g} s"
     )
 

@@ -159,10 +159,10 @@ class AttachOrder:
             fields = OrderFields(body)
             version = fields.whole("version", 0, 2**31)
         except ValueError as error:
-            raise ValueError(f"this is no request of a Mesh client ({error})") from error
+            raise ValueError(f"this is not a request of a Mesh client ({error})") from error
         if version != VERSION:
             raise ValueError(
-                f"the client speaks version {version} of attaching, this worker {VERSION}: "
+                f"the client uses version {version} of the attach protocol, this worker {VERSION}: "
                 "install the same version of mesh-core on both"
             )
         try:
@@ -182,12 +182,12 @@ class AttachOrder:
                 fields.name("worker_id"),
             )
         except ValueError as error:
-            raise ValueError(f"this is no request of a Mesh client ({error})") from error
+            raise ValueError(f"this is not a request of a Mesh client ({error})") from error
         try:
             check(order.config)
         except ConfigError as error:
             raise ValueError(
-                f"it does not know what is configured in the client ({error}): "
+                f"it cannot apply the client's configuration ({error}): "
                 "install the same version of mesh-core on both"
             ) from error
         return order

@@ -276,7 +276,7 @@ class Places:
 
         place = self._places.get(host)
         if place is None:
-            raise RuntimeError("the host of the program cannot be replaced: it ends with it")
+            raise RuntimeError("the host of the program cannot be replaced: the program runs on it")
         given = None if worker is None else Address.parse_reachable(worker)
         if given is not None and not given.is_loopback and place.keys.is_local:
             raise ValueError(f"{given} is not on this machine, and the hosts have no credentials")
@@ -303,7 +303,7 @@ class Places:
         if place.has_left:
             raise RuntimeError(f"host {place.address} was shut down: attach it again")
         if self._is_living(place):
-            raise RuntimeError(f"host {place.address} lives: only what has died can be replaced")
+            raise RuntimeError(f"host {place.address} is alive: only a dead host can be replaced")
         with self._changed:
             self._changed.wait_for(
                 lambda: place.exit_report is not None or self._runtime.is_over,
@@ -331,7 +331,7 @@ class Places:
         from mesh_core._hosts.attach import ask_until_taken
 
         if place.epoch == EPOCH_MAX:
-            return f"its place was taken {EPOCH_MAX} times, which is the most"
+            return f"it was replaced {EPOCH_MAX} times, the maximum"
         before = place.address, place.gateway
         place.address, place.gateway = address, gateway
         place.worker_id = ""

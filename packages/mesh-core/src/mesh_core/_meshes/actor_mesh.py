@@ -222,8 +222,8 @@ class ActorMesh(PlacedMesh, Generic[A]):
         order = self._runtime.spawn_orders.get(self._port)
         if order is None:
             raise SpawnError(
-                f"mesh {self._name!r} was spawned by the program before with more than the journal "
-                "takes (1 MiB), so its ranks cannot be started again: spawn another mesh"
+                f"mesh {self._name!r} was spawned by the previous program with more data than the "
+                "journal accepts (1 MiB), so its ranks cannot be restarted: spawn another mesh"
             )
         body, buffers, window = order
         targets = Targets([(self._proc_of(index), index)])
@@ -280,6 +280,6 @@ def check_class(cls: type) -> None:
     taken = [name for name in endpoints_of(cls) if hasattr(ActorMesh, name)]
     if taken:
         raise ValueError(
-            f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of something that every "
-            "mesh has: rename it"
+            f"endpoint {taken[0]!r} of {cls.__qualname__} has the name of an attribute of every "
+            "mesh: rename it"
         )

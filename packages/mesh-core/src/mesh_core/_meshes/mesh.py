@@ -524,7 +524,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         index = index_in(self, rank)
         if not self._replace_lost(index):
             raise RuntimeError(
-                f"rank {index} of {self!r} lives: only what has died can be replaced"
+                f"rank {index} of {self!r} is alive: only a dead rank can be replaced"
             )
 
     def _replace_lost(self, index: int) -> bool:

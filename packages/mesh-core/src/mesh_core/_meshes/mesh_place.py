@@ -78,4 +78,4 @@ def check_owned(mesh: Any, is_slice: bool, owner: tuple[int, int], what: str = "
     current = serving()
     is_mine = current is None or current.cell.port == owner[1]
     if owner[0] != runtime().me or not is_mine:
-        raise ValueError(f"cannot {what} {mesh!r}: it is owned by another actor, let that do it")
+        raise ValueError(f"cannot {what} {mesh!r}: only the actor that owns it can do that")

@@ -108,4 +108,4 @@ def _note_failure(error: BaseException, ended: Future[None]) -> None:
     """Add the failure of a stop as a note to the exception that caused the stop."""
     failure = ended.exception()
     if failure is not None:
-        error.add_note(f"and its processes did not stop in good order: {failure}")
+        error.add_note(f"and its processes did not stop cleanly: {failure}")

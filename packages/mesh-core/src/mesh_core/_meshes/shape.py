@@ -182,7 +182,7 @@ class MeshTrait:
 
     def _with_region(self, region: Region) -> Self:
         """Return an instance over another part of the mesh."""
-        raise NotImplementedError(f"{type(self).__name__} must say what a part of it is")
+        raise NotImplementedError(f"{type(self).__name__} must define _with_region")
 
     def slice(self, /, **dims: Selector) -> Self:
         """Select a part of some dimensions, as in `mesh.slice(hosts=-1, gpus=slice(0, 4, 2))`.
@@ -322,7 +322,7 @@ def _check_dims(labels: tuple[str, ...], sizes: tuple[int, ...]) -> None:
             f"{len(labels)} labels for {len(sizes)} sizes: give one size for each label"
         )
     if len(set(labels)) != len(labels):
-        raise ShapeError(f"a label of {labels} is there twice: rename one")
+        raise ShapeError(f"a label occurs twice in {labels}: rename one")
     for label, size in zip(labels, sizes, strict=True):
         if size < 1:
             raise ShapeError(

@@ -111,7 +111,7 @@ class ValueMesh(MeshTrait, Generic[R]):
         place = self._region.select(**coordinates)
         if place.labels:
             raise SelectorError(
-                f"several places where {', '.join(place.labels)} vary: give an int for each "
+                f"several values are selected along {', '.join(place.labels)}: use an int for each "
                 "dimension, or use slice(...)"
             )
         return self._cells.get(place.offset)

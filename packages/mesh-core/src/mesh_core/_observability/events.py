@@ -499,10 +499,10 @@ def subscribe(
     unknown = sorted((wanted or frozenset()) - EVENT_KINDS)
     if unknown:
         known = ", ".join(sorted(EVENT_KINDS))
-        raise ValueError(f"no events are of kind {unknown[0]!r}: use some of {known}")
+        raise ValueError(f"unknown kind of event {unknown[0]!r}: use some of {known}")
     bound = effective().event_ring_len_max if len_max is None else len_max
     if bound < 1:
-        raise ValueError(f"len_max {bound} is less than 1: keep one event at least")
+        raise ValueError(f"len_max {bound} is less than 1: keep at least one event")
     stream = EventStream(wanted, bound)
     recorder.join(stream, since_start)
     return stream

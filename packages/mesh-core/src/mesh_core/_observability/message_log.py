@@ -151,5 +151,5 @@ def log_messages(waiting_max: int, *, since_start: bool = False) -> MessageLog:
         ValueError: `waiting_max` is less than 1.
     """
     if waiting_max < 1:
-        raise ValueError(f"waiting_max {waiting_max} is less than 1: keep one message at least")
+        raise ValueError(f"waiting_max {waiting_max} is less than 1: keep at least one message")
     return MessageLog(waiting_max, since_start=since_start)

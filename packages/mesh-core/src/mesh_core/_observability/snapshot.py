@@ -7,10 +7,10 @@ import time
 from mesh_core._observability.events import Event
 from mesh_core._program.runtime import is_running, runtime
 
-__all__ = ["standing"]
+__all__ = ["snapshot"]
 
 
-def standing() -> list[Event]:
+def snapshot() -> list[Event]:
     """Return `spawned` events of the meshes of this process and `started` events of its actors.
 
     Late subscribers use it to learn the current state. The times are the current time, and

@@ -259,7 +259,7 @@ def _encoded(text: str) -> bytes:
     is_known = version != "ff" and (version != "00" or rest is None)
     if not is_known or not trace_id.strip("0") or not span_id.strip("0"):
         raise ValueError(
-            f"{text!r} is no trace context: write it like "
+            f"{text!r} is not a trace context: write it like "
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, ids not all zeros"
         )
     return bytes.fromhex(trace_id + span_id + flags)

@@ -187,7 +187,7 @@ class Counter(_Instrument):
         """
         if amount < 0:
             raise ValueError(
-                f"counter {self.name!r} cannot fall by {-amount}: use an up_down_counter"
+                f"counter {self.name!r} cannot decrease by {-amount}: use an up_down_counter"
             )
         self._note(amount, attributes)
 

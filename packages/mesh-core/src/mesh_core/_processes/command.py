@@ -65,7 +65,7 @@ class BootstrapCommand:
         return BootstrapCommand(self.program, self.arg0, self.args, env, self.inherit_env)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} cannot be set: make another BootstrapCommand")
+        raise AttributeError(f"{name} cannot be set: create another BootstrapCommand")
 
     def _key(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.__slots__)

@@ -120,7 +120,7 @@ if __name__ == "__main__":
     packed = take_entry()
     if packed is None:
         sys.exit(
-            "mesh_core._processes.launch starts processes of a mesh and is not a program of its own"
+            "mesh_core._processes.launch starts the processes of a mesh: do not run it directly"
         )
     code = run(packed)
     sys.stdout.flush()

@@ -161,7 +161,7 @@ class Link:
                 fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
                 self._fds.extend(fds)
         if flags & socket.MSG_CTRUNC:
-            raise OSError("descriptors were lost on the way: raise the open files limit")
+            raise OSError("descriptors were lost in transit: raise the limit on open files")
 
     def close(self) -> None:
         """Close the socket and every descriptor that it still holds."""

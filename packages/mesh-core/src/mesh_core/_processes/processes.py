@@ -426,8 +426,8 @@ class LocalHost:
                 self._bury(key, Exited(*key, pid, status, None))
         elif warden.stopped_s >= proc.unresponsive_timeout_s:
             why = (
-                f"its warden (pid {warden.process.pid}), the parent of all processes of the host, "
-                f"has been stopped by a signal for {warden.stopped_s:.0f} s"
+                f"its process supervisor (pid {warden.process.pid}), the parent of all processes "
+                f"of the host, has been stopped by a signal for {warden.stopped_s:.0f} s"
             )
             self._bury(key, Exited(*key, None, 0, why))
 
@@ -458,7 +458,7 @@ class LocalHost:
         how = "ended" if status is None else f"exited with {status}"
         if status is not None and status < 0:
             how = f"was killed by {_signal_name(-status)}"
-        why = f"its warden, the parent of all processes of the host, {how}"
+        why = f"its process supervisor, the parent of all processes of the host, {how}"
         for key, proc in left.items():
             self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))
         self._pump.finish_log(warden.log)
@@ -583,11 +583,11 @@ def _reason(
     if core_dumped:
         return f"{how} and left a core dump"
     if number == proc.signal_sent:
-        return f"{how}, as asked"
+        return f"{how}, as requested"
     if is_closing and number in (signal.SIGTERM, signal.SIGKILL):
-        return f"{how} as the host was closed"
+        return f"{how} when the host was closed"
     if number == signal.SIGKILL:
-        return f"{how} from outside: if nobody did it, the kernel did for want of memory"
+        return f"{how} from outside, often by the kernel when memory runs out"
     return how
 
 

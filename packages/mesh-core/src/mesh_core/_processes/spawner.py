@@ -466,7 +466,7 @@ class Warden:
         if batch.try_count < _TRY_COUNT_MAX:
             self._enqueue(batch)
         else:
-            self._fail(batch, "its template was killed again and again")
+            self._fail(batch, "its template was killed repeatedly")
 
     def _fail(self, batch: _Batch, why: str) -> None:
         for proc in tuple(batch.births):

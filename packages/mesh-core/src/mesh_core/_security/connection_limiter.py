@@ -59,7 +59,7 @@ class ConnectionLimiter:
             ("per_peer_max", 1 if per_peer_max is None else per_peer_max),
         ):
             if limit < 1:
-                raise ValueError(f"{name} {limit} admits nobody: pass at least 1")
+                raise ValueError(f"{name} {limit} admits no connection: pass at least 1")
         self._authenticated_max = authenticated_max
         self._unauthenticated_max = unauthenticated_max
         self._per_peer_max = per_peer_max

@@ -51,7 +51,7 @@ class Credentials:
 
     def __init__(self) -> None:
         """Raise TypeError; use `create` or `load` instead."""
-        raise TypeError("credentials are made by Credentials.create or Credentials.load")
+        raise TypeError("credentials are created by Credentials.create or Credentials.load")
 
     @classmethod
     def create(
@@ -207,11 +207,11 @@ class Credentials:
         )
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"credentials never change: make others to have another {name!r}")
+        raise AttributeError(f"credentials are immutable: create others with another {name!r}")
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise Unpicklable(
-            "credentials hold keys and are not sent in messages: save them in a folder, "
+            "credentials contain keys and cannot be sent in messages: save them in a folder, "
             "and load them on the other host"
         )
 

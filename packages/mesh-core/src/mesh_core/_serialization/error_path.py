@@ -38,8 +38,8 @@ def unpicklable(
     """
     if isinstance(error, RecursionError):
         return Unpicklable(
-            "value is nested too deeply to be sent: flatten it, or send it in parts (is it a long "
-            "linked list)"
+            "value is nested too deeply to be sent, for example as a long linked list: flatten it, "
+            "or send it in parts"
         )
     parts = [("value", value)] if names is None else list(_arguments(value, names))
     path, culprit, error = _search(parts, error, probe)
@@ -183,8 +183,8 @@ def _short(value: Any) -> str:
 
 
 _HINTS = (
-    (("lock", "RLock", "Condition", "Event", "Semaphore"), "make it where it is used"),
-    (("generator", "coroutine", "async_generator"), "send a list, or what it is made from"),
+    (("lock", "RLock", "Condition", "Event", "Semaphore"), "create it where it is used"),
+    (("generator", "coroutine", "async_generator"), "send a list, or the data it is made from"),
     (("socket", "TextIOWrapper", "BufferedReader", "BufferedWriter"), "open it where it is used"),
     (("frame", "traceback"), "send its text"),
     (("module",), "import it where it is used"),

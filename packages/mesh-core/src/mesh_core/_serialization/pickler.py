@@ -343,7 +343,7 @@ def _decode_spliced(body: memoryview, buffers: Sequence[Buffer]) -> Any:
     count = int.from_bytes(body[1:5], "little")
     rest = 5 + 8 * count
     if body[:1] != _SPLICED or len(body) < rest or len(buffers) < count:
-        raise ValueError("body is not one that encode made: were body and buffers kept together")
+        raise ValueError("body was not created by encode: pass the body with its own buffers")
     parts: list[memoryview] = []
     for at, piece in zip(range(5, rest, 8), buffers, strict=False):
         length = int.from_bytes(body[at : at + 8], "little")

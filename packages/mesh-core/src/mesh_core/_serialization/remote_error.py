@@ -81,7 +81,7 @@ def encode_exception(exception: BaseException, len_max: int = _LEN_MAX) -> bytes
             if len(body) <= len_max:
                 return body
     except Exception as error:
-        formatted = f"{type(error).__qualname__} while the exception was written down"
+        formatted = f"{type(error).__qualname__} while the exception was formatted"
     text = shorten(f"{type.__repr__(type(exception))}: {safe_str(exception)}", len_max // 8)
     parts: Parts = ([("builtins", "Exception", None)], [], {}, None)
     return _write((shorten(formatted, len_max // 8), [(parts, text, -1, -1, False, [])]))
@@ -147,7 +147,7 @@ def _decode(body: bytes, where: Where) -> ActorError:
         exceptions = _Links(links)
         root, message = exceptions.root(), links[0][1]
     except Exception as error:
-        root = MeshError("an actor raised an exception that could not be read here")
+        root = MeshError("an actor raised an exception that could not be loaded here")
         root.__cause__ = error
         formatted, message = "", str(root)
     made = as_actor_error(root, message=message, exception_formatted=formatted, where=where)

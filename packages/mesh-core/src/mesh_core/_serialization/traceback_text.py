@@ -41,7 +41,7 @@ def shorten(text: str, len_max: int = TEXT_LEN_MAX) -> str:
     if len(text) <= len_max:
         return text
     head, tail = len_max // 4, len_max - len_max // 4
-    return f"{text[:head]}\n... {len(text) - len_max:,} characters left out ...\n{text[-tail:]}"
+    return f"{text[:head]}\n... {len(text) - len_max:,} characters omitted ...\n{text[-tail:]}"
 
 
 def _leave_out_ours(text: TracebackException, seen: set[int]) -> None:

@@ -347,7 +347,7 @@ class ServiceKeeper(Actor):
             await replica.stop()
         except Exception as error:
             self._last_error = str(error)
-            self.logger.warning("replica %d did not stop in good order: %s", replica.id, error)
+            self.logger.warning("replica %d did not stop cleanly: %s", replica.id, error)
 
     def _remove(self, replica: Replica, how: str) -> None:
         del self._replicas[replica.id]

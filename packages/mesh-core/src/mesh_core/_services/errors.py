@@ -31,8 +31,8 @@ class ServiceOverloaded(MeshError):
     def __str__(self) -> str:
         return (
             f"service {self.service!r} is overloaded: {self.num_replicas} replicas have "
-            f"{self.outstanding_max} calls each and {self.queue_len_max} calls wait: "
-            "call less, or give it more replicas"
+            f"{self.outstanding_max} calls each and {self.queue_len_max} calls are queued: "
+            "send fewer calls, or add replicas"
         )
 
 
@@ -47,7 +47,7 @@ class SessionMoved(SupervisionError):
     """
 
     _what = "has moved"
-    _to_do = "catch SessionMoved, tell the new replica what it has to know, and call again"
+    _to_do = "catch SessionMoved, restore the state on the new replica, and call again"
 
     def __init__(
         self,

@@ -71,8 +71,8 @@ class ServiceHandle:
             found = None
         if not isinstance(found, EndpointProperty):
             raise AttributeError(
-                f"{name!r} is no endpoint of {cls.__qualname__}: the handle of a service has the "
-                "endpoints of its actors, all else is on the service"
+                f"{name!r} is not an endpoint of {cls.__qualname__}: the handle of a service has "
+                "only the endpoints of its actors; other methods are on the service"
             )
         endpoint: ServiceEndpoint[..., Any] = ServiceEndpoint(self, name, found)
         self.__dict__[name] = endpoint
@@ -94,7 +94,9 @@ class ServiceHandle:
 
     def __reduce__(self) -> Any:
         if self._binding is not None:
-            raise TypeError("a session belongs to its process: send the service, or its handle")
+            raise TypeError(
+                "a session cannot be sent to another process: send the service, or its handle"
+            )
         router = self._router
         return ServiceHandle, (
             self._keeper,
@@ -214,7 +216,7 @@ class ServiceEndpoint(Endpoint[P, R]):
         @property
         def _mesh(self) -> NoReturn:
             raise TypeError(
-                f"endpoint {self._name!r} is a service's, not a mesh's: use its route() or fanout()"
+                f"endpoint {self._name!r} belongs to a service, not a mesh: use route() or fanout()"
             )
 
     def __repr__(self) -> str:

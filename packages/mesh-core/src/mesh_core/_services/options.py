@@ -28,7 +28,7 @@ class _Frozen:
 
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, name):
-            raise AttributeError(f"{type(self).__name__} cannot be changed: make another one")
+            raise AttributeError(f"{type(self).__name__} cannot be changed: create another one")
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:

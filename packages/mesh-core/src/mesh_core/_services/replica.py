@@ -116,7 +116,7 @@ class Replica:
         except TimeoutError as error:
             raise SpawnError(
                 f"replica {self.id} of service {self.spec.name!r} did not start in "
-                f"{options.start_timeout_s:g} s: raise start_timeout_s, or look at what it does"
+                f"{options.start_timeout_s:g} s: raise start_timeout_s, or check what it does"
             ) from error
 
     def _spawn(self) -> None:
@@ -190,7 +190,7 @@ def host_groups(hosts: HostMesh | None, count: int) -> list[HostMesh]:
         hosts = this_host()
     if len(hosts) < count:
         raise ValueError(
-            f"hosts_per_replica {count} is more than there are hosts ({len(hosts)}): give more"
+            f"hosts_per_replica {count} exceeds the number of hosts ({len(hosts)}): pass more hosts"
         )
     if not hosts.extent:
         return [hosts]

@@ -200,7 +200,7 @@ class Service(Generic[A]):
         missing = endpoints_of(self._handle._cls).keys() - endpoints_of(made).keys()
         if missing:
             raise ValueError(
-                f"{made.__qualname__} has no endpoint {min(missing)!r}, which callers may use"
+                f"{made.__qualname__} has no endpoint {min(missing)!r}, which callers can use"
             )
         return self._keeper.update.call_one(made, args, kwargs)  # type: ignore[no-any-return]
 
@@ -297,7 +297,9 @@ def start_service(
         named.add(options.health_check.endpoint)
     unknown = named - endpoints_of(cls).keys()
     if unknown:
-        raise ValueError(f"{cls.__qualname__} has no endpoint {min(unknown)!r}, which is named")
+        raise ValueError(
+            f"{cls.__qualname__} has no endpoint {min(unknown)!r}, which the options name"
+        )
     spec = Spec(name, cls, args, kwargs, options)
     keeper: Any = this_proc().spawn(name, ServiceKeeper, spec)
     limits = Limits(

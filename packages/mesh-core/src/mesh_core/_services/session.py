@@ -77,4 +77,6 @@ class Session(Generic[A]):
         self.__exit__(kind, error, traceback)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a session belongs to its process: send the service, or its handle")
+        raise TypeError(
+            "a session cannot be sent to another process: send the service, or its handle"
+        )

@@ -59,7 +59,7 @@ _CLASSES = {
     HOST_DIED: HostDied,
 }
 
-_NOT_THERE = "there is no such actor in its process: it was stopped, or the process is a new one"
+_NOT_THERE = "its process has no such actor: it was stopped, or the process is a new one"
 
 
 class FailureDetail:
@@ -168,8 +168,8 @@ def error_in(
         return CallCancelled(f"call of {endpoint.name!r} was cancelled")
     if code == NO_REPLY:
         return NoReply(
-            f"endpoint {endpoint.name!r} ended and let go of its port without answering: "
-            "send a value or an exception on it"
+            f"endpoint {endpoint.name!r} returned and dropped its port without replying: "
+            "send a value or an exception through it"
         )
     proc = proc_name(message.from_proc)
     return observed_error(body, code, is_given=is_given, **place, proc=proc)

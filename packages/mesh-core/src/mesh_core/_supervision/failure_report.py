@@ -37,7 +37,7 @@ def report(failure: BaseException) -> str:
     chain = list(_chain(failure))
     blocks = [_traceback(chain), _summary(chain), _log_tail(chain)]
     supervision = next((one for one in chain if isinstance(one, SupervisionError)), None)
-    blocks.append(f"To do: {_TO_DO if supervision is None else supervision.hint()}")
+    blocks.append(f"Hint: {_TO_DO if supervision is None else supervision.hint()}")
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -71,10 +71,10 @@ def _summary(chain: list[BaseException]) -> str:
     facts = [] if where is None else list(_facts(where))
     for before, one in enumerate(chain):
         text = shorten(_one_line(one), _LINE_LEN_MAX)
-        facts.append(("because of" if before else "failure", text))
+        facts.append(("caused by" if before else "failure", text))
     facts.extend(_casualties(chain))
     facts.extend(_other_ranks(chain[0]))
-    lines = [f"Nobody handled this failure of {subject}, so the program ends."]
+    lines = [f"Unhandled failure of {subject}: the program exits."]
     lines.extend(f"  {name:<11}{value}" for name, value in facts)
     return "\n".join(lines)
 
@@ -132,12 +132,12 @@ def _other_ranks(failure: BaseException) -> Iterator[tuple[str, str]]:
     for place, other in others[:_RANKS_MAX]:
         yield position_text(place), shorten(_one_line(other), _LINE_LEN_MAX)
     if len(others) > _RANKS_MAX:
-        yield "and", f"{len(others) - _RANKS_MAX} ranks more"
+        yield "and", f"{len(others) - _RANKS_MAX} more ranks"
 
 
 def _log_tail(chain: list[BaseException]) -> str:
     for one in chain:
         if isinstance(one, SupervisionError) and one.log_tail:
             lines = "\n".join(f"  | {line[:_LINE_LEN_MAX]}" for line in one.log_tail)
-            return f"The last lines of its log:\n{lines}"
+            return f"Last lines of its log:\n{lines}"
     return ""

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 __all__ = ["Where", "position_of", "position_text", "signal_hint", "signal_name"]
 
 _SIGNAL_HINTS = {
-    4: "a native library used an instruction that this CPU lacks",
-    6: "a native library called abort(): its last words are in the log",
-    7: "a mapped file or segment was cut short, or shared memory (/dev/shm) is full",
-    9: "someone sent SIGKILL: often the kernel, out of memory (look in dmesg)",
-    11: "a native library crashed: faulthandler's stack, if on, is in the log",
+    4: "a native library executed an instruction that this CPU does not support",
+    6: "a native library called abort(): its last message is in the log",
+    7: "a mapped file or segment was truncated, or shared memory (/dev/shm) is full",
+    9: "SIGKILL is often sent by the kernel when memory runs out (see dmesg)",
+    11: "a native library crashed: if faulthandler is on, its stack is in the log",
 }
 
 

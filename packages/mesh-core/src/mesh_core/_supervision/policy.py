@@ -91,7 +91,7 @@ class RestartPolicy:
     ) -> None:
         if restart not in ("permanent", "transient", "temporary", "never"):
             raise ValueError(
-                f"restart {restart!r} is none of permanent, transient, temporary, never"
+                f"restart {restart!r} is not one of permanent, transient, temporary, never"
             )
         if scope not in ("one_for_one", "one_for_all"):
             raise ValueError(f"scope {scope!r} is neither one_for_one nor one_for_all")

@@ -42,7 +42,7 @@ def stop_owned(mesh_id: int, reason: str) -> str:
         if mesh._uid == mesh_id:
             _stop(mesh, reason)
             return mesh._name
-    raise LookupError(f"this process owns no mesh {mesh_id}: it has ended, or another one does")
+    raise LookupError(f"this process owns no mesh {mesh_id}: it ended, or another process owns it")
 
 
 def _stop(mesh: Any, reason: str) -> None:

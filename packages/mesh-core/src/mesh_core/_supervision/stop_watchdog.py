@@ -21,7 +21,7 @@ __all__ = ["StopWatch"]
 
 # A healthy process may be busy for this long.
 _LOOK_S_MIN = 1.0
-_WHY = "it gave no sign of life for {:g} s while an actor of it was to stop"
+_WHY = "it gave no sign of life for {:g} s while one of its actors was stopping"
 
 
 class _Stop:

@@ -49,7 +49,7 @@ def parametrize_config_pointwise(**choices: Sequence[Any]) -> Callable[[Any], An
     """
     if len({len(values) for values in choices.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(values)}" for name, values in choices.items())
-        raise ConfigError(f"settings have different numbers of values ({lengths}): give as many")
+        raise ConfigError(f"settings have different numbers of values ({lengths}): make them equal")
     rows = zip(*choices.values(), strict=True)
     return _under([dict(zip(choices, row, strict=True)) for row in rows])
 

@@ -88,7 +88,7 @@ def wait_until(condition: Callable[[], T], deadline: float = 10.0) -> T:
     while not (found := condition()):
         if time.monotonic() >= until:
             name = getattr(condition, "__qualname__", repr(condition))
-            raise AssertionError(f"{name} did not come to hold in {deadline} s")
+            raise AssertionError(f"{name} did not become true in {deadline} s")
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, _LOOK_S_MAX)
     return found

@@ -79,7 +79,7 @@ class Guests:
         """Start a session; return its port, or the reason why none was started."""
         self._sessions = [one for one in self._sessions if one.poll() is None]
         if len(self._sessions) >= GUESTS_MAX:
-            return f"it serves {GUESTS_MAX} programs beside each other already"
+            return f"it already serves {GUESTS_MAX} additional programs"
         try:
             with Address(self._host, 0).listen() as listener:
                 port = listener.getsockname()[1]
@@ -87,7 +87,7 @@ class Guests:
         except OSError as error:
             return f"it cannot serve one more program: {error}"
         if session is None:
-            return "it is ending"
+            return "it is shutting down"
         self._sessions.append(session)
         threading.Thread(target=session.wait, name="mesh-guest-end", daemon=True).start()
         return str(port)

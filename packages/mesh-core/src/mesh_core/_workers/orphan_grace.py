@@ -133,7 +133,7 @@ class Hold:
 
     def _objection(self, caller: Caller, order: TakeOverOrder) -> Refusal | None:
         if caller.role != "controller":
-            why = "only the credentials of a controller of the job take it over"
+            why = "only credentials of a controller of the job can take it over"
             return Refusal(why, is_final=True)
         if order.job not in (None, self._runtime.identity.job):
             return Refusal(f"it serves another job, of {self._owner}", is_final=True)
@@ -143,9 +143,9 @@ class Hold:
             why = f"{self._owner} has taken the job over as generation {self._generation}"
             return Refusal(why, is_final=True, is_rival=self._until is None)
         if self._generation == EPOCH_MAX:
-            return Refusal(f"it was taken over {EPOCH_MAX} times, the most", is_final=True)
+            return Refusal(f"it was taken over {EPOCH_MAX} times, the maximum", is_final=True)
         if self._until is None:
-            return Refusal(f"the job is run by {self._owner}, which lives", is_final=False)
+            return Refusal(f"the job is run by {self._owner}, which is alive", is_final=False)
         return None
 
     def _expect(self, lease_s: float) -> None:

@@ -36,21 +36,21 @@ class OrderFields:
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
         if not isinstance(facts, dict):
-            raise ValueError("it is no table")
+            raise ValueError("it is not a table")
         self._facts: dict[str, Any] = facts
 
     def whole(self, name: str, least: int, most: int) -> int:
         """Return an integer within bounds."""
         value = self._get(name)
         if type(value) is not int or not least <= value <= most:
-            raise ValueError(f"{name} is no whole number from {least} to {most}")
+            raise ValueError(f"{name} is not a whole number from {least} to {most}")
         return value
 
     def seconds(self, name: str, *, may_be_0: bool = False) -> float:
         """Return a duration in seconds."""
         value = self._get(name)
         if type(value) not in (int, float) or value < 0 or (value == 0 and not may_be_0):
-            raise ValueError(f"{name} is no number {'from' if may_be_0 else 'above'} 0")
+            raise ValueError(f"{name} is not a number {'from' if may_be_0 else 'above'} 0")
         return float(value)
 
     def octets(self, name: str, count: int) -> bytes:
@@ -69,21 +69,21 @@ class OrderFields:
         """Return one of the allowed strings."""
         value = self._get(name)
         if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"{name} is none of {', '.join(allowed)}")
+            raise ValueError(f"{name} is not one of {', '.join(allowed)}")
         return value
 
     def name(self, name: str, len_max: int = _NAME_LEN_MAX) -> str:
         """Return a text with unprintable characters replaced, so that it can be shown to people."""
         value = self._get(name)
         if not isinstance(value, str):
-            raise ValueError(f"{name} is no text")
+            raise ValueError(f"{name} is not a string")
         return "".join(c if c.isprintable() else "?" for c in value[:len_max])
 
     def texts(self, name: str) -> list[str]:
         """Return a list of strings."""
         value = self._get(name)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise ValueError(f"{name} is no list of texts")
+            raise ValueError(f"{name} is not a list of strings")
         return value
 
     def flag(self, name: str) -> bool:
@@ -97,12 +97,12 @@ class OrderFields:
         """Return an object of plain values."""
         value = self._get(name)
         if not isinstance(value, dict) or not all(map(is_plain, value.values())):
-            raise ValueError(f"{name} is no table of settings")
+            raise ValueError(f"{name} is not a table of settings")
         return value
 
     def _get(self, name: str) -> Any:
         if name not in self._facts:
-            raise ValueError(f"there is no {name}")
+            raise ValueError(f"{name} is missing")
         return self._facts[name]
 
 
@@ -118,7 +118,7 @@ def is_plain(value: object) -> bool:
 def _finite(text: str) -> float:
     number = float(text)
     if not -_NUMBER_MAX <= number <= _NUMBER_MAX:
-        raise ValueError(f"{text[:20]} is no number to use")
+        raise ValueError(f"{text[:20]} is not a usable number")
     return number
 
 

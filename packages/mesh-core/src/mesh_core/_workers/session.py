@@ -82,7 +82,7 @@ def withdraw(worker: Inheritance) -> None:
         _served.tell_agent(_ROOT, "host_leaving", worker.leave_grace_s)
         _outlast_processes(_served, worker)
     if not _over.is_set():
-        _why_withdrawn = "its worker was ended there"
+        _why_withdrawn = "its worker was shut down"
         leave()
 
 
@@ -194,7 +194,7 @@ def _next_order(
             continue
         if caller.role == "worker":
             # A compromised worker must not gain access to other workers.
-            text = "only the job's controller may ask; it was a worker's certificate"
+            text = "only the job's controller can attach; this is a worker's certificate"
             _tell(caller, False, text, is_final=True)
             continue
         if TakeOverOrder.decode(caller.body) is not None:

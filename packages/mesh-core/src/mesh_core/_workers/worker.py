@@ -71,8 +71,8 @@ class Worker:
         self._leave_grace_s = leave_grace_s
         if credentials is None and not asked.is_loopback:
             raise ValueError(
-                f"refused to listen on {asked} without credentials: whoever reaches it could run "
-                "code here; give credentials, or listen on tcp://127.0.0.1"
+                f"refused to listen on {asked} without credentials: anyone who reaches it could "
+                "run code here; pass credentials, or listen on tcp://127.0.0.1"
             )
         # Empty for the credentials that the programs of the user share.
         self._folder: str = "" if credentials is None else os.path.abspath(credentials)
@@ -127,7 +127,9 @@ class Worker:
 
         try:
             keys = worker_keys(self._folder)
-            return Listener(self._socket.fileno(), keys, "it has just lost a job, and begins anew")
+            return Listener(
+                self._socket.fileno(), keys, "it has just lost a job, and is restarting"
+            )
         except (CredentialsError, OSError, ValueError):
             # The next session reports the problem soon, or the worker has just ended.
             return None

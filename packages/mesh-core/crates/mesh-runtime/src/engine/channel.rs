@@ -72,7 +72,7 @@ impl Channel {
     pub(super) fn proved(stream: OwnedFd, trust: &Trust, until: Instant) -> io::Result<Self> {
         Self::shake_hands(stream, trust, until).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
-                let text = "it takes connections and does not answer: it is not a worker";
+                let text = "it accepts connections but does not reply: it is not a worker";
                 io::Error::new(io::ErrorKind::TimedOut, text)
             }
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {

@@ -44,7 +44,7 @@ pub fn resolved(names: &[String]) -> io::Result<Vec<SocketAddr>> {
     }
     if found.is_empty() {
         let text = format!(
-            "{} is not known here: correct the name, or use an address",
+            "{} cannot be resolved here: correct the name, or use an address",
             unknown.join(", ")
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
@@ -155,10 +155,10 @@ fn why(error: &io::Error) -> String {
             "nobody listens there: start the worker, or correct the address".to_owned()
         }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "there is no route there: correct the address, or go through a gateway".to_owned()
+            "there is no route to it: correct the address, or go through a gateway".to_owned()
         }
         io::ErrorKind::TimedOut => {
-            "no answer in time: see that the machine is up, and that no firewall is between"
+            "no reply in time: check that the machine is up and no firewall blocks the connection"
                 .to_owned()
         }
         _ => error.to_string(),

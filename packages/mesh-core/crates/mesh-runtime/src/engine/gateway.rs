@@ -46,8 +46,7 @@ impl Relays {
     pub(super) fn begin(&self, caller: Caller) {
         if self.0.fetch_add(1, Ordering::SeqCst) >= RELAYS_MAX {
             self.0.fetch_sub(1, Ordering::SeqCst);
-            let text =
-                format!("it passes on {RELAYS_MAX} connections already: use another gateway");
+            let text = format!("it already relays {RELAYS_MAX} connections: use another gateway");
             // A caller that does not receive the reply is not notified.
             let _ = caller.answer(&answer(REFUSED, text));
             return;

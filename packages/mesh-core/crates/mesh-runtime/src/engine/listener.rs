@@ -234,14 +234,14 @@ pub fn ask(route: &Route, trust: &Trust, request: &Frame, limit: Duration) -> io
     let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
     answer.map_err(|error| {
         let what = match error.kind() {
-            io::ErrorKind::TimedOut => "it takes connections and does not answer",
+            io::ErrorKind::TimedOut => "it accepts connections but does not reply",
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::InvalidData => "it closed the connection",
             _ => return error,
         };
-        let text = format!("{what}: it is no worker, or wants credentials of its job");
+        let text = format!("{what}: it is not a worker, or requires credentials of its job");
         io::Error::new(error.kind(), text)
     })
 }

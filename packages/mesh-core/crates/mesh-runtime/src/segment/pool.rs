@@ -45,7 +45,7 @@ impl Default for SegmentLimits {
 #[derive(Debug, Error)]
 pub enum FillError {
     /// Readers hold too much memory. Send the bytes through the socket, or retry after a release.
-    #[error("shared segments are full ({bytes_in_use} bytes in use): readers hold what they got")]
+    #[error("shared segments are full ({bytes_in_use} bytes in use): readers still hold the data")]
     Full {
         /// Bytes that readers hold.
         bytes_in_use: usize,

@@ -45,7 +45,7 @@ pub enum RegionError {
         index: i64,
     },
     /// A slice has step 0.
-    #[error("the slice of dimension {dim:?} has step 0: use a step that moves")]
+    #[error("the slice of dimension {dim:?} has step 0: use a nonzero step")]
     ZeroStep {
         /// The dimension of the selection.
         dim: String,
