@@ -89,7 +89,7 @@ def test_what_cannot_be_mounted_is_said_in_a_line(
         (["mount", str(source), "there"], "is a relative path"),
         (["mount", str(source), str(there), "-m", "none"], "the job has no mesh 'none'"),
         (["umount", str(there)], "the job has no mount"),
-        (["umount"], "give a mountpoint or --all"),
+        (["umount"], "give either a mountpoint or --all"),
     ):
         run = job.run(*arguments)
         assert run.returncode == 1, arguments

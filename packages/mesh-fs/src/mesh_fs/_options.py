@@ -89,7 +89,7 @@ class MountOptions:
 
     def __post_init__(self) -> None:
         if self.way not in _WAYS:
-            raise ValueError(f"way={self.way!r}: take one of {', '.join(_WAYS)}")
+            raise ValueError(f"way={self.way!r}: use one of {', '.join(_WAYS)}")
 
 
 @dataclass(frozen=True)
