@@ -79,7 +79,7 @@ def test_a_mount_is_on_all_meshes_and_follows_its_directory(
     assert (listed["source"], listed["name"]) == (str(source), point)
     run = job.run("mount", str(source), point)
     assert run.returncode == 1
-    assert "with another meshes, backend, watch, ignore: close it first" in run.stderr
+    assert "with a different meshes, backend, watch, ignore: close it first" in run.stderr
 
 
 def test_what_cannot_be_mounted_is_said_in_a_line(
@@ -88,8 +88,8 @@ def test_what_cannot_be_mounted_is_said_in_a_line(
     for arguments, words in (
         (["mount", str(source), "there"], "is a relative path"),
         (["mount", str(source), str(there), "-m", "none"], "the job has no mesh 'none'"),
-        (["umount", str(there)], "there is no mount"),
-        (["umount"], "give a mountpoint or --all"),
+        (["umount", str(there)], "the job has no mount"),
+        (["umount"], "give either a mountpoint or --all"),
     ):
         run = job.run(*arguments)
         assert run.returncode == 1, arguments

@@ -149,7 +149,7 @@ def test_without_its_source_a_mount_goes_on_with_what_is_there(
         handler.wait(LIMIT_S)
         assert not only(handler).is_complete
         assert time.monotonic() - began < LAZY.read_limit_s / 2
-        assert only(handler).problem == "all who had it are gone"
+        assert only(handler).problem == "all of its providers are lost"
         with pytest.raises(SnapshotError, match="open\\(\\) it again"):
             handler.refresh()
     assert handler.open() is handler

@@ -240,7 +240,7 @@ sys.stdin.read()
 def test_what_cannot_be_done_is_said(
     source: Path, mountpoint: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
-    with pytest.raises(SnapshotError, match="no directory"):
+    with pytest.raises(SnapshotError, match="not a directory"):
         remotemount(this_host(), tmp_path / "nowhere", mountpoint)
     with pytest.raises(MountError, match="relative"):
         remotemount(this_host(), source, "there")
@@ -255,4 +255,4 @@ def test_what_cannot_be_done_is_said(
 
 def test_it_says_in_which_way_and_why(source: Path, mountpoint: Path, cache: CacheOptions) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
-        assert "fuse, as this host lets us mount" in handler.explain()
+        assert "fuse, as this host permits mounting" in handler.explain()

@@ -149,7 +149,7 @@ def test_a_directory_of_others_is_not_removed_for_a_file(
         (remote / "package/results").write_text("theirs")
         shutil.rmtree(source / "package")
         (source / "package").write_text("a file now")
-        with pytest.raises(WorkspaceError, match="files of others"):
+        with pytest.raises(WorkspaceError, match="contains other files"):
             workspace.sync()
         (remote / "package/results").unlink()
         workspace.sync()
@@ -227,7 +227,7 @@ def test_what_is_ignored_is_not_written(source: Path, remote: Path, cache: Cache
 def test_what_cannot_be_done_is_said(
     source: Path, remote: Path, cache: CacheOptions, tmp_path: Path
 ) -> None:
-    with pytest.raises(SnapshotError, match="no directory"):
+    with pytest.raises(SnapshotError, match="not a directory"):
         sync_workspace(this_host(), tmp_path / "nowhere")
     with pytest.raises(WorkspaceError, match="relative"):
         sync_workspace(this_host(), source, "there")

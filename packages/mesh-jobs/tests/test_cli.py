@@ -46,7 +46,7 @@ def test_a_job_is_planned_applied_shown_and_given_back(folder: Folder) -> None:
     again = folder.json("apply")
     assert [host["state"] for host in again["hosts"]] == ["running"] * 2
     assert [one["context"] for one in folder.json("contexts")] == ["default"]
-    assert "were given back" in folder.said("kill")
+    assert "were released" in folder.said("kill")
     assert folder.json("contexts") == []
 
 
@@ -56,13 +56,14 @@ def test_a_job_that_differs_is_named_field_by_field_and_replaced_on_request(
     folder.said("apply", "--no-wait")
     run = folder.run("apply", "job.py:two")
     assert run.returncode == 1
-    assert run.stderr.startswith("mesh: the job of context 'default' differs from what is asked:")
+    expected = "mesh: the job of context 'default' differs from the requested job:"
+    assert run.stderr.startswith(expected)
     assert "Traceback" not in run.stderr
     folder.said("apply", "job.py:two", "--replace")
     assert {host["mesh"] for host in folder.json("status")["hosts"]} == {"trainers", "readers"}
     run = folder.run("exec", "--", "true")
     assert run.returncode == 125
-    assert run.stderr == "mesh: the job has the meshes trainers, readers: say which with --mesh\n"
+    assert run.stderr == "mesh: the job has the meshes trainers, readers: choose one with --mesh\n"
     assert folder.said("exec", "--mesh", "readers", "echo $MESH_SIZE_HOSTS") == (
         "[readers hosts=0] 1\n"
     )
@@ -73,14 +74,14 @@ def test_a_job_that_differs_is_named_field_by_field_and_replaced_on_request(
     [
         (["status"], 1, "no job is applied in"),
         (["exec", "true"], 125, "no job is applied in"),
-        (["apply", "none.py"], 1, "there is no file 'none.py': say where the job is defined"),
+        (["apply", "none.py"], 1, "there is no file 'none.py': give the file that defines the job"),
         (["apply", "no_such_module"], 1, "'no_such_module' cannot be imported"),
         (["apply", "job.py:other"], 1, "job.py defines no 'other'"),
-        (["apply", "job.py:number"], 1, "'number' of job.py is a int: a job is needed"),
+        (["apply", "job.py:number"], 1, "'number' of job.py is a int: it must be a job"),
         (["apply", "bad.py"], 1, "bad.py fails on line 2: ZeroDivisionError: division by zero"),
         (["forward", "x"], 125, "'x' is not a port: write PORT or LOCAL:PORT"),
         (["exec", "-e", "x", "true"], 125, "'x' is not a variable: write NAME=VALUE"),
-        (["exec"], 125, "nothing to run, or two things: give a command or --script"),
+        (["exec"], 125, "give either a command or --script"),
     ],
 )
 def test_what_is_known_to_go_wrong_is_one_line(
@@ -207,7 +208,7 @@ def test_logs_are_those_of_one_worker(applied: Folder) -> None:
 
 def test_doctor_examines_each_pair(applied: Folder) -> None:
     run = applied.run("doctor", "--megabytes", "1")
-    assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "nothing to mend")
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "no problems found")
     told = applied.json("doctor")
     assert told["job"] == []
     (mesh,) = told["meshes"]
@@ -223,7 +224,7 @@ def test_doctor_says_which_worker_is_not_there(folder: Folder) -> None:
     wait_until(lambda: folder.run("doctor", "--megabytes", "0").returncode == 1)
     said = folder.run("doctor", "--megabytes", "0").stdout
     assert said.strip().startswith("trainers host 1: ")
-    assert "look at mesh logs" in said
+    assert "see mesh logs" in said
 
 
 def test_run_shows_what_a_script_inside_says_and_ends_with_its_status(folder: Folder) -> None:
@@ -246,7 +247,7 @@ def test_a_script_that_was_left_runs_on(folder: Folder) -> None:
     assert running.stdout is not None
     assert running.stdout.readline() == "begun\n"
     running.send_signal(signal.SIGINT)
-    assert "goes on" in running.communicate(timeout=END_LIMIT_S)[1]
+    assert "keeps running" in running.communicate(timeout=END_LIMIT_S)[1]
     assert running.returncode == 128 + signal.SIGINT
     status = json.loads(folder.run("status", "--json").stdout)
     assert (status["state"], status["exit_code"]) == ("running", None)
@@ -263,7 +264,7 @@ def test_a_job_is_resized_and_its_events_are_told(folder: Folder) -> None:
     run = folder.run("wait", "--timeout", "0.2")
     assert (run.returncode, run.stderr) == (
         1,
-        "mesh: the job still runs after 0.2 s: wait longer, or kill it\n",
+        "mesh: the job is still running after 0.2 s: wait longer, or kill it\n",
     )
 
 

@@ -78,7 +78,7 @@ def test_what_a_program_runs_is_listed_and_ended_and_the_hosts_stay(
     assert str(tails[1]["pid"]) in shown
     assert str(tails[0]["pid"]) not in shown
     doctor = applied.said("doctor")
-    assert f"used by {owner}: pairs of hosts are examined when that has ended" in doctor
+    assert f"used by {owner}: pairs of hosts can be checked after it has ended" in doctor
     assert [one["healthy"] for one in applied.json("doctor")["hosts"]] == [True, True]
     assert "  MainThread (" in applied.said("stacks", "0")
     shown = applied.said("stacks", "hosts=1")
@@ -117,9 +117,9 @@ def test_logs_of_all_hosts_are_followed_until_ctrl_c(applied: Folder) -> None:
     ("arguments", "said"),
     [
         (["ps", "--host", "2"], "mesh 'trainers' has no host 2: give 0 to 1"),
-        (["stacks", "gpus"], "'gpus' is no host and no rank: write N, or DIM=N,DIM=N"),
-        (["stacks", "gpus=9"], "no process of a program is at gpus=9: mesh ps lists them"),
-        (["stacks", "--pid", "1"], "the job has 2 hosts: say on which of them the process is"),
+        (["stacks", "gpus"], "'gpus' is neither a host nor a rank: write N, or DIM=N,DIM=N"),
+        (["stacks", "gpus=9"], "no process of a program has rank gpus=9: mesh ps lists them"),
+        (["stacks", "--pid", "1"], "the job has 2 hosts: give the host of the process"),
         (["stop", "--pid", "1", "0"], "trainers host 0: the worker of"),
     ],
 )
@@ -139,7 +139,7 @@ def test_what_a_lost_worker_has_printed_is_shown_all_the_same(tmp_path: Path) ->
         wait_until(lambda: folder.json("status")["hosts"][1]["state"] == "ended", END_LIMIT_S)
         run = folder.run("logs", "--follow", "--host", "1")
         assert run.returncode == 0
-        assert "mesh: not followed: it is ended" in run.stderr
+        assert "mesh: cannot follow: it is ended" in run.stderr
         assert "[trainers hosts=1] mesh worker serves tcp://" in run.stdout
         run = folder.run("ps")
         assert run.returncode == 1

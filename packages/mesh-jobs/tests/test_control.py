@@ -202,8 +202,8 @@ def test_logs_are_followed_while_they_are_written(applied: Applied, client: Cont
 @pytest.mark.parametrize(
     ("call", "code", "words"),
     [
-        (lambda client: client.stop(1), "NOT_FOUND", "runs no process 1"),
-        (lambda client: client.stacks(1), "NOT_FOUND", "runs no process 1"),
+        (lambda client: client.stop(1), "NOT_FOUND", "has no process 1"),
+        (lambda client: client.stacks(1), "NOT_FOUND", "has no process 1"),
         (lambda client: client.list_processes(9.0), "INVALID_ARGUMENT", "give 0 to 5000"),
         (lambda client: client.stop(1, 301.0), "INVALID_ARGUMENT", "give 0 to 300"),
         (lambda client: client.stop(1, float("nan")), "INVALID_ARGUMENT", "give 0 to 300"),

@@ -70,9 +70,9 @@ def test_a_host_is_reached_by_that_of_another(applied: Applied, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("address", "code", "words"),
     [
-        ("", "INVALID_ARGUMENT", "'' is no address"),
-        ("nowhere", "INVALID_ARGUMENT", "'nowhere' is no address"),
-        ("127.0.0.1:0", "INVALID_ARGUMENT", "'127.0.0.1:0' is no address"),
+        ("", "INVALID_ARGUMENT", "'' is not an address"),
+        ("nowhere", "INVALID_ARGUMENT", "'nowhere' is not an address"),
+        ("127.0.0.1:0", "INVALID_ARGUMENT", "'127.0.0.1:0' is not an address"),
         ("127.0.0.1:1", "UNAVAILABLE", "127.0.0.1:1 cannot be reached from here"),
     ],
 )
@@ -101,7 +101,7 @@ def test_only_controllers_of_the_job_may_call(applied: Applied, tmp_path: Path) 
     code, words = status_of(secured(applied, Pem.load(tmp_path / "worker")))
     assert (code, words) == (
         "PERMISSION_DENIED",
-        "you are a worker of the job: only its controllers may call",
+        "your certificate is for a worker of the job: only controllers may call",
     )
     assert status_of(secured(applied, Pem.load(tmp_path / "others")))[0] == "UNAVAILABLE"
     assert status_of(secured(applied, None))[0] == "UNAVAILABLE"
@@ -113,7 +113,7 @@ def test_only_controllers_of_the_job_may_call(applied: Applied, tmp_path: Path) 
 def test_another_jobs_worker_is_not_believed(applied: Applied, tmp_path: Path) -> None:
     Credentials.create().save(tmp_path / "others")
     with ControlClient(applied.control, Pem.load(tmp_path / "others")) as other:
-        with pytest.raises(ControlError, match="does not answer") as refused:
+        with pytest.raises(ControlError, match="does not respond") as refused:
             other.list_processes()
         assert refused.value.is_unreachable
 

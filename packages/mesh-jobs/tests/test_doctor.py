@@ -33,16 +33,19 @@ FINE = PairFacts(("10.0.0.2",), 0.0002, 1e9)
         (FINE, []),
         (
             PairFacts((), 0.0002, 1e9),
-            ["host 1 to host 2: the name c is not known there: add it to the DNS or to /etc/hosts"],
+            ["host 1 to host 2: the name c cannot be resolved there: add it to the DNS or to"],
         ),
-        (PairFacts(("10.0.0.2",), 0.03, 1e9), ["host 1 to host 2: a call takes 30.0 ms: look for"]),
+        (
+            PairFacts(("10.0.0.2",), 0.03, 1e9),
+            ["host 1 to host 2: a call takes 30.0 ms: check the load"],
+        ),
         (
             PairFacts(("10.0.0.2",), 0.0002, 1e8),
-            ["host 1 to host 2: 100 MB/s, where 1000 MB/s are usual in the mesh: look at"],
+            ["host 1 to host 2: 100 MB/s, but 1000 MB/s are typical of the mesh: check"],
         ),
         (
-            PairFacts(("10.0.0.2",), problem="no answer in 20 s"),
-            ["host 1 to host 2: cannot call it: no answer in 20 s: open the port of its worker"],
+            PairFacts(("10.0.0.2",), problem="no response in 20 s"),
+            ["host 1 to host 2: cannot call it: no response in 20 s: open the port of its worker"],
         ),
     ],
 )
@@ -55,15 +58,16 @@ def test_a_pair_that_is_not_as_the_others_is_told(changed: PairFacts, told: list
 
 def test_a_clock_that_is_ahead_is_told_once_for_each_other_host() -> None:
     told = [
-        "host 0 to host 1: the clock of b is 90.0 s ahead: set the clocks of a and b",
-        "host 2 to host 1: the clock of b is 90.5 s ahead: set the clocks of c and b",
+        "host 0 to host 1: the clock of b is 90.0 s ahead: synchronize the clocks of a and b",
+        "host 2 to host 1: the clock of b is 90.5 s ahead: synchronize the clocks of c and b",
     ]
     pairs = {(a, b): FINE for a in range(3) for b in range(3) if a != b}
     check([host("a"), host("b"), host("c")], [0.0, 90.0, -0.5], pairs, told)
 
 
 def test_another_python_is_told() -> None:
-    told = [f"host 1: b has Python 3.1.4, and {platform.python_version()} is here: install"]
+    here = platform.python_version()
+    told = [f"host 1: b has Python 3.1.4, but this machine has {here}: install {here} there"]
     check([host("a"), host("b", "3.1.4")], [0.0, 0.0], {(0, 1): FINE, (1, 0): FINE}, told)
 
 

@@ -137,5 +137,5 @@ def test_a_lost_host_is_named_and_the_others_end(tmp_path: Path) -> None:
 
 
 def test_an_empty_command_is_refused(host: HostMesh) -> None:
-    with pytest.raises(ValueError, match="the command is empty: say what to run"):
+    with pytest.raises(ValueError, match="the command is empty: give a command to run"):
         exec_command(host, " ")

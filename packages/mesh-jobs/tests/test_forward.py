@@ -212,7 +212,7 @@ def test_an_address_that_is_taken_is_told(procs: ProcMesh) -> None:
 
 
 def test_wrong_arguments_are_refused(procs: ProcMesh) -> None:
-    with pytest.raises(ValueError, match="come in at 1 processes and go out at 2"):
+    with pytest.raises(ValueError, match="1 processes listen and 2 connect"):
         PortForwarder(procs, 80)
     with pytest.raises(ValueError, match="'x' is not a port: give 0 to 65535, or host:port"):
         PortForwarder(procs.slice(hosts=0), "x")

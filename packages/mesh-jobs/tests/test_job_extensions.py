@@ -126,7 +126,7 @@ def test_equipment_that_cannot_be_opened_is_tried_by_the_next_state(tmp_path: Pa
 
 
 def test_equipment_that_is_not_installed_is_named() -> None:
-    with pytest.raises(JobError, match="nothing here equips hosts with a 'sail'"):
+    with pytest.raises(JobError, match="no installed package provides the host extension 'sail'"):
         load_extension("sail", {})
 
 
@@ -177,7 +177,7 @@ def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: 
     assert held.open("notes", "first", fields) == {"name": "first", "count": 2}
     assert held.statuses("notes") == [{"name": "first", "count": 2}]
     assert held.statuses("others") == []
-    with pytest.raises(JobError, match="with another folder: close it first"):
+    with pytest.raises(JobError, match="with a different folder: close it first"):
         held.open("notes", "first", {"folder": "elsewhere"})
     with pytest.raises(JobError, match="notes are refused"):
         held.open("notes", "second", {"folder": str(noted), "text": "refused"})

@@ -55,8 +55,8 @@ DISRUPTED = [
 CASES = [
     ([pod()], Phase.RUNNING, ""),
     ([], Phase.PENDING, "it has no pod yet"),
-    ([pod(true=[])], Phase.PENDING, "pod w-0 runs on n1, and is not ready"),
-    ([pod("Pending", true=[], state={})], Phase.PENDING, "pod w-0 starts on n1"),
+    ([pod(true=[])], Phase.PENDING, "pod w-0 runs on n1 but is not ready"),
+    ([pod("Pending", true=[], state={})], Phase.PENDING, "pod w-0 is starting on n1"),
     (
         [pod("Pending", status={"conditions": UNPLACED, "containerStatuses": None})],
         Phase.PENDING,
@@ -75,7 +75,7 @@ CASES = [
     (
         [pod("Pending", true=[], state={"waiting": {"reason": "ContainerCreating"}})],
         Phase.PENDING,
-        "pod w-0 starts on n1",
+        "pod w-0 is starting on n1",
     ),
     (
         [pod(true=[], state=CRASH, last=OOM)],
@@ -85,7 +85,7 @@ CASES = [
     ([pod("Failed", true=[], state=OOM)], Phase.PENDING, "pod w-0: OOMKilled, exit status 137"),
     ([pod("Failed", true=[], state=WRONG)], Phase.ENDED, "pod w-0: Error, exit status 1"),
     ([pod("Failed", true=[], state=LATE)], Phase.PENDING, "pod w-0: Error, exit status 1"),
-    ([pod(**GOING)], Phase.PENDING, "pod w-0 ends"),
+    ([pod(**GOING)], Phase.PENDING, "pod w-0 is terminating"),
     (
         [pod("Failed", true=[], status={"reason": "Evicted", "message": "low on memory"})],
         Phase.PENDING,

@@ -100,7 +100,7 @@ def test_a_job_that_is_declared_again_finds_them_too(
 
 def test_a_worker_that_has_ended_is_noticed_by_the_next_program(known: Job) -> None:
     os.kill(worker_pids(known.status().order_id)["ones", 1], signal.SIGKILL)
-    with pytest.raises(JobEnded, match=r"ones\[1\] ended"):
+    with pytest.raises(JobEnded, match=r"ended: ones\[1\]"):
         job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
 
 
@@ -123,7 +123,7 @@ def test_another_worker_at_the_address_is_not_taken_for_the_one_before(known: Jo
 
     other = wait_until(other_worker, UP_S)
     try:
-        with pytest.raises(JobEnded, match=r"ones\[1\] ended"):
+        with pytest.raises(JobEnded, match=r"ended: ones\[1\]"):
             job_load(folder=Path(known.folder).parent.parent).state(timeout=UP_S)
     finally:
         other.terminate()

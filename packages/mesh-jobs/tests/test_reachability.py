@@ -23,8 +23,8 @@ def test_each_worker_is_told_to_be_there_or_why_not() -> None:
         found = check_reachability(hosts)
     assert [reach.problem for reach in found] == [
         "",
-        f"nobody listens at {addresses[1]}",
-        "the name no-such-host.invalid is not known here",
+        f"nothing listens at {addresses[1]}",
+        "the name no-such-host.invalid cannot be resolved here",
         "",
         "it is pending: Priority",
     ]

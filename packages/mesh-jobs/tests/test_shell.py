@@ -160,5 +160,5 @@ def test_what_is_piped_in_is_typed_there_and_ended() -> None:
 
 
 def test_a_shell_is_for_one_host(hosts: HostMesh) -> None:
-    with pytest.raises(ValueError, match="a shell is for one host, not for 2: slice the mesh"):
+    with pytest.raises(ValueError, match="a shell needs a single host, not 2: slice the mesh"):
         shell(hosts)

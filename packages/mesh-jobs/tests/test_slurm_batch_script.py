@@ -79,9 +79,9 @@ def test_unlike_meshes_are_parts_of_one_job(tmp_path: Path) -> None:
 
 
 def test_option_that_is_none_is_refused_and_not_dropped(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'h100', which is no option"):
+    with pytest.raises(ConfigError, match="'h100', which is not an option"):
         plan(tmp_path, slurm_args=["--constraint", "h100"])
-    with pytest.raises(ConfigError, match="put brackets around it"):
+    with pytest.raises(ConfigError, match="put brackets around the value"):
         plan(tmp_path, slurm_args="--constraint=h100")
 
 

@@ -110,7 +110,7 @@ def test_forgotten_job_has_ended(commands: Commands, job: SlurmJob) -> None:
     job.apply()
     commands.fake("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert job.status().state is Phase.ENDED
-    assert "does not know job 17" in job.status().reason
+    assert "no longer knows job 17" in job.status().reason
 
 
 def test_job_of_somebody_else_under_the_same_id_is_left_alone(
@@ -179,7 +179,7 @@ def test_variables_of_a_job_around_us_are_not_handed_on(
 def test_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(SchedulerUnreachable, match="squeue is not on this machine"):
+    with pytest.raises(SchedulerUnreachable, match="squeue is not installed on this machine"):
         SlurmJob({"a": 1}, folder=tmp_path).apply()
 
 
@@ -238,7 +238,7 @@ def test_what_was_said_before_the_job_began_again_is_over(
     assert job.leaving() == []
     assert [event.text for event in job.events()][:3] == [
         "on n1",
-        "the nodes are taken for another job",
+        "the nodes are preempted for another job",
         "on n2, restart 1",
     ]
 

@@ -12,7 +12,7 @@ from mesh_jobs import JobSpec, MeshSpec, ProcessJob
 
 @pytest.mark.parametrize("name", ["", "Upper", "-first", "last-", "_first", "a b", "a.b", "x" * 64])
 def test_a_name_that_some_scheduler_refuses_is_refused_at_once(name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot name a mesh"):
+    with pytest.raises(ConfigError, match="is not a valid name of a mesh"):
         MeshSpec(name, 1)
 
 

@@ -116,7 +116,7 @@ def test_who_changes_a_job_is_named_to_others(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_context_that_is_a_path_is_refused() -> None:
-    with pytest.raises(ValueError, match="cannot name a context"):
+    with pytest.raises(ValueError, match="is not a valid name of a context"):
         LocalJob(context="../other")
 
 
@@ -126,14 +126,14 @@ def test_a_mismatch_says_each_field_and_can_be_sent() -> None:
         LocalJob(["ones", "others"], name="second").apply()
     error: JobMismatch = pickle.loads(pickle.dumps(raised.value))
     assert [path for path, _, _ in error.differences] == ["name", "meshes.others"]
-    assert "name: 'mesh' is applied, 'second' asked" in str(error)
+    assert "name: 'mesh' is applied, 'second' requested" in str(error)
     assert "apply(replace=True)" in str(error)
     job_load().kill()
 
 
 def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
     job = Job({"ones": 1}, backend="moon")
-    with pytest.raises(JobError, match=r"no backend is named 'moon', there are .*process"):
+    with pytest.raises(JobError, match=r"no backend is named 'moon'; installed are .*process"):
         job.apply()
 
 

@@ -96,7 +96,7 @@ def test_it_takes_its_keys_with_it(start: Start, keys: Path, tmp_path: Path) -> 
 def test_it_ends_when_no_program_came(start: Start, keys: Path, tmp_path: Path) -> None:
     worker = start("--mesh", "ones", "--rank", "0", "--secret", str(keys), "--ttl", "0.2")
     said, _ = worker.communicate(timeout=END_S)
-    assert "no program came for 0.2 s" in said
+    assert "mesh worker: unused for 0.2 s" in said
     assert worker.returncode == 0
     assert left(tmp_path) == []
 
@@ -120,9 +120,9 @@ def test_it_says_which_address_others_are_to_call(start: Start, keys: Path) -> N
     ("words", "complaint"),
     [
         (["--rank", "0", "--secret", "/nowhere/secret"], "No such file"),
-        (["--rank", "env:NOT_SET", "--secret", "-"], "the variable NOT_SET is not set here"),
+        (["--rank", "env:NOT_SET", "--secret", "-"], "the environment variable NOT_SET is not set"),
         (["--rank", "one", "--secret", "-"], "give a whole number"),
-        (["--rank", "0", "--secret", "/proc/self/status"], "holds no secret of a worker"),
+        (["--rank", "0", "--secret", "/proc/self/status"], "does not contain a worker secret"),
     ],
 )
 def test_it_says_why_it_cannot_begin(start: Start, words: list[str], complaint: str) -> None:

@@ -109,7 +109,7 @@ class OperatorProcess:
             [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
-        # Its name in the Lease, from the output: `mesh operator NAME looks after ...`.
+        # Its own name, as the Lease has it: `mesh operator NAME manages ...`.
         self.name = self._process.stdout.readline().split()[2]
 
     def kill(self) -> None:

@@ -62,7 +62,7 @@ def test_a_job_set_is_planned_without_a_cluster_that_knows_it(
 def test_a_cluster_without_job_sets_says_so(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(JobError, match="has no jobsets: install what brings them"):
+    with pytest.raises(JobError, match="has no jobsets: install their controller"):
         _job(cluster, namespace, tmp_path).apply()
     with pytest.raises(JobError, match="has no jobsets"):
         _job(cluster, namespace, tmp_path).plan(check=True)
@@ -74,7 +74,7 @@ def test_a_job_set_is_all_meshes(stand_in: Cluster, namespace: str, tmp_path: Pa
     job = _job(stand_in, namespace, tmp_path)
     assert ranks_of(job) == [0, 1]
     assert len(job.state()["others-with-a-long-name"]) == 1
-    with pytest.raises(NotSupported, match="keeps its size"):
+    with pytest.raises(NotSupported, match="the size of a JobSet cannot change"):
         job.resize(mesh="workers", hosts=1)
     job.kill()
     eventually(lambda: not stand_in.leftovers(namespace))

@@ -194,7 +194,7 @@ def test_a_node_that_is_silent_is_told_before_its_pod_is_replaced(
         (host,) = job.status().hosts
         assert (host.state, host.reason) == (
             Phase.PENDING,
-            f"pod {pod.metadata.name} runs on {node}, and is not ready",
+            f"pod {pod.metadata.name} runs on {node} but is not ready",
         )
     finally:
         # A pod on a lost node may exist for as long as the node is down.
@@ -259,7 +259,7 @@ def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) 
     rules = yaml.safe_load(jobs().role())["rules"]
     less = [one for one in rules if one["resources"] != ["jobs"]]
     job = jobs(kubeconfig=cluster.user(namespace, less))
-    with pytest.raises(JobError, match=r"no right to create jobs in namespace .*role\(\)"):
+    with pytest.raises(JobError, match=r"no permission to create jobs in namespace .*role\(\)"):
         job.apply()
 
 

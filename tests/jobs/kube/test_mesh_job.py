@@ -180,7 +180,7 @@ def test_a_program_waits_for_a_mesh_job_that_is_not_there(
     job = _job(cluster, namespace, tmp_path, mesh_job="none")
     with pytest.raises(JobError, match="there is no MeshJob none"):
         job.apply()
-    with pytest.raises(ConfigError, match="has its meshes"):
+    with pytest.raises(ConfigError, match="defines its own meshes"):
         job.add_mesh("workers", 1)
 
 
@@ -211,5 +211,5 @@ def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_p
     before = len(cluster.pods(namespace))
     job.kill()
     assert len(cluster.pods(namespace)) == before
-    with pytest.raises(ConfigError, match="pods of another maker need both"):
+    with pytest.raises(ConfigError, match="existing pods need both"):
         _job(cluster, namespace, tmp_path).add_mesh("workers", 1, label_selector="app=named")

@@ -100,7 +100,7 @@ def test_a_right_to_forward_that_is_missing_is_named(
     user = cluster.user(namespace, yaml.safe_load(job.role())["rules"])
     job = KubernetesJob(namespace, PATIENCE_S, user, port_forward=True, folder=tmp_path)
     job.add_mesh("workers", 1, image_spec=IMAGE)
-    with pytest.raises(JobError, match="no right to create pods/portforward"):
+    with pytest.raises(JobError, match="no permission to create pods/portforward"):
         job.state()
     job.kill()
 

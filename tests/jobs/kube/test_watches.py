@@ -122,7 +122,7 @@ def test_a_right_to_watch_that_is_missing_is_named(
         try:
             follower.report()
         except JobError as error:
-            return "no right to watch pods" in str(error)
+            return "no permission to watch pods" in str(error)
         return False
 
     eventually(refused)

@@ -102,7 +102,7 @@ def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> N
         assert [(host.mesh, host.rank, host.reason) for host in told] == [("a", 0, "timeout")]
         assert told[0].seconds is not None
         assert 0 <= told[0].seconds <= 60
-    assert "s are left" in "".join(event.text for event in short.events())
+    assert " s left" in "".join(event.text for event in short.events())
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_preempted_job_comes_back(jobs: Jobs) -> None:
     job.state(timeout=30)
     urgent = said("sbatch", "--parsable", "--partition=urgent", "--wrap=sleep 600").strip()
     status_when(job, lambda status: status.state is Phase.PENDING)
-    told = "the nodes are taken for another job"
+    told = "the nodes are preempted for another job"
     eventually(lambda: told in [event.text for event in job.events()])
     said("scancel", urgent)
     assert len(names(job.state(timeout=60).a)) == 4

@@ -176,7 +176,7 @@ def test_job_that_nobody_uses_ends(jobs: Jobs) -> None:
     job = jobs({"a": 2}, ttl_s=0.5).apply()
     ended = status_when(job, lambda status: status.state is Phase.ENDED)
     assert "COMPLETED" in ended.reason
-    assert "no program came" in job.logs("a", 0)
+    assert "mesh worker: unused" in job.logs("a", 0)
 
 
 def test_memory_of_a_mesh_counts_before_that_of_the_job(jobs: Jobs) -> None:

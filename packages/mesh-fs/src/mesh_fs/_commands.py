@@ -28,15 +28,15 @@ _KIND = "mount"
 _LOOK_S = 0.2
 
 Context = Annotated[
-    str | None, typer.Option("--context", "-c", help="Which job, where there are several.")
+    str | None, typer.Option("--context", "-c", help="Context of the job, if there are several.")
 ]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option("--ignore", metavar="PATTERN", help="Leave out, as a .gitignore says it."),
+    typer.Option("--ignore", metavar="PATTERN", help="Leave out files, as in a .gitignore."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Meshes = Annotated[
-    list[str] | None, typer.Option("--mesh", "-m", help="On which mesh; on all if left out.")
+    list[str] | None, typer.Option("--mesh", "-m", help="Mesh of the job; all meshes by default.")
 ]
 
 
@@ -62,16 +62,18 @@ class _Door(Protocol):
 
 def mount(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(help="A directory of this machine.")],
+    source: Annotated[str, typer.Argument(help="Local directory.")],
     mntpoint: Annotated[
         str | None,
-        typer.Argument(help="Where on the hosts; the same path if left out.", show_default=False),
+        typer.Argument(help="Path on the hosts; the same path by default.", show_default=False),
     ] = None,
     meshes: Meshes = None,
     is_watched: Annotated[
         bool, typer.Option("--watch", help="Show changes as they are made.")
     ] = False,
-    backend: Annotated[str, typer.Option(help="How it is shown; see the guide on files.")] = "auto",
+    backend: Annotated[
+        str, typer.Option(help="Method of mounting; see the guide to files.")
+    ] = "auto",
     ignore: Ignore = None,
     is_for_others: Annotated[
         bool, typer.Option("--allow-other", help="Let other users of the hosts read it.")
@@ -82,9 +84,9 @@ def mount(
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Show a directory on the hosts of a job, until umount or the end of the job.
+    """Mount a directory on the hosts of a job, until umount or the end of the job.
 
-    The same once more shows what has changed.
+    Mounting the same directory again shows what has changed.
     """
     door: _Door = ctx.obj
     path = os.path.abspath(source)
@@ -110,15 +112,15 @@ def mount(
 def umount(
     ctx: typer.Context,
     mntpoint: Annotated[
-        str | None, typer.Argument(help="Where it is on the hosts.", show_default=False)
+        str | None, typer.Argument(help="Its path on the hosts.", show_default=False)
     ] = None,
-    is_all: Annotated[bool, typer.Option("--all", help="All that mesh mounts lists.")] = False,
+    is_all: Annotated[bool, typer.Option("--all", help="Unmount all mounts.")] = False,
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Take a directory from the hosts that mount has shown there."""
+    """Unmount a directory that mount has mounted on the hosts."""
     if (mntpoint is None) == (not is_all):
-        raise MountError("nothing to unmount, or two things: give a mountpoint or --all")
+        raise MountError("give either a mountpoint or --all")
     door: _Door = ctx.obj
     if is_all:
         names = [str(one["name"]) for one in door.held(context, _KIND)]
@@ -132,7 +134,7 @@ def umount(
 
 
 def mounts(ctx: typer.Context, context: Context = None, is_json: Json = False) -> None:
-    """List what mount has shown on the hosts of a job, and how far it is."""
+    """List the mounts on the hosts of a job, and how much of each has arrived."""
     door: _Door = ctx.obj
     found = door.held(context, _KIND)
     if is_json:
@@ -143,24 +145,24 @@ def mounts(ctx: typer.Context, context: Context = None, is_json: Json = False) -
 
 def sync(
     ctx: typer.Context,
-    workspace: Annotated[str, typer.Argument(help="A directory of this machine.")],
+    workspace: Annotated[str, typer.Argument(help="Local directory.")],
     remote: Annotated[
         str | None,
         typer.Argument(
             metavar="[TO]",
-            help="Where on the hosts; $WORKSPACE_DIR there, or the same path, if left out.",
+            help="Path on the hosts; by default $WORKSPACE_DIR there, or the same path.",
             show_default=False,
         ),
     ] = None,
     meshes: Meshes = None,
     ignore: Ignore = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", "-t", help="Wait so many seconds for hosts.")
+        float | None, typer.Option("--timeout", "-t", help="Wait this many seconds for hosts.")
     ] = None,
     context: Context = None,
     is_json: Json = False,
 ) -> None:
-    """Write a directory into one of each host; what is the same is not sent, and others' stays."""
+    """Copy a directory into a directory of each host; other files there are kept."""
     door: _Door = ctx.obj
     snapshot = SnapshotOptions(ignore=tuple(ignore or ()))
     rows: list[dict[str, Any]] = []
@@ -215,7 +217,7 @@ def _found(door: _Door, context: str | None, name: str) -> Mapping[str, Any]:
     for one in door.held(context, _KIND):
         if one["name"] == name:
             return one
-    raise MountError(f"{name!r} was unmounted meanwhile: mount it again")
+    raise MountError(f"{name!r} was unmounted by another command: mount it again")
 
 
 def _arrived(hosts: Sequence[Mapping[str, Any]]) -> Arrived:

@@ -54,17 +54,18 @@ class HostAbilities:
         found = []
         if not self.has_device:
             found.append(
-                "no /dev/fuse that may be opened: load the module fuse, or have the "
-                "container given the device; until then files are written out"
+                "/dev/fuse cannot be opened: load the kernel module fuse, or give the container "
+                "the device; until then, files are written to disk"
             )
         elif self.backend == "unpack":
             found.append(
-                "no fusermount3: install the package fuse3; until then files are written out"
+                "fusermount3 is missing: install the package fuse3; until then, files are written "
+                "to disk"
             )
         if self.free_bytes < _LITTLE_BYTES:
             found.append(
-                f"{self.free_bytes >> 20} MiB free at {self.store}: make room, or name "
-                "another folder in MESH_FS_CACHE"
+                f"{self.free_bytes >> 20} MiB free at {self.store}: free some space, or set "
+                "MESH_FS_CACHE to another folder"
             )
         return [f"{self.host}: {one}" for one in found]
 
@@ -95,7 +96,7 @@ class Diagnosis:
             f"{one.free_bytes / 1e9:.1f} GB free at {one.store}"
             for one in self.hosts
         ]
-        return "\n".join([*lines, *(self.findings or ["nothing to mend"])])
+        return "\n".join([*lines, *(self.findings or ["no problems found"])])
 
 
 class _Examined(Actor):

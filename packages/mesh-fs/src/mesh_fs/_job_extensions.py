@@ -123,11 +123,13 @@ class RemoteMount:
 
     def _check(self, python: str) -> None:
         if not os.access(python, os.X_OK):
-            raise MountError(f"there is no Python {python!r}: give its path in the directory")
+            raise MountError(
+                f"there is no Python {python!r}: give its path relative to the directory"
+            )
         if "$SUBDIR" in self._mntpoint:
             raise MountError(
-                f"hosts with a place each, {self._mntpoint!r}, have no path of a Python in common: "
-                "leave python_exe out"
+                f"mountpoint {self._mntpoint!r} differs between hosts, so they have no common path "
+                "of a Python: leave python_exe out"
             )
 
 
@@ -283,7 +285,7 @@ class WorkspaceSync:
             WorkspaceError: The workspaces are not open; `job.state()` opens them.
         """
         if self._open is None or not self._open.by_mesh:
-            raise WorkspaceError(f"{self._path!r} is not written yet: call job.state() first")
+            raise WorkspaceError(f"{self._path!r} has not been written yet: call job.state() first")
         return dict(self._open.by_mesh)
 
     def open(self, meshes: Mapping[str, HostMesh]) -> _OpenWorkspaces:

@@ -89,7 +89,7 @@ class MountOptions:
 
     def __post_init__(self) -> None:
         if self.backend not in _BACKENDS:
-            raise ValueError(f"backend={self.backend!r}: take one of {', '.join(_BACKENDS)}")
+            raise ValueError(f"backend={self.backend!r}: use one of {', '.join(_BACKENDS)}")
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ def check_owner(path: Path) -> None:
         if about.st_uid != os.geteuid():
             raise PermissionError(
                 errno.EACCES,
-                f"belongs to user {about.st_uid}, and this is user {os.geteuid()}: use a folder "
-                "of your own",
+                f"belongs to user {about.st_uid}, but this process runs as user {os.geteuid()}: "
+                "use a folder of your own",
                 str(path),
             )
 

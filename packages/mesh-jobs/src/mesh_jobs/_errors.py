@@ -38,9 +38,11 @@ class JobMismatch(JobError):
     def __init__(self, context: str, differences: Sequence[tuple[str, Any, Any]]) -> None:
         self.context = context
         self.differences: tuple[tuple[str, Any, Any], ...] = tuple(differences)
-        lines = [f"    {path}: {old!r} is applied, {new!r} asked" for path, old, new in differences]
+        lines = [
+            f"    {path}: {old!r} is applied, {new!r} requested" for path, old, new in differences
+        ]
         super().__init__(
-            f"the job of context {context!r} differs from what is asked:\n"
+            f"the job of context {context!r} differs from the requested job:\n"
             + "\n".join(lines)
             + "\n  nothing was changed: ask for the same, use another context, or give what runs "
             "back with apply(replace=True) or kill()"

@@ -75,7 +75,7 @@ class ClientSpec:
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
-            raise ConfigError("the client script is empty: say what to run inside the job")
+            raise ConfigError("the client script is empty: give the command to run inside the job")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `from_json` reads."""
@@ -119,7 +119,7 @@ class JobSpec:
         names = [mesh.name for mesh in self.meshes]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"two meshes are named {name!r}: give each a name of its own")
+                raise ConfigError(f"two meshes are named {name!r}: give each a different name")
 
     def mesh(self, name: str) -> MeshSpec:
         """Return the mesh with the given name.
@@ -188,8 +188,8 @@ def check_name(name: str, what: str) -> None:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} cannot name a {what}: use at most 63 lower-case letters, digits, '-' and "
-            "'_', with a letter first and no '-' or '_' last"
+            f"{name!r} is not a valid name of a {what}: use at most 63 lower-case letters, digits, "
+            "'-' and '_'; start with a letter, and do not end with '-' or '_'"
         )
 
 
@@ -217,7 +217,7 @@ def _check_json(what: str, value: Mapping[str, Any]) -> None:
         json.dumps(_plain(value))
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{what} cannot be stored: {error}: use numbers, texts, lists and mappings alone"
+            f"{what} cannot be stored: {error}: use only numbers, strings, lists and mappings"
         ) from None
 
 

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("kubernetes", "yaml"):
             raise
-        print("mesh operator: it needs mesh-jobs[kubernetes]: install that", file=sys.stderr)
+        print("mesh operator: mesh-jobs[kubernetes] is not installed: install it", file=sys.stderr)
         return 1
     except (MeshError, OSError) as error:
         print(f"mesh operator: {error}", file=sys.stderr)
@@ -49,13 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mesh_jobs.operator", description=__doc__)
     add = parser.add_argument
     add("action", nargs="?", default="run", choices=("run", "manifests"))
-    add("--namespace", metavar="NAME", help="where MeshJobs are looked after (its own)")
-    add("--all-namespaces", action="store_true", help="look after those of the whole cluster")
-    add("--lease-namespace", metavar="NAME", help="where operators agree on one that works")
-    add("--lease", type=int, default=15, metavar="S", help="after so long another one takes over")
-    add("--kubeconfig", metavar="FILE", help="where the cluster is, when not in a pod of it")
-    add("--context", metavar="NAME", help="the context in that file")
-    add("--image", default="mesh-jobs:latest", metavar="NAME", help="the operator's own image")
+    add("--namespace", metavar="NAME", help="namespace whose MeshJobs it manages (its own)")
+    add("--all-namespaces", action="store_true", help="manage the MeshJobs of all namespaces")
+    add("--lease-namespace", metavar="NAME", help="namespace of the leader lease")
+    add("--lease", type=int, default=15, metavar="S", help="seconds until another takes over")
+    add("--kubeconfig", metavar="FILE", help="cluster configuration outside a pod")
+    add("--context", metavar="NAME", help="context in the kubeconfig")
+    add("--image", default="mesh-jobs:latest", metavar="NAME", help="image of the operator")
     return parser
 
 
@@ -75,7 +75,7 @@ def _run(given: argparse.Namespace) -> None:
     holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     there = api.within(given.lease_namespace or own)
     leadership = Leadership(there, "mesh-operator", holder, given.lease, changed)
-    print(f"mesh operator {holder} looks after {api.namespace or 'all namespaces'}", flush=True)
+    print(f"mesh operator {holder} manages {api.namespace or 'all namespaces'}", flush=True)
     with on_signals((signal.SIGTERM, signal.SIGINT), end):
         Operator(api, leadership, changed).run(ended)
 

@@ -20,29 +20,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mesh_jobs.worker", description=__doc__)
     add = parser.add_argument
     add("--mesh", required=True, metavar="NAME", help="the mesh that this host belongs to")
-    add("--rank", required=True, metavar="N", help="its place there; env:NAME reads a variable")
+    add("--rank", required=True, metavar="N", help="its rank; env:NAME reads a variable")
     add(
         "--secret",
         metavar="FILE",
-        help="the secret, needed off loopback; - is stdin, env:NAME a variable; if left out, the "
-        "worker uses the credentials that all programs of its user share",
+        help="the secret, required off loopback; - reads stdin, env:NAME a variable; by default, "
+        "the worker uses the credentials that all programs of its user share",
     )
-    add("--report", metavar="FILE", help="where to say where it listens; it is printed anyway")
-    add("--listen", default="tcp://*:0", metavar="ADDRESS", help="where to listen (%(default)s)")
-    add("--port", type=int, metavar="N", help="the port, when it is to be a certain one")
-    add("--advertise", metavar="HOST", help="what others call this machine; env:NAME is possible")
-    add("--ttl", type=float, default=3600.0, metavar="S", help="end when unused so long")
-    add("--epoch", default="0", metavar="N", help="how many workers had this place before")
-    add("--order", default="", metavar="ID", help="the order that it was started for")
-    add("--told-status", type=int, default=0, metavar="N", help="exit status when told to end")
-    add("--control-port", type=int, default=0, metavar="N", help="the port of the control service")
-    add("--health-port", type=int, metavar="N", help="serve health there, in plaintext")
+    add("--report", metavar="FILE", help="file for its address, which is also printed")
+    add("--listen", default="tcp://*:0", metavar="ADDRESS", help="listening address (%(default)s)")
+    add("--port", type=int, metavar="N", help="port to listen on")
+    add("--advertise", metavar="HOST", help="name or address by which others reach it, or env:NAME")
+    add("--ttl", type=float, default=3600.0, metavar="S", help="exit when unused for S seconds")
+    add("--epoch", default="0", metavar="N", help="number of earlier workers of this rank")
+    add("--order", default="", metavar="ID", help="id of the order that it belongs to")
+    add("--told-status", type=int, default=0, metavar="N", help="exit status after termination")
+    add("--control-port", type=int, default=0, metavar="N", help="port of the control service")
+    add("--health-port", type=int, metavar="N", help="port that serves health in plaintext")
     add(
         "--leave-grace",
         type=float,
         default=0.0,
         metavar="S",
-        help="when told to end, how long processes go on that their program does not stop",
+        help="grace period at termination for processes that their program does not stop",
     )
     given = parser.parse_args(arguments)
     try:

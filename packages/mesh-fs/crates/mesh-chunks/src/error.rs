@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder belongs to another user, who could modify its contents.
-    #[error("{} belongs to user {owner}: name a folder that user {user} owns", folder.display())]
+    #[error("{} belongs to user {owner}: use a folder that user {user} owns", folder.display())]
     Foreign {
         /// Folder of the store.
         folder: PathBuf,
@@ -19,7 +19,7 @@ pub enum StoreError {
     },
     /// Other users have write permission for the folder.
     #[error(
-        "others may write to {} (mode {mode:o}): run chmod 700 on it, or name another folder",
+        "other users can write to {} (mode {mode:o}): run chmod 700 on it, or use another folder",
         folder.display()
     )]
     Exposed {
@@ -29,13 +29,13 @@ pub enum StoreError {
         mode: u32,
     },
     /// The chunk is empty or longer than [`CHUNK_BYTES_MAX`](crate::CHUNK_BYTES_MAX).
-    #[error("{length} bytes are no chunk: it has 1 to {} of them", crate::CHUNK_BYTES_MAX)]
+    #[error("{length} bytes are not a chunk: a chunk has 1 to {} bytes", crate::CHUNK_BYTES_MAX)]
     Length {
         /// Number of bytes that were passed.
         length: usize,
     },
     /// The bytes do not match the id that was passed with them.
-    #[error("the bytes of chunk {id} are those of {found}: get them again")]
+    #[error("chunk {id} has the bytes of chunk {found}: fetch it again")]
     Mismatch {
         /// Expected id.
         id: ChunkId,
@@ -43,7 +43,7 @@ pub enum StoreError {
         found: ChunkId,
     },
     /// The requested range exceeds the length of the chunk.
-    #[error("bytes {start} to {end} of chunk {id}, which has {length}: stay inside")]
+    #[error("bytes {start} to {end} exceed chunk {id}, which has {length} bytes: reduce the range")]
     Range {
         /// The requested chunk.
         id: ChunkId,
@@ -55,7 +55,7 @@ pub enum StoreError {
         length: u32,
     },
     /// The disk or the user's quota is full. The contents of the store are unchanged.
-    #[error("no room for {bytes} bytes in {}: free some, or name another folder", folder.display())]
+    #[error("no space for {bytes} bytes in {}: free some, or use another folder", folder.display())]
     Full {
         /// Folder of the store.
         folder: PathBuf,

@@ -18,7 +18,7 @@ pub struct ChunkId(pub [u8; 32]);
 
 /// The text is not a valid [`ChunkId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the name of a chunk: give its 64 hexadecimal digits")]
+#[error("not a chunk id: give its 64 hexadecimal digits")]
 pub struct InvalidId;
 
 impl ChunkId {

@@ -11,7 +11,7 @@ const ID_BYTES: usize = 32;
 pub(crate) fn parse(ids: &[u8]) -> PyResult<Vec<ChunkId>> {
     let (ids, rest) = ids.as_chunks::<ID_BYTES>();
     if !rest.is_empty() {
-        let text = format!("{} bytes too many: each name of a chunk has {ID_BYTES}", rest.len());
+        let text = format!("{} bytes too many: each chunk id has {ID_BYTES} bytes", rest.len());
         return Err(PyValueError::new_err(text));
     }
     Ok(ids.iter().map(|id| ChunkId(*id)).collect())

@@ -46,7 +46,7 @@ impl Deputy {
         options: &MountOptions,
         guardian: &Guardian,
     ) -> Result<OwnedFd, MountError> {
-        let doing = "cannot have fusermount3 mount";
+        let doing = "cannot run fusermount3 to mount";
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(MountError::system(doing))?;
@@ -80,14 +80,14 @@ impl Deputy {
             .arg(point)
             .stdin(Stdio::null())
             .output();
-        let output = unmounting.map_err(MountError::system("cannot have fusermount3 unmount"))?;
+        let output = unmounting.map_err(MountError::system("cannot run fusermount3 to unmount"))?;
         if output.status.success() { Ok(()) } else { Err(self.refused(&output.stderr)) }
     }
 
     fn refused(&self, said: &[u8]) -> MountError {
         let said = String::from_utf8_lossy(said);
         let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let said = if lines.is_empty() { "it gives no reason".into() } else { lines.join("; ") };
+        let said = if lines.is_empty() { "no reason given".into() } else { lines.join("; ") };
         MountError::Refused { deputy: self.program.clone(), said }
     }
 }

@@ -27,7 +27,7 @@ pub enum MountError {
         why: Errno,
     },
     /// The helper program failed to mount.
-    #[error("{} does not mount: {said}", deputy.display())]
+    #[error("{} failed to mount: {said}", deputy.display())]
     Refused {
         /// Path of the helper program.
         deputy: PathBuf,
@@ -41,7 +41,7 @@ pub enum MountError {
         source: io::Error,
     },
     /// The protocol version of the kernel is too old.
-    #[error("the kernel speaks FUSE {major}.{minor}: it takes 7.31, that is, Linux 5.4 or later")]
+    #[error("the kernel supports FUSE {major}.{minor}, not 7.31: use Linux 5.4 or later")]
     KernelTooOld {
         /// Major version of the kernel's protocol.
         major: u32,
@@ -61,14 +61,14 @@ pub enum MountError {
         point: PathBuf,
     },
     /// The directory is not empty, and the mount would hide its files.
-    #[error("{} is not empty: take an empty directory, or say over_full", point.display())]
+    #[error("{} is not empty: use an empty directory, or set over_full", point.display())]
     PointNotEmpty {
         /// Path of the mountpoint.
         point: PathBuf,
     },
     /// A mount whose server has died is at the mountpoint.
     #[error(
-        "a dead mount is at {}: take it away with umount -l or fusermount3 -uz",
+        "a dead mount is at {}: remove it with umount -l or fusermount3 -uz",
         point.display()
     )]
     PointDead {

@@ -18,7 +18,7 @@ const READ_LEN_MAX: usize = 1 << 20;
 /// Negotiates with the kernel; returns the features in use.
 pub(crate) fn greet(device: &Device, read_ahead_len: u32) -> Result<u32, MountError> {
     let system = MountError::system::<Errno>;
-    let doing = "the kernel does not greet";
+    let doing = "the handshake with the kernel failed";
     let pages_max = (READ_LEN_MAX / rustix::param::page_size()).clamp(1, usize::from(u16::MAX));
     let mut buffer = vec![0; ROOM];
     loop {

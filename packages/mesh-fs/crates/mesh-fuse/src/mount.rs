@@ -250,7 +250,7 @@ fn name_len(name: &[u8]) -> Answer<u32> {
 fn unique(name: &str) -> Result<String, MountError> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(MountError::system("cannot take random numbers"))?;
+        .map_err(MountError::system("cannot generate random numbers"))?;
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || ".:/@+_".contains(*letter);
     let plain = name.chars().take(64).map(|letter| if is_plain(&letter) { letter } else { '-' });
     let plain: String = plain.collect();

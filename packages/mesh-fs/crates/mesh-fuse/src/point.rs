@@ -27,6 +27,6 @@ fn failure(point: &Path, source: io::Error) -> MountError {
         Some(Errno::NOENT) => MountError::PointMissing { point },
         Some(Errno::NOTDIR) => MountError::PointNotDirectory { point },
         Some(Errno::NOTCONN | Errno::CONNABORTED) => MountError::PointDead { point },
-        _ => MountError::System { doing: "cannot look at the mountpoint", source },
+        _ => MountError::System { doing: "cannot examine the mountpoint", source },
     }
 }

@@ -26,7 +26,7 @@ pub enum ImageError {
     Missing(Vec<ChunkId>),
     /// The disk has no space for the image.
     #[error(
-        "no room for the image in {}: free some, or name another folder for what the host keeps",
+        "no space for the image in {}: free some, or use another folder for the host's cache",
         folder.display()
     )]
     Full {
@@ -34,7 +34,7 @@ pub enum ImageError {
         folder: PathBuf,
     },
     /// The image would exceed the budget.
-    #[error("the image takes {bytes} bytes, and {budget} may be kept: allow more of them")]
+    #[error("the image takes {bytes} bytes, but the limit is {budget}: raise the limit")]
     OverBudget {
         /// Size of the image in bytes.
         bytes: u64,
@@ -42,7 +42,7 @@ pub enum ImageError {
         budget: u64,
     },
     /// The tree exceeds the maximum of 16 TiB for an image.
-    #[error("there are more than 16 TiB of files: show them in another way")]
+    #[error("the files exceed 16 TiB, the limit of an image: use another way")]
     TooLarge,
     /// The mountpoint is not suitable, or the guardian process cannot be started.
     #[error(transparent)]

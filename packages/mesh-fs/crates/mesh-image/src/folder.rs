@@ -95,13 +95,13 @@ impl Folder {
         sweep(&shelf);
         let mut number = [0; 8];
         getrandom(&mut number, GetRandomFlags::empty())
-            .map_err(ImageError::system("take random numbers", &shelf))?;
+            .map_err(ImageError::system("generate random numbers", &shelf))?;
         let path = shelf.join(format!("{:016x}", u64::from_ne_bytes(number)));
         if path.as_os_str().len() > PATH_LEN_MAX {
             return Err(ImageError::Forbidden {
-                what: "mounting files from a folder with so long a path",
+                what: "mounting files from a folder with such a long path",
                 said: format!("{} has more than {PATH_LEN_MAX} bytes", path.display()),
-                remedy: "name another folder for what the host keeps",
+                remedy: "use another folder for the host's cache",
             });
         }
         let guardian = Guardian::start(TIDYING, &[path.as_os_str()])?;

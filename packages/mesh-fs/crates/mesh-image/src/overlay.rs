@@ -18,8 +18,8 @@ use crate::mounting::{Place, Refusal, by_number, directory, make};
 
 const KIND: &str = "overlay";
 const WHAT: &str = "writing over files of the client";
-const REMEDY: &str = "run as root, on a kernel with overlayfs, and with a folder for what the host \
-                      keeps that is on a disk of the host or a tmpfs; or take way=\"unpack\"";
+const REMEDY: &str = "run as root, on a kernel with overlayfs, and with the host's cache on a \
+                      local disk or a tmpfs; or use way=\"unpack\"";
 
 /// A mount that combines a tree with the writes of this host.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The directory does not exist or is not a directory.
-    #[error("cannot take {}: give a directory that can be listed", path.display())]
+    #[error("cannot take a snapshot of {}: give a directory that can be listed", path.display())]
     Root {
         /// Path of the directory.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum SnapshotError {
     },
     /// A file changed during each attempt to read it.
     #[error(
-        "{} changes while it is read: ignore it, or wait until nobody writes it",
+        "{} changes while it is read: ignore it, or wait until no program writes to it",
         path.display()
     )]
     Changing {
@@ -52,7 +52,7 @@ pub enum SnapshotError {
         path: PathBuf,
     },
     /// The description would be longer than [`STREAM_LEN_MAX`](crate::STREAM_LEN_MAX).
-    #[error("the tree has too many files: ignore some, or take a directory inside it")]
+    #[error("the tree has too many files: ignore some, or use a directory inside it")]
     TooLarge,
 }
 
@@ -60,7 +60,7 @@ pub enum SnapshotError {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No file of the snapshot contains this chunk.
-    #[error("chunk {0:?} is not of this snapshot: ask for chunks of its tree")]
+    #[error("chunk {0:?} does not belong to this snapshot: request chunks of its tree")]
     Unknown(ChunkId),
     /// The file has changed since the snapshot. Take another snapshot.
     #[error("{} has changed since the snapshot: take another one", path.display())]
@@ -69,7 +69,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// The chunk is longer than the buffer.
-    #[error("the chunk is longer than the room for it: give more room")]
+    #[error("the chunk is longer than its buffer: pass a larger buffer")]
     NoRoom,
     /// The file cannot be opened or read.
     #[error("cannot read {} again: make it readable", path.display())]
@@ -85,10 +85,10 @@ pub enum ReadError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes have a different format version, or are not a description at all.
-    #[error("not of this version's format: use one version of Mesh everywhere")]
+    #[error("the format is of another version: use the same version of Mesh everywhere")]
     Version,
     /// The bytes violate the format.
-    #[error("malformed at byte {at}: {what}: take the tree again")]
+    #[error("malformed at byte {at}: {what}: take another snapshot")]
     Malformed {
         /// Offset of the error.
         at: usize,
@@ -96,7 +96,7 @@ pub enum DecodeError {
         what: &'static str,
     },
     /// The description exceeds a limit.
-    #[error("too large: take fewer files")]
+    #[error("too large: include fewer files")]
     TooLarge,
     /// A chunk of the description has not been fetched yet.
     #[error("chunk {0:?} is missing: fetch it first")]

@@ -22,15 +22,15 @@ const UNFINISHED: &[u8] = b".mesh-unfinished";
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The directory contains files that Mesh has not written.
-    #[error("{0:?} is not empty: name a directory that is, or does not exist")]
+    #[error("{0:?} is not empty: use an empty directory, or one that does not exist")]
     NotEmpty(PathBuf),
     /// A directory with files of other programs has the name of a file to be written.
-    #[error("{0:?} is a directory that holds files of others: move it away, or sync elsewhere")]
+    #[error("{0:?} is a directory that contains other files: move it away, or sync elsewhere")]
     InTheWay(PathBuf),
     /// The directory belongs to another user and is therefore not safe from modification.
     #[error(
         "{0:?} belongs to user {1}, and this process runs as user {2}: \
-         name a directory that user {2} or root owns"
+         use a directory that user {2} or root owns"
     )]
     Foreign(PathBuf, u32, u32),
     /// A chunk is not in the store.

@@ -41,7 +41,7 @@ class DistributionTree(Generic[R_co]):
             if place < len(mesh):
                 return mesh.slice(host=place)
             place -= len(mesh)
-        raise IndexError(f"there is no host {place} more")
+        raise IndexError(f"there is no further host {place}")
 
 
 def ancestor_ranks(rank: int, width: int = _WIDTH) -> list[int]:

@@ -114,11 +114,11 @@ class ChunkFetcher:
                 # None: the provider has not replied; the next attempt uses another one.
                 tries += rest is not None and len(rest) == len(left)
                 left = left if rest is None else rest
-            self._refuse(left, "its bytes came damaged again and again")
+            self._refuse(left, "its bytes repeatedly arrived damaged")
         except StoreError as error:
             self._refuse(left, str(error))
         except _NoProviderLeft:
-            self._refuse(left, "all who had it are gone")
+            self._refuse(left, "all of its providers are lost")
         except Exception as error:
             self._refuse(left, f"{type(error).__name__}: {error}")
             raise
@@ -147,7 +147,7 @@ class ChunkFetcher:
     ) -> list[bytes]:
         told = list(zip(names, lengths, strict=False))
         self._refuse(
-            [name for name, length in told if length < 0], "its file was changed on the client"
+            [name for name, length in told if length < 0], "its file changed on the client"
         )
         come = [(name, length) for name, length in told if length >= 0]
         bad = await asyncio.to_thread(self._keep, come, memory)
@@ -189,7 +189,7 @@ class ChunkFetcher:
     def _drop_first(self, error: MeshError) -> None:
         self._connection = None
         lost = self._providers.pop(0)
-        _logger.warning("%s gives no chunks any more: %s", lost, error)
+        _logger.warning("%s no longer provides chunks: %s", lost, error)
 
     def _refuse(self, names: list[bytes], why: str) -> None:
         self._refused |= dict.fromkeys(names, why)

@@ -138,7 +138,7 @@ class Source(Actor):
             )
         # A RuntimeError occurs if the user has no home directory.
         except (StoreError, RuntimeError) as error:
-            _logger.info("what is in the files of %s is not kept: %s", self._root, error)
+            _logger.info("the ledger of %s is not saved: %s", self._root, error)
             return None
 
     async def _keep(self, snapshot: _core.Snapshot) -> None:
@@ -152,8 +152,8 @@ class Source(Actor):
             try:
                 self._ledger_bytes = await asyncio.to_thread(self._ledger.keep, snapshot)
             except OSError as error:
-                _logger.info("what is in the files of %s is not kept: %s", self._root, error)
+                _logger.info("the ledger of %s is not saved: %s", self._root, error)
 
     def _put(self, names: bytes, memory: memoryview) -> list[int]:
-        assert self._snapshot is not None, "nobody knows of chunks before there is a snapshot"
+        assert self._snapshot is not None, "no chunk is known before a snapshot exists"
         return self._snapshot.fill(names, memory, self._before)

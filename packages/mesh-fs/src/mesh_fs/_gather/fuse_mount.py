@@ -109,7 +109,9 @@ class FuseMount:
         pyfuse3.close(unmount=False)
         if why is not None:
             # The guardian tries again when this process exits.
-            raise MountError(f"it cannot be unmounted: {why}: look for what is mounted over it")
+            raise MountError(
+                f"it cannot be unmounted: {why}: check whether something is mounted over it"
+            )
         self._dismiss()
 
     async def _serve(self) -> None:
@@ -168,7 +170,7 @@ def _guard(source: str) -> subprocess.Popen[bytes]:
     assert guard.stdout is not None, "it was asked for"
     if guard.stdout.read(1) != unmounter.READY:
         guard.kill()
-        raise MountError(f"{sys.executable!r} has ended before there was anything to unmount")
+        raise MountError(f"{sys.executable!r} exited before the file system was mounted")
     return guard
 
 

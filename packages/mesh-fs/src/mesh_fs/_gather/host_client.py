@@ -144,7 +144,7 @@ class HostClient:
                 self._folder.release.broadcast(path, file)
             except MeshError as error:
                 # The host closes the least recently read files anyway.
-                _logger.debug("%s was not told of a closed file: %s", self._called, error)
+                _logger.debug("%s was not notified of a closed file: %s", self._called, error)
 
     async def changes(self) -> FileChanges:
         """Wait until something has changed on the host, without a time limit."""
@@ -210,7 +210,7 @@ class HostClient:
     def _lose(self, error: SupervisionError) -> None:
         if self.lost is None:
             self.lost = str(error)
-            _logger.warning("%s shows nothing any more: %s", self._called, error)
+            _logger.warning("%s is lost, so its files are not shown: %s", self._called, error)
 
 
 def _failed() -> OSError:

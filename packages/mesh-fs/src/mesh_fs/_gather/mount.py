@@ -146,7 +146,7 @@ def gather_mount(
         raise MountError("pyfuse3 is missing: install mesh-fs[gather]")
     if not os.path.isabs(remote_mount_point):
         raise MountError(
-            f"{remote_mount_point!r} is a relative path: give the whole path, as hosts know it"
+            f"{remote_mount_point!r} is a relative path: give the absolute path on the hosts"
         )
     unmount_dead()
     point = os.path.realpath(local_mount_point)
@@ -163,6 +163,6 @@ def _prepare(point: str) -> None:
     try:
         os.makedirs(point, exist_ok=True)
         if os.listdir(point):
-            raise MountError(f"{point!r} is not empty: give a directory that is")
+            raise MountError(f"{point!r} is not empty: give an empty directory")
     except OSError as error:
         raise MountError(f"nothing can be mounted at {point!r}: {error}") from error

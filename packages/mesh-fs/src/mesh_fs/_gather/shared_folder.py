@@ -74,8 +74,8 @@ class SharedFolder(Actor):
         root = await asyncio.to_thread(os.path.realpath, self._root)
         if machine() == client and os.path.commonpath((root, mountpoint)) == root:
             raise MountError(
-                f"{mountpoint!r} is inside of {root!r}, which is to be shown there: "
-                "mount it somewhere else"
+                f"{mountpoint!r} is inside {root!r}, the directory to be shown there: choose "
+                "another mountpoint"
             )
 
     @concurrent_endpoint

@@ -133,13 +133,13 @@ def open_backend(
     """
     remove_left(cache.place())
     if options.backend == "unpack":
-        return UnpackBackend(store, mountpoint, "it was asked for")
+        return UnpackBackend(store, mountpoint, "it was requested")
     if options.backend == "image":
-        return _image(store, mountpoint, options, cache, "it was asked for")
+        return _image(store, mountpoint, options, cache, "it was requested")
     if options.backend == "fuse":
-        return _mount(tree, store, mountpoint, options, cache, "it was asked for")
+        return _mount(tree, store, mountpoint, options, cache, "it was requested")
     try:
-        return _mount(tree, store, mountpoint, options, cache, "this host lets us mount")
+        return _mount(tree, store, mountpoint, options, cache, "this host permits mounting")
     except MountForbidden as error:
         why = f"not fuse: {error}"
     try:

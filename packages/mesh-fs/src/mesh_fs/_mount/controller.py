@@ -187,7 +187,7 @@ class MountController(Actor):
             return self._source.take.call_one().get()
         except SupervisionError as error:
             raise SnapshotError(
-                f"the process that reads {self._root!r} has ended: close() and open() it again"
+                f"the process that reads {self._root!r} has exited: close() and open() it again"
             ) from error
 
     def _started(self, hosts: HostMesh, mountpoints: list[str]) -> MountedHosts:

@@ -154,7 +154,7 @@ class HostFiles(Relay):
                 return await asyncio.to_thread(backend.show, tree)
             except ChunksMissing as error:
                 if not self._is_complete:
-                    raise MountError(f"not all files can be had: {self._problem}") from error
+                    raise MountError(f"not all files can be fetched: {self._problem}") from error
                 # The damaged chunks are missing from the store now, so they are fetched again.
                 if tries_left == 0:
                     raise

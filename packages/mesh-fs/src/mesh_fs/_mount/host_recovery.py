@@ -87,6 +87,6 @@ class RecoveryMonitor(Actor):
             if is_whole:
                 told, pause_s = epoch, _PAUSE_MIN_S
                 continue
-            _logger.warning("a host that is there again does not show its files yet")
+            _logger.warning("a host that returned does not show its files yet")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)

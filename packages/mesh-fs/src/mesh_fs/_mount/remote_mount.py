@@ -65,7 +65,7 @@ class MountHandler:
             RuntimeError: The mount is already open.
         """
         if self._controller is not None:
-            raise RuntimeError("it is mounted already: use refresh() to show what has changed")
+            raise RuntimeError("it is already mounted: use refresh() to show changes")
         controller = this_proc().spawn(
             "mesh-fs-controller",
             MountController,
@@ -272,7 +272,7 @@ def remotemount(
     """
     source = os.path.abspath(sourcepath)
     if not os.path.isdir(source):
-        raise SnapshotError(f"{source!r} is no directory: give one that is")
+        raise SnapshotError(f"{source!r} is not a directory: give a directory")
     there = source if mntpoint is None else os.fspath(mntpoint)
     return MountHandler(
         host_mesh,
@@ -287,5 +287,5 @@ def remotemount(
 
 def _absolute(there: str) -> str:
     if not os.path.isabs(there):
-        raise MountError(f"{there!r} is a relative path: give the whole path, as hosts know it")
+        raise MountError(f"{there!r} is a relative path: give the absolute path on the hosts")
     return there

@@ -52,7 +52,7 @@ class InotifyWatches:
         if self._queue < 0:
             code = ctypes.get_errno()
             raise WatchError(
-                f"no changes can be watched ({os.strerror(code)}): raise "
+                f"changes cannot be watched ({os.strerror(code)}): raise "
                 f"fs.inotify.max_user_instances, which is {_limit('max_user_instances')}"
             )
 
@@ -71,8 +71,8 @@ class InotifyWatches:
         wanted = sorted(set(paths), key=len)
         if len(wanted) > self._watches_max:
             raise WatchError(
-                f"{len(wanted)} directories are too many to be watched, at most "
-                f"{self._watches_max}: name some in .meshignore"
+                f"{len(wanted)} directories are too many to watch, at most {self._watches_max}: "
+                "list some in .meshignore"
             )
         before, now = self._watched, set[int]()
         # Add all of them, because a path may now refer to another directory; for a directory that
@@ -123,8 +123,8 @@ class InotifyWatches:
             return number
         if ctypes.get_errno() == errno.ENOSPC:
             raise WatchError(
-                "no more directories can be watched: raise fs.inotify.max_user_watches, which "
-                f"is {_limit('max_user_watches')}, or name some in .meshignore"
+                "no more directories can be watched: raise fs.inotify.max_user_watches, which is "
+                f"{_limit('max_user_watches')}, or list some in .meshignore"
             )
         return None
 

@@ -93,7 +93,7 @@ class Watcher(Actor):
                     self._changed.set()
                 pause_s = _PAUSE_MIN_S
             except MeshError as error:
-                _logger.warning("changes of %s are not shown yet: %s", self._root, error)
+                _logger.warning("changes of %s are not shown yet, retrying: %s", self._root, error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
                 self._changed.set()

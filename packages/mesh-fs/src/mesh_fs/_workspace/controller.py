@@ -74,12 +74,12 @@ class WorkspaceController(Actor):
             FilesError: A reachable host could not write it; other hosts may have written it.
             MeshError: All hosts are lost.
         """
-        assert self._workspaces is not None, "it is asked only after `open`"
+        assert self._workspaces is not None, "it is called only after `open`"
         manifest = self._source.take.call_one().get()
         try:
             identity = DirectoryIdentity.of(self._root)
         except OSError as error:
-            raise SnapshotError(f"{self._root!r} cannot be looked at: {error}") from error
+            raise SnapshotError(f"{self._root!r} cannot be read: {error}") from error
         syncing = self._workspaces.sync.options(return_exceptions=True)
         done = cast(
             "ValueMesh[HostSync | MeshError]", syncing.call(manifest.recipe, identity).get()
@@ -101,8 +101,8 @@ class WorkspaceController(Actor):
         self, rank: int, recipe: bytes, identity: DirectoryIdentity
     ) -> HostSync | MeshError:
         """Retry on a host whose process was lost, if the process can be restarted."""
-        assert self._procs is not None, "it is asked only after `open`"
-        assert self._workspaces is not None, "it is asked only after `open`"
+        assert self._procs is not None, "it is called only after `open`"
+        assert self._workspaces is not None, "it is called only after `open`"
         every = self._workspaces.flatten("host")
         one = every.slice(host=rank)
         try:

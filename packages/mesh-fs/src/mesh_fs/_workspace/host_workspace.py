@@ -110,7 +110,7 @@ class HostWorkspace(Relay):
             refused = await self._fetch_each(needed)
             if refused:
                 why = next(iter(refused.values()))
-                raise WorkspaceError(f"{len(refused)} chunks cannot be had, as {why}: sync again")
+                raise WorkspaceError(f"{len(refused)} chunks cannot be fetched ({why}): sync again")
             try:
                 return await asyncio.to_thread(workspace.update, tree, self._store)
             except WorkspaceError:
@@ -121,9 +121,9 @@ class HostWorkspace(Relay):
 
     def _check(self, identity: DirectoryIdentity) -> None:
         if not os.path.isabs(self._directory):
-            raise WorkspaceError(f"{self._directory!r} is a relative path: give the whole path")
+            raise WorkspaceError(f"{self._directory!r} is a relative path: give the absolute path")
         for ancestor in Path(os.path.realpath(self._directory)).parents:
             if identity.is_at(ancestor):
                 raise WorkspaceError(
-                    f"{self._directory!r} is inside the workspace itself: sync to another place"
+                    f"{self._directory!r} is inside the workspace itself: sync to another directory"
                 )

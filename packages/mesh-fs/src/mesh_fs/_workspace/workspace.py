@@ -166,11 +166,11 @@ class Workspace:
 
 def _reload_error(failures: list[tuple[int, str, str]]) -> ReloadError:
     texts = [
-        f"the process of rank {rank} goes on with the old {module!r}: {cause}"
+        f"the process of rank {rank} keeps the old {module!r}: {cause}"
         for rank, module, cause in failures
     ]
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
-    text = f"{texts[0]}{more}: mend the module and sync again"
+    text = f"{texts[0]}{more}: fix the module and sync again"
     return ReloadError(text, *failures[0], tuple(texts[1:]))
 
 
@@ -225,10 +225,10 @@ def sync_workspace(
     """
     path = os.path.abspath(workspace)
     if not os.path.isdir(path):
-        raise SnapshotError(f"{path!r} is no directory: give one that is")
+        raise SnapshotError(f"{path!r} is not a directory: give a directory")
     there = None if remote is None else os.fspath(remote)
     if there is not None and not os.path.isabs(there):
-        raise WorkspaceError(f"{there!r} is a relative path: give the whole path, as hosts know it")
+        raise WorkspaceError(f"{there!r} is a relative path: give the absolute path on the hosts")
     options = snapshot or SnapshotOptions()
     options = replace(options, ignore=(*options.ignore, *_NEVER_TAKEN))
     meshes = (auto_reload,) if isinstance(auto_reload, ProcMesh) else tuple(auto_reload or ())

@@ -113,7 +113,7 @@ class Backend(ABC):
             SchedulerUnreachable: The scheduler does not respond.
         """
         raise NotSupported(
-            f"backend {order.spec.backend!r} cannot resize: kill the job, and apply it anew"
+            f"backend {order.spec.backend!r} cannot resize: kill the job, and apply it again"
         )
 
     def logs(self, ticket: Ticket, mesh: str, rank: int, lines: int) -> str:
@@ -122,7 +122,7 @@ class Backend(ABC):
         Raises:
             NotSupported: The backend does not store this output.
         """
-        raise NotSupported("this backend keeps no output of workers: look at the scheduler's logs")
+        raise NotSupported("this backend keeps no output of workers: see the scheduler's logs")
 
     def client_output(self, ticket: Ticket, start: int) -> bytes:
         """Return the output of the client script from an offset on, possibly truncated.

@@ -37,8 +37,8 @@ def _backend(name: str) -> type[Backend]:
     if not found:
         known = ", ".join(backend_names()) or "none"
         raise JobError(
-            f"no backend is named {name!r}, there are {known}: install the package that has it in "
-            f"the entry-point group {GROUP!r}"
+            f"no backend is named {name!r}; installed are {known}: install the package that "
+            f"defines it in the entry-point group {GROUP!r}"
         )
     try:
         backend = found[0].load()
@@ -49,7 +49,7 @@ def _backend(name: str) -> type[Backend]:
         ) from error
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise JobError(
-            f"the entry point {name!r} of {GROUP!r} is {backend!r}: it has to be a class that "
+            f"the entry point {name!r} of {GROUP!r} is {backend!r}: it must be a class that "
             "derives from mesh_jobs.spi.Backend"
         )
     return backend

@@ -20,7 +20,9 @@ __all__ = ["Replace", "apply", "contexts", "kill", "plan", "status"]
 Target = Annotated[
     str, typer.Argument(help="FILE.py or MODULE that defines the job, as FILE.py[:NAME].")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Give back what differs, and ask anew.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Release a job that differs, and request it again.")
+]
 
 
 def apply(
@@ -76,7 +78,7 @@ def kill(context: Context = None, is_json: Json = False) -> None:
     if is_json:
         print_json({"killed": job.context, "folder": job.folder})
     else:
-        sys.stdout.write(f"the hosts of {job.spec.name!r} were given back\n")
+        sys.stdout.write(f"the hosts of {job.spec.name!r} were released\n")
 
 
 def contexts(is_json: Json = False) -> None:

@@ -103,7 +103,7 @@ def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
     def complain() -> None:
         raise JobError(
             f"the command {point.name!r} of {point.value} cannot be loaded: "
-            f"{type(error).__name__}: {error}: mend or remove the package that brings it"
+            f"{type(error).__name__}: {error}: repair or remove the package that provides it"
         )
 
     return complain

@@ -28,17 +28,17 @@ _PAUSE_MAX_S = 2.0
 
 
 def run(
-    script: Annotated[str, typer.Argument(help="A Python script, or -m and a module.")],
+    script: Annotated[str, typer.Argument(help="Python script, or -m and a module.")],
     args: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
     target: Annotated[
         str, typer.Option("--job", "-j", help="FILE.py[:NAME] or MODULE that defines the job.")
     ] = "job.py",
     is_module: Annotated[
-        bool, typer.Option("--module", help="The script is a module, as in python -m.")
+        bool, typer.Option("--module", help="Treat the script as a module, as in python -m.")
     ] = False,
     replace: Replace = False,
     is_following: Annotated[
-        bool, typer.Option("--follow/--detach", help="Show its output, and end as it does.")
+        bool, typer.Option("--follow/--detach", help="Print its output, and exit with its status.")
     ] = True,
     is_json: Json = False,
 ) -> None:
@@ -55,12 +55,14 @@ def run(
     try:
         status = _follow(job, is_quiet=is_json)
     except KeyboardInterrupt:
-        sys.stderr.write("mesh: the script goes on: see mesh status, and mesh kill to end it\n")
+        sys.stderr.write(
+            "mesh: the script keeps running: see mesh status, and mesh kill to end it\n"
+        )
         raise
     if is_json:
         print_json(status.to_json())
     if status.exit_code is None:
-        raise JobError(f"the job has ended before its script ({status.reason}): see mesh events")
+        raise JobError(f"the job ended before its script ({status.reason}): see mesh events")
     raise typer.Exit(status.exit_code)
 
 

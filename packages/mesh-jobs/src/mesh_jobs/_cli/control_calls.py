@@ -48,7 +48,7 @@ def chosen_reports(
     names = [job.spec.mesh(mesh).name] if mesh else [one.name for one in job.spec.meshes]
     if host is not None:
         if len(names) > 1:
-            raise JobError(f"the job has the meshes {', '.join(names)}: say which with --mesh")
+            raise JobError(f"the job has the meshes {', '.join(names)}: choose one with --mesh")
         size = job.spec.mesh(names[0]).hosts
         if not 0 <= host < size:
             raise JobError(f"mesh {names[0]!r} has no host {host}: give 0 to {size - 1}")
@@ -58,7 +58,7 @@ def chosen_reports(
         if one.mesh in names and (host is None or one.rank == host)
     ]
     if is_one and len(found) > 1:
-        raise JobError(f"the job has {len(found)} hosts: say on which of them the process is")
+        raise JobError(f"the job has {len(found)} hosts: give the host of the process")
     return sorted(found, key=lambda one: (names.index(one.mesh), one.rank))
 
 

@@ -59,8 +59,8 @@ def _load(name: str) -> Callable[[HostMesh], Examination]:
     if name not in points:
         known = ", ".join(sorted(points)) or "nothing"
         raise JobError(
-            f"nobody here examines {name!r}; what is installed examines {known}: "
-            f"install mesh-{name}, or leave the name out"
+            f"no installed package checks {name!r}; available checks: {known}: install "
+            f"mesh-{name}, or leave the name out"
         )
     examine: Callable[[HostMesh], Examination] = points[name].load()
     return examine

@@ -31,11 +31,11 @@ _EXPIRY_WARNING = timedelta(hours=12)
 def doctor(
     what: Annotated[
         str | None,
-        typer.Argument(help="What to examine instead, as rdma; packages bring it."),
+        typer.Argument(help="Run this check instead, such as rdma; packages add checks."),
     ] = None,
     mesh: MeshName = None,
     megabytes: Annotated[
-        int, typer.Option(min=0, help="Send so much between each two hosts; 0 sends nothing.")
+        int, typer.Option(min=0, help="Send this much between two hosts each; 0 sends nothing.")
     ] = 16,
     timeout: Timeout = None,
     context: Context = None,
@@ -97,7 +97,7 @@ def _of_trust(job: Job) -> list[Finding]:
     what = (
         "have expired" if left < timedelta() else f"expire in {left.total_seconds() / 60:.0f} min"
     )
-    return [Finding("job", f"its credentials {what}", "kill the job, and apply it anew")]
+    return [Finding("job", f"its credentials {what}", "kill the job, and apply it again")]
 
 
 def _print_health(health: list[HostHealth], owners: list[str]) -> None:
@@ -108,7 +108,7 @@ def _print_health(health: list[HostHealth], owners: list[str]) -> None:
     )
     print_table(("MESH", "HOST", "HEALTH", "PROGRAM"), rows)
     sys.stdout.write(
-        f"\nused by {', '.join(owners)}: pairs of hosts are examined when that has ended\n"
+        f"\nused by {', '.join(owners)}: pairs of hosts can be checked after it has ended\n"
     )
 
 
@@ -139,6 +139,6 @@ def _print(found: Diagnosis) -> None:
 
 
 def _print_findings(findings: list[Finding]) -> None:
-    sys.stdout.write("\n" if findings else "\nnothing to mend\n")
+    sys.stdout.write("\n" if findings else "\nno problems found\n")
     for finding in findings:
         sys.stdout.write(f"{finding.where}: {finding.what}: {finding.advice}\n")

@@ -39,15 +39,15 @@ __all__ = ["execute", "interruptible", "spmd"]
 
 T = TypeVar("T")
 
-Kill = Annotated[bool, typer.Option("--kill", help="Give the hosts back afterwards.")]
+Kill = Annotated[bool, typer.Option("--kill", help="Release the hosts afterwards.")]
 
 
 def execute(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND...", help="What to run.")
+        list[str] | None, typer.Argument(metavar="COMMAND...", help="Command to run.")
     ] = None,
     script: Annotated[
-        str | None, typer.Option("--script", help="Run this shell script from here; - is stdin.")
+        str | None, typer.Option("--script", help="Run this local shell script; - reads stdin.")
     ] = None,
     mesh: MeshName = None,
     host: Rank = None,
@@ -77,10 +77,10 @@ def execute(
 
 
 def spmd(
-    script: Annotated[str, typer.Argument(help="A script there, or with --module a module.")],
+    script: Annotated[str, typer.Argument(help="Script on the hosts, or with --module a module.")],
     args: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
     is_module: Annotated[
-        bool, typer.Option("--module", help="The script is a module, as in python -m.")
+        bool, typer.Option("--module", help="Treat the script as a module, as in python -m.")
     ] = False,
     mesh: MeshName = None,
     per_host: PerHost = None,
@@ -123,7 +123,7 @@ def _script_path(script: str, workdir: str | None) -> str:
 
 def _command(words: list[str], script: str | None) -> str | list[str]:
     if (script is None) == (not words):
-        raise ConfigError("nothing to run, or two things: give a command or --script")
+        raise ConfigError("give either a command or --script")
     if script is not None:
         return sys.stdin.read() if script == "-" else Path(script).read_text(encoding="utf-8")
     return words[0] if len(words) == 1 and " " in words[0] else words

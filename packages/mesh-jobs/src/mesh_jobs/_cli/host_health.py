@@ -62,7 +62,7 @@ def host_health(job: Job, hosts: Sequence[HostReport]) -> list[HostHealth]:
             is_healthy, owner = answer.value
             finding_or_none = None
             if not is_healthy:
-                what, advice = "its worker is about to end", "look at mesh logs and mesh status"
+                what, advice = "its worker is about to end", "see mesh logs and mesh status"
                 finding_or_none = Finding(answer.where, what, advice)
             found.append(HostHealth(host, is_healthy, owner, finding_or_none))
     return found

@@ -52,8 +52,8 @@ def _take(name: str, mesh: HostMesh) -> None:
         mesh.initialized.get()
     except HostDied as error:
         raise JobError(
-            f"the hosts of mesh {name!r} cannot be used: {error.reason}: see mesh status and "
-            "mesh logs; where another program has them, wait for it to end"
+            f"the hosts of mesh {name!r} cannot be used: {error.reason}: see mesh status and mesh "
+            "logs; if another program uses them, wait until it ends"
         ) from error
 
 
@@ -95,5 +95,5 @@ def chosen_mesh(job: Job, mesh: str | None) -> str:
         return job.spec.mesh(mesh).name
     names = [one.name for one in job.spec.meshes]
     if len(names) > 1:
-        raise JobError(f"the job has the meshes {', '.join(names)}: say which with --mesh")
+        raise JobError(f"the job has the meshes {', '.join(names)}: choose one with --mesh")
     return names[0]

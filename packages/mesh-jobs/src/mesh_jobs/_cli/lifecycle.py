@@ -18,7 +18,7 @@ __all__ = ["events", "resize", "wait"]
 
 def wait(
     timeout: Annotated[
-        float | None, typer.Option("--timeout", "-t", help="Wait so many seconds at most.")
+        float | None, typer.Option("--timeout", "-t", help="Wait at most this many seconds.")
     ] = None,
     context: Context = None,
     is_json: Json = False,
@@ -53,7 +53,7 @@ def events(context: Context = None, is_json: Json = False) -> None:
 
 
 def resize(
-    hosts: Annotated[int, typer.Argument(help="How many hosts the mesh is to have.")],
+    hosts: Annotated[int, typer.Argument(help="New number of hosts of the mesh.")],
     mesh: MeshName = None,
     context: Context = None,
     is_json: Json = False,

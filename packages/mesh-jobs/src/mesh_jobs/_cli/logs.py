@@ -32,12 +32,12 @@ Told = tuple["HostReport", str, bool] | None
 def logs(
     mesh: MeshName = None,
     host: Rank = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many at most.")] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Maximum of lines.")] = 100,
     is_following: Annotated[
-        bool, typer.Option("--follow", "-f", help="Of all hosts, and go on, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Follow the output of all hosts until Ctrl-C.")
     ] = False,
     is_of_client: Annotated[
-        bool, typer.Option("--client", help="What the client script has printed.")
+        bool, typer.Option("--client", help="Show the output of the client script.")
     ] = False,
     context: Context = None,
     is_json: Json = False,
@@ -96,7 +96,7 @@ def _read(job: Job, host: HostReport, lines: int, told: queue.Queue[Told]) -> No
     try:
         why = _read_from_worker(job, host, lines, told)
         if why is not None:
-            told.put((host, f"mesh: not followed: {why}; what was kept of it:", True))
+            told.put((host, f"mesh: cannot follow: {why}; its stored output:", True))
             for line in job.logs(host.mesh, host.rank, lines).splitlines():
                 told.put((host, line, False))
     except Exception as error:
@@ -120,7 +120,7 @@ def _read_from_worker(
             for line in client.logs(lines, follow=True):
                 if number and line.number != number + 1:
                     lost = line.number - number - 1
-                    told.put((host, f"mesh: {lost} lines came too fast and are left out", True))
+                    told.put((host, f"mesh: {lost} lines arrived too fast and were skipped", True))
                 number, is_begun = line.number, True
                 told.put((host, line.text, line.is_error))
     except ControlError as error:

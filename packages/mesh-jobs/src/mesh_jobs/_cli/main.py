@@ -65,8 +65,8 @@ def _tell(error: Exception) -> int:
         text = text.partition("\n")[0]
     if not isinstance(error, known):
         text = (
-            f"internal error: {type(error).__name__}: {text}: set {_WITH_TRACEBACK}=1 to see "
-            "where, and report it"
+            f"internal error: {type(error).__name__}: {text}: set {_WITH_TRACEBACK}=1 to see the "
+            "traceback, and report it"
         )
     arguments = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
     if "--json" in arguments:

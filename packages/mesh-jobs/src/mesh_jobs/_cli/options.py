@@ -24,27 +24,28 @@ __all__ = [
 ]
 
 Context = Annotated[
-    str | None, typer.Option("--context", "-c", help="Which job, where there are several.")
+    str | None, typer.Option("--context", "-c", help="Context of the job, if there are several.")
 ]
 Environment = Annotated[
-    list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Add a variable.")
+    list[str] | None,
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set an environment variable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MeshName = Annotated[
-    str | None, typer.Option("--mesh", "-m", help="Which mesh; needed where there are several.")
+    str | None, typer.Option("--mesh", "-m", help="Mesh of the job; required if there are several.")
 ]
 OutputDir = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Keep what each rank says in this folder.")
+    Path | None, typer.Option("--output", "-o", help="Write each rank's output to this folder.")
 ]
 PerHost = Annotated[
     list[str] | None,
-    typer.Option("--per-host", metavar="[DIM=]N", help="So many ranks on each host."),
+    typer.Option("--per-host", metavar="[DIM=]N", help="Number of ranks on each host."),
 ]
-Rank = Annotated[int | None, typer.Option("--host", "-H", help="Which host of the mesh.")]
+Rank = Annotated[int | None, typer.Option("--host", "-H", help="Host of the mesh.")]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", "-t", help="Wait so many seconds for hosts.")
+    float | None, typer.Option("--timeout", "-t", help="Wait this many seconds for hosts.")
 ]
-Workdir = Annotated[str | None, typer.Option("--workdir", "-w", help="The folder to run in.")]
+Workdir = Annotated[str | None, typer.Option("--workdir", "-w", help="Run in this folder.")]
 
 
 def read_environment(given: list[str] | None) -> dict[str, str]:

@@ -31,7 +31,7 @@ _PLACE = re.compile(r"([A-Za-z_]\w*)=([0-9]+)")
 _PLACES = re.compile(rf"{_PLACE.pattern}(?:,{_PLACE.pattern})*")
 
 HostArgument = Annotated[
-    int | None, typer.Argument(metavar="[HOST]", help="Which host of the mesh; all if left out.")
+    int | None, typer.Argument(metavar="[HOST]", help="Host of the mesh; all hosts by default.")
 ]
 
 
@@ -39,7 +39,7 @@ def ps(
     mesh: MeshName = None,
     host: Rank = None,
     is_all: Annotated[
-        bool, typer.Option("--all", "-a", help="Also what Mesh keeps running for itself.")
+        bool, typer.Option("--all", "-a", help="Include the processes of Mesh itself.")
     ] = False,
     context: Context = None,
     is_json: Json = False,
@@ -80,9 +80,9 @@ def _rows(answer: HostAnswer, is_all: bool) -> list[tuple[str, ...]]:
 def stacks(
     where: Annotated[
         str | None,
-        typer.Argument(metavar="[HOST|DIM=N...]", help="A host of the mesh, or a rank, as gpus=3."),
+        typer.Argument(metavar="[HOST|DIM=N...]", help="Host of the mesh, or a rank, as gpus=3."),
     ] = None,
-    pid: Annotated[int, typer.Option("--pid", "-p", min=0, help="Of this process alone.")] = 0,
+    pid: Annotated[int, typer.Option("--pid", "-p", min=0, help="Show only this process.")] = 0,
     mesh: MeshName = None,
     context: Context = None,
     is_json: Json = False,
@@ -99,7 +99,7 @@ def stacks(
             for one in _plain(answer)["processes"] if answer.value else ():
                 _print_stacks(answer, one)
     if rank and not any(one.error or one.value.processes for one in answers):
-        raise JobError(f"no process of a program is at {where}: mesh ps lists them")
+        raise JobError(f"no process of a program has rank {where}: mesh ps lists them")
     _end(answers, is_json)
 
 
@@ -111,7 +111,7 @@ def _read_where(where: str | None) -> tuple[int | None, dict[str, int]]:
         return int(where), {}
     found = dict(_PLACE.findall(where))
     if not _PLACES.fullmatch(where):
-        raise ConfigError(f"{where!r} is no host and no rank: write N, or DIM=N,DIM=N")
+        raise ConfigError(f"{where!r} is neither a host nor a rank: write N, or DIM=N,DIM=N")
     return None, {dim: int(at) for dim, at in found.items()}
 
 
@@ -148,10 +148,10 @@ def _print_stacks(answer: HostAnswer, told: dict[str, Any]) -> None:
 def stop(
     host: HostArgument = None,
     pid: Annotated[
-        int, typer.Option("--pid", "-p", min=0, help="This process alone, not the program.")
+        int, typer.Option("--pid", "-p", min=0, help="Stop only this process, not the program.")
     ] = 0,
     grace: Annotated[
-        float, typer.Option(min=0.0, max=300.0, help="Kill what takes longer to end, in seconds.")
+        float, typer.Option(min=0.0, max=300.0, help="Seconds until processes are killed.")
     ] = 10.0,
     mesh: MeshName = None,
     context: Context = None,

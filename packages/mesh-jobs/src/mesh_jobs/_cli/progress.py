@@ -27,7 +27,7 @@ def shown_progress(is_quiet: bool = False) -> Iterator[Callable[[JobStatus], Non
     began = time.monotonic()
     latest: list[JobStatus] = []
     over = threading.Event()
-    with console.status("asking for hosts") as line:
+    with console.status("requesting hosts") as line:
 
         def keep_time() -> None:
             while not over.wait(0.5):
@@ -44,7 +44,7 @@ def shown_progress(is_quiet: bool = False) -> Iterator[Callable[[JobStatus], Non
 
 def _text(status: JobStatus | None, elapsed_s: float) -> str:
     if status is None:
-        return f"asking for hosts  {elapsed_s:.0f} s"
+        return f"requesting hosts  {elapsed_s:.0f} s"
     reasons = [status.reason, *(host.reason for host in status.hosts if not host.is_up)]
     why = next((f"  {reason}" for reason in reasons if reason), "")
     return f"{status.up} of {len(status.hosts)} hosts up  {elapsed_s:.0f} s{why}"

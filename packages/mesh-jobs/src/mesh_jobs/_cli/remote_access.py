@@ -39,7 +39,7 @@ __all__ = ["attach", "forward", "shell"]
 
 def shell(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="In place of a shell.")
+        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="Run it instead of a shell.")
     ] = None,
     mesh: MeshName = None,
     host: Rank = None,
@@ -57,16 +57,16 @@ def shell(
 
 def forward(
     port: Annotated[
-        str, typer.Argument(metavar="[LOCAL:]PORT", help="A port there; LOCAL 0 is a free one.")
+        str, typer.Argument(metavar="[LOCAL:]PORT", help="Remote port; LOCAL 0 is a free one.")
     ],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="Run it there meanwhile.")
+        list[str] | None, typer.Argument(metavar="[COMMAND...]", help="Command to run on the host.")
     ] = None,
     mesh: MeshName = None,
     host: Rank = None,
     env: Environment = None,
     workdir: Workdir = None,
-    address: Annotated[str, typer.Option(help="The address here to listen at.")] = "127.0.0.1",
+    address: Annotated[str, typer.Option(help="Local address to listen on.")] = "127.0.0.1",
     timeout: Timeout = None,
     context: Context = None,
     is_json: Json = False,
@@ -91,7 +91,7 @@ def forward(
 
 def attach(
     program: Annotated[
-        list[str] | None, typer.Argument(help="A script to run here, and its arguments.")
+        list[str] | None, typer.Argument(help="Local script to run, and its arguments.")
     ] = None,
     mesh: MeshName = None,
     timeout: Timeout = None,
@@ -121,7 +121,7 @@ def _run(program: list[str], scope: dict[str, object]) -> None:
         runpy.run_path(program[0], init_globals=scope, run_name="__main__")
     except FileNotFoundError as error:
         if error.filename == program[0]:
-            raise JobError(f"there is no file {program[0]!r}: say what to run") from None
+            raise JobError(f"there is no file {program[0]!r}: give a script to run") from None
         raise
 
 

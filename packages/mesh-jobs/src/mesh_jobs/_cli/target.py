@@ -28,14 +28,14 @@ def load_target(target: str) -> Job:
         raise JobError(f"{where} defines no {name!r}: write {where}:NAME with the name of its job")
     job = found[name]
     if not isinstance(job, Job):
-        raise JobError(f"{name!r} of {where} is a {type(job).__name__}: a job is needed")
+        raise JobError(f"{name!r} of {where} is a {type(job).__name__}: it must be a job")
     return job
 
 
 def _names_of(where: str) -> dict[str, Any]:
     is_file = where.endswith(".py") or Path(where).is_file()
     if is_file and not Path(where).is_file():
-        raise JobError(f"there is no file {where!r}: say where the job is defined")
+        raise JobError(f"there is no file {where!r}: give the file that defines the job")
     folder = str(Path(where).resolve().parent) if is_file else str(Path.cwd())
     sys.path.insert(0, folder)
     try:
@@ -46,7 +46,9 @@ def _names_of(where: str) -> dict[str, Any]:
             else runpy.run_module(where, run_name="mesh_job")
         )
     except ImportError as error:
-        raise JobError(f"{where!r} cannot be imported: {error}: say where the job is") from error
+        raise JobError(
+            f"{where!r} cannot be imported: {error}: give the module that defines the job"
+        ) from error
     except Exception as error:
         line = _line_in(error, where)
         raise JobError(f"{where} fails{line}: {type(error).__name__}: {error}") from error

@@ -56,21 +56,21 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mesh_jobs._client.runner", description=__doc__)
     add = parser.add_argument
-    add("--order", required=True, metavar="ID", help="the order that it belongs to")
-    add("--folder", required=True, metavar="FOLDER", help="the state of the job")
-    add("--context", required=True, metavar="NAME", help="what the script calls its job")
-    add("--log", required=True, metavar="FILE", help="where the output of the script goes")
-    add("--workdir", required=True, metavar="FOLDER", help="where the script runs")
-    add("--epoch", default="0", metavar="N", help="how often the job was queued again")
+    add("--order", required=True, metavar="ID", help="id of the order that it belongs to")
+    add("--folder", required=True, metavar="FOLDER", help="folder with the state of the job")
+    add("--context", required=True, metavar="NAME", help="context of the job in the script")
+    add("--log", required=True, metavar="FILE", help="file for the output of the script")
+    add("--workdir", required=True, metavar="FOLDER", help="working directory of the script")
+    add("--epoch", default="0", metavar="N", help="number of times that the job was requeued")
     add(
         "--grace",
         type=float,
         metavar="S",
-        help="when told to end, tell the script, and kill it after this; when left out, whoever "
-        "tells us tells the script as well",
+        help="on termination, signal the script, and kill it after this time; by default, the "
+        "sender of the signal also signals the script",
     )
-    add("--ends-workers", action="store_true", help="end the workers of this machine afterwards")
-    add("--ends-hosts", action="store_true", help="end the workers of all machines before")
+    add("--ends-workers", action="store_true", help="then terminate the workers of this machine")
+    add("--ends-hosts", action="store_true", help="first terminate the workers of all machines")
     add("script", nargs="+", help="the script and its arguments")
     return parser.parse_args()
 

@@ -22,7 +22,7 @@ class FixedBackend(Backend):
 
     def plan(self, order: Order) -> str:
         """Return a note that nothing is started."""
-        return "nothing is started: the workers run already\n"
+        return "nothing is started: the workers are already running\n"
 
     def allocate(self, order: Order) -> Ticket:
         """Reject the order, because this backend cannot allocate hosts.
@@ -30,7 +30,7 @@ class FixedBackend(Backend):
         Raises:
             NotSupported: Always.
         """
-        raise NotSupported("these hosts were given: get others with a job of your own")
+        raise NotSupported("the hosts of this job are fixed: use a job of your own for other hosts")
 
     def report(self, ticket: Ticket) -> Report:
         """Report all hosts as up; a lost host is detected when it is used."""

@@ -57,7 +57,7 @@ def wait_for(condition: Callable[[], bool], limit_s: float) -> None:
     """Wait until a condition holds."""
     until = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < until, f"it did not come to hold in {limit_s:g} s"
+        assert time.monotonic() < until, f"the condition was not met in {limit_s:g} s"
         # Each check may query a scheduler.
         time.sleep(PAUSE_S)
 

@@ -118,7 +118,7 @@ class JobConformance(BackendUnderTest):
     def test_another_spec_changes_nothing_and_says_what_differs(self, make: JobFactory) -> None:
         """Running hosts are released only on request."""
         if self.size(2) < 2:
-            pytest.skip("its meshes have one host: no other size can be asked for")
+            pytest.skip("its meshes have one host: no other size can be requested")
         job = make({"ones": 2}, "differs")
         before = addresses(up(job.apply(), self.up_s))
         other = Job.of(job.spec.resized("ones", 1), **place_of(job))
@@ -297,7 +297,7 @@ class JobConformance(BackendUnderTest):
         up(job.apply(), self.up_s)
         order_id = order_id_of(job)
         run_program(f"die-{when}-release", job, dies=True)
-        with pytest.raises(JobError, match="given back"):
+        with pytest.raises(JobError, match="released"):
             job_load(**place_of(job)).state(timeout=self.up_s)
         job.apply()
         assert order_id_of(job) != order_id

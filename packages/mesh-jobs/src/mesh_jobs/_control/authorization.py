@@ -64,8 +64,8 @@ class ControllerInterceptor(grpc.ServerInterceptor):
             if found is None:
                 continue
             if found[1] != self._job:
-                return "your certificate is of another job: use that of this job's controller"
+                return "your certificate belongs to another job: use that of this job's controller"
             if found[2] != "controller":
-                return f"you are a {found[2]} of the job: only its controllers may call"
+                return f"your certificate is for a {found[2]} of the job: only controllers may call"
             return None
-        return "your certificate names nobody of a job: use that of the job's controller"
+        return "your certificate names no member of a job: use that of the job's controller"

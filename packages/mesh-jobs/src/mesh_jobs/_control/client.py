@@ -169,16 +169,17 @@ def _control_error(error: Any) -> ControlError:
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE:
         return ControlError(
-            f"the control service does not answer: {details}: look at mesh status and mesh doctor",
+            f"the control service does not respond: {details}: see mesh status and mesh doctor",
             code.name,
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return ControlError(
-            f"the control service has not answered in time: {details}: try again", code.name
+            f"the control service did not respond in time: {details}: try again", code.name
         )
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return ControlError(
-            f"its worker does not know this call: {details}: install the same mesh-jobs there",
+            f"its worker does not support this call: {details}: install the same version of "
+            "mesh-jobs there",
             code.name,
         )
     return ControlError(details, code.name)

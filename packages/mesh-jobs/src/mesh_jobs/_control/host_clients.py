@@ -65,7 +65,7 @@ class Access:
             ControlError: The host has no control service.
         """
         if host.address == THIS_HOST:
-            raise ControlError("it is this machine, without a worker: look with ps and top")
+            raise ControlError("it is this machine, without a worker: use ps and top")
         if not host.is_up:
             raise ControlError(f"it is {host.state}" + (f": {host.reason}" if host.reason else ""))
         if host.control is None:

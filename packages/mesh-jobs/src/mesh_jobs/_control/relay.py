@@ -41,7 +41,7 @@ class RelayServer:
         if not self._free.acquire(blocking=False):
             raise StatusError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{_RELAYS_MAX} callers are passed on already: ask fewer hosts at once",
+                f"{_RELAYS_MAX} calls are already relayed: query fewer hosts at once",
             )
         try:
             with _connected(host, port) as other:
@@ -74,7 +74,8 @@ def read_address(address: str) -> tuple[str, int]:
     if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise StatusError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"{address!r} is no address: give the host's name and its control port, as name:port",
+            f"{address!r} is not an address: give the host's name and its control port, as "
+            "name:port",
         )
     return name.strip("[]"), int(port)
 
@@ -85,7 +86,7 @@ def _connected(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise StatusError(
             grpc.StatusCode.UNAVAILABLE,
-            f"{host}:{port} cannot be reached from here: {error.strerror or error}: look at mesh "
+            f"{host}:{port} cannot be reached from here: {error.strerror or error}: see mesh "
             "status",
         ) from None
     other.settimeout(None)

@@ -94,7 +94,7 @@ class ControlService:
         if request.follow and not self._followers.acquire(blocking=False):
             raise StatusError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{_FOLLOWERS_MAX} callers follow this log already: end one of them",
+                f"{_FOLLOWERS_MAX} callers already follow this log: stop one of them",
             )
         try:
             number = log.count
@@ -135,23 +135,23 @@ class ControlService:
         if process.kind is Kind.AGENT and process.pid not in owners:
             raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"process {process.pid} waits for the next program, and is not stopped: to give "
-                "the host back, kill the job",
+                f"process {process.pid} waits for the next program and cannot be stopped: to "
+                "release the host, kill the job",
             )
         try:
             termination = terminate_process(process, grace_s, self._is_over)
         except PermissionError:
             raise StatusError(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"process {process.pid} is another user's: stop it there, as that user",
+                f"process {process.pid} belongs to another user: stop it there as that user",
             ) from None
         except TimeoutError as error:
             raise StatusError(
-                grpc.StatusCode.DEADLINE_EXCEEDED, f"{error}: look what holds it on that host"
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"{error}: check what blocks it on that host"
             ) from None
         if termination is None:
             raise StatusError(
-                grpc.StatusCode.NOT_FOUND, f"process {process.pid} has just ended by itself"
+                grpc.StatusCode.NOT_FOUND, f"process {process.pid} has already exited"
             )
         return METHODS["Stop"].response(
             process=as_process(process, owners.get(process.pid, "")),
@@ -188,7 +188,7 @@ class ControlService:
         if process is None:
             raise StatusError(
                 grpc.StatusCode.NOT_FOUND,
-                f"the worker of {self._host.name} runs no process {pid}: List says which there are",
+                f"the worker of {self._host.name} has no process {pid}: List returns its processes",
             )
         return process
 
@@ -198,14 +198,14 @@ class ControlService:
         if pid == os.getpid():
             raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"process {pid} is the worker, and is not {what} so: to give the host back, kill "
-                "the job",
+                f"process {pid} is the worker and cannot be {what} separately: to release the "
+                "host, kill the job",
             )
         if process.kind is Kind.MACHINERY:
             raise StatusError(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"process {pid} keeps those of the program, and is not {what} alone: stop what the "
-                "host serves, by pid 0",
+                f"process {pid} supervises the processes of the program and cannot be {what} "
+                "separately: to stop the program, use pid 0",
             )
         return process
 

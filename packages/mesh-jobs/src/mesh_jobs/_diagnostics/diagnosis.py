@@ -164,7 +164,8 @@ def _findings(
             yield Finding(
                 where,
                 f"the clock of {hosts[other].name} is {difference_s:.1f} s ahead",
-                f"set the clocks of {hosts[one].name} and {hosts[other].name}, by NTP say",
+                f"synchronize the clocks of {hosts[one].name} and {hosts[other].name}, such as by "
+                "NTP",
             )
         yield from _of_pair(where, hosts[other].name, facts, limits)
     yield from _slow_links(pairs, limits)
@@ -178,7 +179,7 @@ def _of_host(at: int, facts: HostFacts) -> Iterator[Finding]:
         if there.split(".")[:2] != here.split(".")[:2]:
             yield Finding(
                 f"host {at}",
-                f"{facts.name} has {what} {there}, and {here} is here",
+                f"{facts.name} has {what} {there}, but this machine has {here}",
                 f"install {what} {here} there, or {there} here",
             )
 
@@ -195,14 +196,14 @@ def _of_pair(
     if not facts.resolved:
         yield Finding(
             where,
-            f"the name {other_name} is not known there",
+            f"the name {other_name} cannot be resolved there",
             "add it to the DNS or to /etc/hosts: programs that use names need it, Mesh does not",
         )
     if facts.latency_s is not None and facts.latency_s > limits.latency_s:
         yield Finding(
             where,
             f"a call takes {facts.latency_s * 1e3:.1f} ms",
-            "look for load on either, or a path through another site",
+            "check the load of both hosts, and whether the path crosses another site",
         )
 
 
@@ -215,6 +216,6 @@ def _slow_links(pairs: dict[tuple[int, int], PairFacts], limits: Thresholds) -> 
         if speed < usual * limits.slow_link:
             yield Finding(
                 f"host {one} to host {other}",
-                f"{speed / 1e6:.0f} MB/s, where {usual / 1e6:.0f} MB/s are usual in the mesh",
-                "look at its cable, its port of the switch, and other traffic",
+                f"{speed / 1e6:.0f} MB/s, but {usual / 1e6:.0f} MB/s are typical of the mesh",
+                "check its cable, its switch port, and other traffic",
             )

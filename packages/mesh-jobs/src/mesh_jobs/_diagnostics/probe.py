@@ -76,7 +76,7 @@ class HostProbe(Actor):
                 latencies = [await _timed(other, b"") for _ in range(_PINGS)]
                 took_s = await _timed(other, bytes(payload_len)) if payload_len else None
         except TimeoutError:
-            why = f"no answer in {_PAIR_LIMIT_S:g} s"
+            why = f"no response in {_PAIR_LIMIT_S:g} s"
             return PairFacts(resolved, problem=why)
         except MeshError as error:
             return PairFacts(resolved, problem=str(error).partition("\n")[0])

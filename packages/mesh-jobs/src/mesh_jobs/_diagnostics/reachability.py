@@ -51,21 +51,21 @@ def _check(host: HostReport) -> Reachability:
         return Reachability(host, 0.0)
     if not host.is_up or host.address is None:
         why = f"it is {host.state}" + (f": {host.reason}" if host.reason else "")
-        return Reachability(host, None, why, "wait for it, or look at mesh logs")
+        return Reachability(host, None, why, "wait for it, or see mesh logs")
     name, _, port = host.address.partition("://")[2].rpartition(":")
     began = time.perf_counter()
     try:
         socket.create_connection((name.strip("[]"), int(port)), _CONNECT_LIMIT_S).close()
     except socket.gaierror:
         advice = "add it to the DNS or to /etc/hosts here, or use a gateway"
-        return Reachability(host, None, f"the name {name} is not known here", advice)
+        return Reachability(host, None, f"the name {name} cannot be resolved here", advice)
     except ConnectionRefusedError:
-        why = f"nobody listens at {host.address}"
-        return Reachability(host, None, why, "its worker has ended: look at mesh logs")
+        why = f"nothing listens at {host.address}"
+        return Reachability(host, None, why, "its worker has exited: see mesh logs")
     except TimeoutError:
-        why = f"{host.address} gives no answer in {_CONNECT_LIMIT_S:g} s"
+        why = f"{host.address} does not respond in {_CONNECT_LIMIT_S:g} s"
         return Reachability(host, None, why, "open its port in firewalls, or use a gateway")
     except OSError as error:
         why = f"{host.address} cannot be reached: {error.strerror or error}"
-        return Reachability(host, None, why, "look at the routes from here, or use a gateway")
+        return Reachability(host, None, why, "check the routes from here, or use a gateway")
     return Reachability(host, time.perf_counter() - began)

@@ -40,7 +40,7 @@ class CommandOrder:
             ValueError: The command is empty.
         """
         if not cmd or (isinstance(cmd, str) and not cmd.strip()):
-            raise ValueError("the command is empty: say what to run")
+            raise ValueError("the command is empty: give a command to run")
         argv = ("/bin/sh", "-c", cmd) if isinstance(cmd, str) else tuple(map(str, cmd))
         return cls(argv, dict(env or {}), None if workdir is None else str(workdir))
 

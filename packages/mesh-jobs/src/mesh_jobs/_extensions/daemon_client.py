@@ -70,7 +70,7 @@ class ExtensionDaemonClient:
             # one.
             if (answer := self._request(order)) is not None:
                 return dict(answer)
-        raise JobError(f"what holds it does not run: see {log_path(self._folder)}")
+        raise JobError(f"the process that holds it is not running: see {log_path(self._folder)}")
 
     def close(self, kind: str, name: str) -> None:
         """Close an extension.
@@ -79,7 +79,7 @@ class ExtensionDaemonClient:
             JobError: No extension has that name.
         """
         if self._request({"do": "close", "kind": kind, "name": name}) is None:
-            raise JobError(f"there is no {kind} {name!r} in the job")
+            raise JobError(f"the job has no {kind} {name!r}")
 
     def statuses(self, kind: str) -> list[dict[str, Any]]:
         """Return the status of all extensions of a kind, each with its `name`."""

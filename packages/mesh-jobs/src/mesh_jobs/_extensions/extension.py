@@ -67,8 +67,8 @@ def load_extension(kind: str, fields: Mapping[str, Any]) -> JobExtension:
     found = list(entry_points(group=GROUP, name=kind))
     if not found:
         raise JobError(
-            f"nothing here equips hosts with a {kind!r}: install the package that has it in the "
-            f"entry-point group {GROUP!r}"
+            f"no installed package provides the host extension {kind!r}: install the package that "
+            f"defines it in the entry-point group {GROUP!r}"
         )
     try:
         make: Callable[..., JobExtension] = found[0].load()

@@ -99,7 +99,7 @@ class ForwardListener(Actor):
             # The protocol cannot pass the reason to the client, so the connection is reset.
             abort_connection(writer)
             reason = str(error).partition("\n")[0]
-            self.logger.warning("a forwarded connection cannot go on: %s", reason)
+            self.logger.warning("a forwarded connection failed: %s", reason)
             return
         await TcpRelay(reader, writer, peer, frames).run()
 

@@ -60,8 +60,8 @@ class PortForwarder:
         source_procs = this_proc() if src_proc_mesh is None else src_proc_mesh
         if len(source_procs) != len(dst_proc_mesh):
             raise ValueError(
-                f"connections come in at {len(source_procs)} processes and go out at "
-                f"{len(dst_proc_mesh)}: give meshes of the same size"
+                f"{len(source_procs)} processes listen and {len(dst_proc_mesh)} connect: pass "
+                "meshes of the same size"
             )
         ports = _places(dst_port, dst_proc_mesh)
         addresses = _places(src_address, source_procs)

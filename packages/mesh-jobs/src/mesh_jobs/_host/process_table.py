@@ -75,7 +75,9 @@ def end_all(chosen: Iterable[Process], grace_s: float) -> None:
     while left := [one for one in processes() if one.session in sessions]:
         if time.monotonic() > deadline:
             pids = ", ".join(str(one.pid) for one in left)
-            raise JobError(f"processes {pids} do not end: look what holds them, and kill again")
+            raise JobError(
+                f"processes {pids} have not exited: check what blocks them, and kill again"
+            )
         for one in left:
             _send(one, signal.SIGKILL)
         time.sleep(_PAUSE_S)

@@ -59,7 +59,7 @@ def terminate_process(
         if not is_ended:
             signal.pidfd_send_signal(held, signal.SIGKILL)
             if not _has_ended(held, _KILL_LIMIT_S, hurry):
-                raise TimeoutError(f"process {process.pid} was killed and does not end")
+                raise TimeoutError(f"process {process.pid} was killed but has not exited")
         return Termination(not is_ended, time.monotonic() - began)
     except ProcessLookupError:
         return Termination(False, time.monotonic() - began)

@@ -82,7 +82,7 @@ class PySpy:
         return failed
 
     def _dump(self, pid: int, how: list[str]) -> list[ThreadStack]:
-        assert self._program is not None, "asked for only where it is installed"
+        assert self._program is not None, "called only where it is installed"
         command = [self._program, "dump", "--json", "--pid", str(pid), *how]
         try:
             # A separate session is needed because the processes in the worker's session are agents.
@@ -95,13 +95,12 @@ class PySpy:
             )
         except subprocess.TimeoutExpired:
             raise PySpyFailed(
-                f"py-spy has not answered in {_LIMIT_S:g} s: ask again when the host has less to "
-                "do",
+                f"py-spy did not respond in {_LIMIT_S:g} s: try again when the host is less busy",
                 is_final=True,
             ) from None
         except OSError as error:
             raise PySpyFailed(
-                f"py-spy cannot be started: {error}: install it again", is_final=True
+                f"py-spy cannot be started: {error}: reinstall it", is_final=True
             ) from None
         if run.returncode:
             raise PySpyFailed(_why(run.stderr.decode(errors="replace")))
@@ -109,7 +108,7 @@ class PySpy:
             return [_thread(one) for one in json.loads(run.stdout)]
         except (ValueError, KeyError, TypeError) as error:
             raise PySpyFailed(
-                f"py-spy has answered something else than stacks ({error}): install py-spy 0.4"
+                f"py-spy returned no valid stacks ({error}): install py-spy 0.4"
             ) from None
 
 
@@ -131,10 +130,10 @@ def _why(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if "permission denied" in said.lower() or "operation not permitted" in said.lower():
         return (
-            "the system lets no process read another's memory: allow it on that host, by "
-            "kernel.yama.ptrace_scope=0 or the capability SYS_PTRACE"
+            "the system does not allow reading the memory of other processes: set "
+            "kernel.yama.ptrace_scope=0 on that host, or grant the capability SYS_PTRACE"
         )
-    return f"py-spy says: {lines[0] if lines else 'nothing'}"
+    return f"py-spy failed: {lines[0] if lines else 'no output'}"
 
 
 def _found() -> str | None:

@@ -78,7 +78,7 @@ def recover_allocation(folder: StateFolder, record: Record, wanted: JobSpec) -> 
     if record.ticket is None:
         if record.spec != wanted:
             return record
-        folder.note("found", f"what process {record.owner.get('pid')} began")
+        folder.note("found", f"the allocation that process {record.owner.get('pid')} began")
         record = _submit(folder, replace(record, owner=this_owner()))
     if record.resizing is not None:
         record = resize_allocation(folder, record, record.resizing)

@@ -144,7 +144,9 @@ class _ExtensionDaemon:
         held = self._held.get((kind, name))
         if held is not None and held.fields != fields:
             changed = ", ".join(one for one in fields if held.fields.get(one) != fields[one])
-            raise JobError(f"there is a {kind} {name!r} with another {changed}: close it first")
+            raise JobError(
+                f"the job already has a {kind} {name!r} with a different {changed}: close it first"
+            )
         if not self._meshes:
             self._attach(_UP_S)
         if held is not None:

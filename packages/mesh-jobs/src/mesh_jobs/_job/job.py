@@ -341,8 +341,8 @@ class Job:
             status = self._wait_for(record, ticket, is_up_or_over, left_s, progress)
             if not status.hosts:
                 raise JobError(
-                    "the job has no hosts of its own: its tasks have, each under a context of its "
-                    f"own such as {self.context}-0"
+                    "the job itself has no hosts: each of its tasks has hosts under a separate "
+                    f"context, such as {self.context}-0"
                 )
             if status.is_up:
                 return status
@@ -547,7 +547,7 @@ class Job:
         """Return the record of the applied job, and its ticket."""
         record = self._folder.read()
         if record is None or record.is_ending:
-            what = "is being given back" if record else "is not applied"
+            what = "is being released" if record else "is not applied"
             raise JobError(f"the job of {self._folder.path} {what}: call apply()")
         if self._folder.is_inside:
             check_meshes(self.context, record.spec, self._spec)
@@ -560,7 +560,7 @@ class Job:
         if record.ticket is None:
             raise JobError(
                 f"process {record.owner.get('pid')} on {record.owner.get('host')} is applying the "
-                f"job of {self._folder.path}, or was killed while it did: call apply()"
+                f"job of {self._folder.path}, or was killed while doing so: call apply()"
             )
         return record, record.ticket
 
@@ -587,7 +587,7 @@ class Job:
         with self._folder.locked():
             record, _ = self._record()
             resize_allocation(self._folder, record, record.spec)
-            self._folder.note("resized", "lost hosts are asked for anew")
+            self._folder.note("resized", "lost hosts are requested again")
 
     def _found(self, record: Record) -> Ticket:
         """Return the ticket of the enclosing job, which its record may not contain yet."""

@@ -52,18 +52,18 @@ def _jobs() -> Iterator[dict[str, Any]]:
 
 TABLES = {
     "jobs": (
-        "Jobs whose hosts the program uses, a row for each mesh.",
+        "Jobs whose hosts the program uses, one row per mesh.",
         (
-            "context s | under what name it is applied",
-            "name s | what it is called at the scheduler",
-            "backend s | who has the hosts: `slurm`, `kubernetes`, `ssh`, ...",
-            "order_id s | the order",
-            "mesh s | the mesh",
-            "hosts u64 | how many hosts it has asked for",
-            "attached u64 | how many hosts the program has attached to",
-            "applied_us i64 | when it was applied, in microseconds since the epoch",
-            "ttl_s f64 | how long its hosts stay when no program uses them",
-            "is_ending b | whether it is being given back",
+            "context s | name under which the job is applied",
+            "name s | name of the job at the scheduler",
+            "backend s | backend that allocates the hosts: `slurm`, `kubernetes`, `ssh`, ...",
+            "order_id s | id of the order",
+            "mesh s | name of the mesh",
+            "hosts u64 | number of requested hosts",
+            "attached u64 | number of hosts that the program is attached to",
+            "applied_us i64 | time when the job was applied, in microseconds since the epoch",
+            "ttl_s f64 | seconds until hosts that no program uses are released",
+            "is_ending b | whether the job is being released",
         ),
         _jobs,
     )

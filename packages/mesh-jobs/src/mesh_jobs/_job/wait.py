@@ -105,7 +105,7 @@ def ended_error(backend: Backend, ticket: Ticket, status: JobStatus) -> JobEnded
         what, todo = "the job has ended", "apply it again"
     else:
         named = ", ".join(f"{host.mesh}[{host.rank}]" for host in lost)
-        what, todo = f"of the job's hosts {named} ended", "kill the job, and apply it again"
+        what, todo = f"these hosts of the job ended: {named}", "kill the job, and apply it again"
     reason = status.reason or next((host.reason for host in lost if host.reason), "")
     return JobEnded(f"{what}{f' ({reason})' if reason else ''}: {todo}", reason, logs)
 
@@ -115,10 +115,10 @@ def _pending(status: JobStatus, timeout: float | None) -> JobPending:
     why = f" ({reason})" if reason else ""
     if status.is_up:
         return JobPending(
-            f"the job still runs after {timeout:g} s: wait longer, or kill it", reason
+            f"the job is still running after {timeout:g} s: wait longer, or kill it", reason
         )
     return JobPending(
         f"{status.up} of {len(status.hosts)} hosts are up after {timeout:g} s{why}: wait longer "
-        "with state(), or give it back with kill()",
+        "with state(), or release it with kill()",
         reason,
     )

@@ -59,15 +59,15 @@ def attachment(api: KubeApi, spec: JobSpec) -> Attachment:
         secret = (found.get("status") or {}).get("secret", "")
         if not secret:
             raise JobPending(
-                f"nobody has made anything of MeshJob {name} yet: see whether an operator runs, "
-                "and call it again"
+                f"no operator has created the pods of MeshJob {name} yet: check that an operator "
+                "is running, and try again"
             )
         meshes = tuple(_meshes(found))
     try:
         contents = api.get("secrets", secret).get("data") or {}
     except KubeNotFound as error:
         raise JobError(
-            f"there is no secret {secret}: it has to hold the credentials of the workers"
+            f"there is no secret {secret}: create it with the credentials of the workers"
         ) from error
     return Attachment(meshes, unpacked(secret, contents))
 
@@ -170,7 +170,9 @@ def set_hosts(api: KubeApi, order: Order) -> None:
     """
     name = order.spec.options.get("mesh_job")
     if name is None:
-        raise ConfigError("the pods were made by somebody else: have them make more, or fewer")
+        raise ConfigError(
+            "the pods were not created by this job: change their number where they were created"
+        )
     meshes = _mesh_job(api, name)["spec"]["meshes"]
     wanted = {mesh.name: mesh.hosts for mesh in order.spec.meshes}
     if any(wanted.get(mesh["name"], mesh["hosts"]) != mesh["hosts"] for mesh in meshes):

@@ -55,7 +55,7 @@ from mesh_jobs._spec import JobSpec
 
 __all__ = ["KubernetesBackend"]
 
-_NO_SECRET = encoded("made when it is applied")
+_NO_SECRET = encoded("created when the job is applied")
 
 Object = dict[str, Any]
 
@@ -78,7 +78,7 @@ class KubernetesBackend(Backend):
         """Return the manifests as YAML, validated by the API server if requested."""
         if is_attaching(order.spec):
             named = self.options.get("mesh_job")
-            return f"# makes nothing: attaches to {f'MeshJob {named}' if named else 'pods'}\n"
+            return f"# creates nothing: attaches to {f'MeshJob {named}' if named else 'pods'}\n"
         keys = {key: _NO_SECRET for key, _ in secret_keys(order)}
         made = [("secrets", secret(order, keys)), *self._made(order)]
         if self.options.get("is_checked_by_server"):
@@ -121,7 +121,7 @@ class KubernetesBackend(Backend):
             api.list(PLURALS[self._workload], _selector(order.id))
         except KubeNotFound as error:
             raise JobError(
-                f"the cluster has no {PLURALS[self._workload]}: install what brings them, or take "
+                f"the cluster has no {PLURALS[self._workload]}: install their controller, or use "
                 "workload='job'"
             ) from error
 
@@ -196,7 +196,9 @@ class KubernetesBackend(Backend):
             set_hosts(api, order)
             return attached_ticket(api, order)
         if self._workload == "jobset":
-            raise NotSupported("a JobSet keeps its size: kill the job, and apply it anew")
+            raise NotSupported(
+                "the size of a JobSet cannot change: kill the job, and apply it again"
+            )
         if self._workload == "pods":
             self.allocate(order)
         for mesh in order.spec.meshes if self._workload != "pods" else ():

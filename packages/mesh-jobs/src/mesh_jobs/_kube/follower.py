@@ -102,8 +102,8 @@ def delete_pods(api: KubeApi, selector: str, is_chosen: Callable[[Object], bool]
             if time.monotonic() >= end:
                 names = ", ".join(str(one["metadata"]["name"]) for one in left[:4])
                 raise SchedulerUnreachable(
-                    f"{len(left)} pods do not end, such as {names}: their nodes do not answer: "
-                    "call it again later"
+                    f"{len(left)} pods do not terminate, such as {names}: their nodes do not "
+                    "respond: try again later"
                 )
             changed.wait(_LOOK_S)
             changed.clear()

@@ -85,11 +85,13 @@ class KubernetesJob(Job):
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         if not _NAMESPACE.fullmatch(namespace):
-            raise ConfigError(f"{namespace!r} is no namespace: use lower-case letters and digits")
+            raise ConfigError(
+                f"{namespace!r} is not a namespace: use lower-case letters and digits"
+            )
         if workload not in _WORKLOADS:
             raise ConfigError(f"workload is {workload!r}: choose one of {', '.join(_WORKLOADS)}")
         if mesh_job is not None and credentials_secret is not None:
-            raise ConfigError("a MeshJob has a Secret of its own: leave out credentials_secret")
+            raise ConfigError("a MeshJob has its own Secret: leave out credentials_secret")
         options = {
             "namespace": namespace,
             # The path is absolute because another program may apply the job from another folder.
@@ -161,7 +163,7 @@ class KubernetesJob(Job):
         self._check_maker(name, label_selector, image_spec, pod_template)
         if not 0 < port < 65534:
             raise ConfigError(
-                f"port is {port}: give one from 1 to 65533; the next two are taken too"
+                f"port is {port}: give one from 1 to 65533; the next two ports are used too"
             )
         options = {
             "image_spec": None if image_spec is None else image_spec.to_json(),
@@ -188,16 +190,18 @@ class KubernetesJob(Job):
     ) -> None:
         options = self._spec.options
         if options["mesh_job"] is not None:
-            raise ConfigError(f"MeshJob {options['mesh_job']} has its meshes: add none to it here")
+            raise ConfigError(
+                f"MeshJob {options['mesh_job']} defines its own meshes: do not add any"
+            )
         if (selector is not None) != (options["credentials_secret"] is not None):
             raise ConfigError(
-                f"mesh {name!r}: pods of another maker need both label_selector and the job's "
-                "credentials_secret, and pods of its own neither"
+                f"mesh {name!r}: existing pods need both label_selector and the job's "
+                "credentials_secret; pods that the job creates need neither"
             )
         if selector is not None and (image is not None or template is not None):
             raise ConfigError(
-                f"mesh {name!r} is pods of another maker: give label_selector, or image_spec and "
-                "pod_template"
+                f"mesh {name!r} has label_selector, which selects existing pods: give either "
+                "label_selector, or image_spec and pod_template"
             )
 
     @staticmethod

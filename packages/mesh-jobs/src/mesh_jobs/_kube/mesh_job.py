@@ -174,7 +174,7 @@ def _conditions(outcome: Outcome, hosts: Sequence[HostReport]) -> dict[str, tupl
     ready = (is_ready, "AllHostsUp", "") if is_ready else (False, *_why([*lost, *waits]))
     failed = (True, *_why(lost)) if lost else (False, "NoHostFailed", "")
     if outcome.is_unused:
-        failed = (False, "Unused", "no program used its workers for as long as ttlSeconds says")
+        failed = (False, "Unused", "no program used its workers for ttlSeconds")
     if outcome.problem is not None:
         failed = (True, *outcome.problem) if not is_ready else failed
         ready = ready if hosts else (False, *outcome.problem)

@@ -73,7 +73,7 @@ def host(
     if status.get("phase") in _OVER or is_going(pod):
         comes_again = is_replaced and not _never_began(pod)
         state = Phase.PENDING if comes_again else Phase.ENDED
-        reason = why_ended(pod) or f"pod {_name(pod)} ends"
+        reason = why_ended(pod) or f"pod {_name(pod)} is terminating"
         return HostReport(mesh, rank, state, reason=reason)
     if _is_ready(pod):
         where = address_of(pod, port)
@@ -165,8 +165,8 @@ def _why_waiting(pod: Object) -> tuple[str, bool]:
             return f"{told} ({last})" if last else told, reason in _HOPELESS
     phase = pod["status"].get("phase")
     if phase == "Running":
-        return f"pod {name} runs on {pod['spec'].get('nodeName')}, and is not ready", False
-    return f"pod {name} starts on {pod['spec'].get('nodeName', 'a node')}", False
+        return f"pod {name} runs on {pod['spec'].get('nodeName')} but is not ready", False
+    return f"pod {name} is starting on {pod['spec'].get('nodeName', 'a node')}", False
 
 
 def why_ended(pod: Object | None) -> str:

@@ -47,8 +47,8 @@ def unpacked(secret: str, contents: Mapping[str, str]) -> Credentials:
             return Credentials.load(folder)
     except (KeyError, ValueError, AttributeError) as error:
         raise JobError(
-            f"secret {secret} has no credentials under {CONTROLLER_KEY!r} "
-            f"({type(error).__name__}: {error}): name the one that its workers were made with"
+            f"secret {secret} has no credentials under {CONTROLLER_KEY!r} ({type(error).__name__}: "
+            f"{error}): name the secret that its workers were created with"
         ) from error
 
 

@@ -251,7 +251,7 @@ class KubeApi:
 
     def _object(self, verb: str, plural: str, name: str, **more: Any) -> Object:
         found = self._request(verb, plural, name, **more)
-        assert isinstance(found, dict), f"{verb} of {plural} gave no object"
+        assert isinstance(found, dict), f"{verb} of {plural} returned no object"
         return found
 
     def _request(
@@ -289,7 +289,7 @@ class KubeApi:
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise SchedulerUnreachable(
-                f"the API server {self._settings.host} does not answer: {error}: ask again later"
+                f"the API server {self._settings.host} does not respond: {error}: try again later"
             ) from error
         return self._read(answer, verb, plural, name)
 
@@ -313,21 +313,22 @@ class KubeApi:
         what = f"{plural}/{name}" if name else plural
         if answer.status == 410 or (answer.status == 504 and _TOO_NEW in told):
             raise KubeExpired(
-                f"the cluster cannot {verb} {what} from there: {told}: list them anew"
+                f"the cluster cannot {verb} {what} from there: {told}: list them again"
             )
         # Quotas, policies and terminating namespaces return 403 as well.
         if answer.status == 403 and _NO_RIGHT in told:
             raise JobError(
-                f"no right to {verb} {what.partition('/')[0]} in namespace {self.namespace!r}: "
-                f"{told}: KubernetesJob.role() prints the role that is needed"
+                f"no permission to {verb} {what.partition('/')[0]} in namespace "
+                f"{self.namespace!r}: {told}: KubernetesJob.role() prints the required role"
             )
         if answer.status == 401:
             raise JobError(
-                f"the API server {self._settings.host} does not know who asks: {told}: log in again"
+                f"the API server {self._settings.host} rejected the credentials: {told}: log in "
+                "again"
             )
         if answer.status in _BUSY:
             raise SchedulerUnreachable(
-                f"the API server cannot {verb} {what} now: {told}: ask again later"
+                f"the API server cannot {verb} {what} now: {told}: try again later"
             )
         raise _ERRORS.get(answer.status, JobError)(
             f"the cluster refuses to {verb} {what}: {told}: see plan()"

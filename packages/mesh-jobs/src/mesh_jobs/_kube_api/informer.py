@@ -119,7 +119,9 @@ class KubeInformer:
         try:
             for type, one in stream:
                 if type == "ERROR":
-                    raise KubeExpired(f"the cluster ends a watch: {one.get('message')}: list anew")
+                    raise KubeExpired(
+                        f"the cluster ended a watch: {one.get('message')}: list again"
+                    )
                 version = one["metadata"]["resourceVersion"]
                 self._backoff_s = _BACKOFF_MIN_S
                 if type != "BOOKMARK":

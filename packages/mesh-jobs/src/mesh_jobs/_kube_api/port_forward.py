@@ -92,7 +92,7 @@ class KubeForward:
             if self._last in found:
                 found.insert(0, self._last)
         if not found:
-            raise SchedulerUnreachable("no worker is ready to be forwarded to: call again later")
+            raise SchedulerUnreachable("no worker is ready for port forwarding: try again later")
         pod, port = found[0]
         # A separate client is needed because the library modifies it while it opens a websocket.
         core: Any = client.CoreV1Api(client.ApiClient(self._api.client.configuration))
@@ -107,12 +107,12 @@ class KubeForward:
             told = str(error.reason or error)
             if "403" in told or "orbidden" in told:
                 raise JobError(
-                    f"no right to create pods/portforward in namespace {self._api.namespace!r}: "
-                    f"{told}: KubernetesJob.role() of a job with port_forward=True prints the role "
-                    "that is needed"
+                    "no permission to create pods/portforward in namespace "
+                    f"{self._api.namespace!r}: {told}: KubernetesJob.role() of a job with "
+                    "port_forward=True prints the required role"
                 ) from error
             raise SchedulerUnreachable(
-                f"the API server does not forward to pod {pod}: {told}: ask again later"
+                f"the API server does not forward to pod {pod}: {told}: try again later"
             ) from error
         with self._lock:
             self._last = (pod, port)

@@ -42,7 +42,9 @@ class KubeWatchStream:
                 if len(rest) > _EVENT_LEN_MAX:
                     return
         except urllib3.exceptions.ReadTimeoutError as error:
-            raise SchedulerUnreachable("the API server does not answer: ask again later") from error
+            raise SchedulerUnreachable(
+                "the API server does not respond: try again later"
+            ) from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError):
             return  # A disconnect is not an error: the next watch resumes.
         finally:

@@ -166,7 +166,7 @@ def _ticket(order: Order) -> dict[str, Any]:
 def _host(ticket: Ticket, mesh: str, rank: int, pids: set[int]) -> HostReport:
     told = read_json(Path(ticket["folder"], "workers", f"{mesh}-{rank}.json"))
     if not pids:
-        return HostReport(mesh, rank, Phase.ENDED, reason="its worker has ended")
+        return HostReport(mesh, rank, Phase.ENDED, reason="its worker has exited")
     if told is None or told["pid"] not in pids:
         return HostReport(mesh, rank, Phase.PENDING, reason=_STARTING)
     return HostReport(

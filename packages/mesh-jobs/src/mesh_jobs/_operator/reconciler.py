@@ -194,8 +194,8 @@ def _resize(api: KubeApi, plural: str, desired: Object, existing: Object) -> str
     if mark != desired["metadata"]["annotations"][_FINGERPRINT]:
         mesh = desired["metadata"]["labels"][MESH_LABEL]
         return (
-            f"mesh {mesh} is not what {plural}/{name} was made of: only hosts can change: put "
-            "back what was there, or make another MeshJob"
+            f"mesh {mesh} differs from the one that {plural}/{name} was created from: only hosts "
+            "can change: restore the other fields, or create another MeshJob"
         )
     if plural == "pods":
         return ""

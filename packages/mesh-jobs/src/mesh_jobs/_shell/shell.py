@@ -55,7 +55,7 @@ def shell(
         MeshError: The host was lost.
     """
     if len(host_mesh) != 1:
-        raise ValueError(f"a shell is for one host, not for {len(host_mesh)}: slice the mesh")
+        raise ValueError(f"a shell needs a single host, not {len(host_mesh)}: slice the mesh")
     told = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
     order = CommandOrder.of(_SHELL if cmd is None else cmd, told, workdir)
     with configured(mailbox_len_max=_WINDOW):

@@ -187,7 +187,7 @@ def _submitting(order: Order) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise SchedulerUnreachable(
-                        "another program has been submitting this job for long: try again later"
+                        "another program is still submitting this job: try again later"
                     ) from None
                 time.sleep(0.1)
         yield held

@@ -242,7 +242,7 @@ def _everywhere(options: Mapping[str, Any]) -> Iterator[str]:
     for word in options.get("slurm_args", ()):
         if not str(word).startswith("-"):
             raise ConfigError(
-                f"slurm_args has {word!r}, which is no option: write --name=value as one word"
+                f"slurm_args has {word!r}, which is not an option: write --name=value as one word"
             )
         yield str(word)
 

@@ -149,12 +149,12 @@ class Slurm:
             said = _said(done)
             if _UNREACHABLE.search(said):
                 raise SchedulerUnreachable(f"sbatch could not submit: {said}: try again later")
-            raise JobError(f"the scheduler refuses the job: {said}")
+            raise JobError(f"the scheduler rejected the job: {said}")
         # In a multi-cluster setup, the id is followed by the name of the cluster.
         job_id = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
         if not job_id.isdecimal():
             raise SchedulerUnreachable(
-                f"sbatch told no id of a job, but {done.stdout.strip()!r}: try again later"
+                f"sbatch printed no job id, but {done.stdout.strip()!r}: try again later"
             )
         return job_id
 
@@ -283,7 +283,7 @@ class Slurm:
             return
         if _UNREACHABLE.search(_said(done)):
             raise _unreachable(words, done)
-        raise JobError(f"the scheduler takes no nodes from job {job_id}: {_said(done)}")
+        raise JobError(f"the scheduler removed no nodes from job {job_id}: {_said(done)}")
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel jobs with all their components, even while pending; ended jobs are ignored.
@@ -299,7 +299,7 @@ class Slurm:
             return
         if _UNREACHABLE.search(said):
             raise _unreachable(words, done)
-        raise JobError(f"the scheduler does not end job {' '.join(job_ids)}: {said}")
+        raise JobError(f"the scheduler did not cancel job {' '.join(job_ids)}: {said}")
 
 
 def _component(line: str) -> SlurmComponent:
@@ -385,11 +385,12 @@ def _run(
         )
     except FileNotFoundError:
         raise SchedulerUnreachable(
-            f"{words[0]} is not on this machine: run the program where SLURM's commands are"
+            f"{words[0]} is not installed on this machine: run the program on a machine with "
+            "SLURM's commands"
         ) from None
     except subprocess.TimeoutExpired:
         raise SchedulerUnreachable(
-            f"{words[0]} has not answered for {_LIMIT_S:.0f} s: try again later"
+            f"{words[0]} did not respond in {_LIMIT_S:.0f} s: try again later"
         ) from None
 
 

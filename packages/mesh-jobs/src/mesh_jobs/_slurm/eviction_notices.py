@@ -17,9 +17,9 @@ __all__ = ["leaving", "recorded_events"]
 
 _WORDS = {
     "timeout": "the time limit is near",
-    "preempt": "the nodes are taken for another job",
+    "preempt": "the nodes are preempted for another job",
     "drain": "the node is drained",
-    "end": "the scheduler ends the job",
+    "end": "the scheduler terminates the job",
 }
 
 
@@ -90,7 +90,7 @@ def _moment(text: str) -> datetime | None:
 def _text(note: _Note) -> str:
     if note.kind in ("leaving", "stopping"):
         reason, seconds = _why(note)
-        return _WORDS[reason] + ("" if seconds is None else f": {seconds:.0f} s are left")
+        return _WORDS[reason] + ("" if seconds is None else f": {seconds:.0f} s left")
     again = restarts_of(note.epoch)
     return " ".join(note.words) + (f", restart {again}" if note.kind == "started" and again else "")
 

@@ -93,7 +93,9 @@ class SlurmJob(Job):
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         if isinstance(slurm_args, str) or isinstance(setup, str):
-            raise ConfigError("slurm_args and setup are lists of texts: put brackets around it")
+            raise ConfigError(
+                "slurm_args and setup are lists of strings: put brackets around the value"
+            )
         if isinstance(array, int):
             if array < 1:
                 raise ConfigError(f"array is {array}: give a number of tasks from 1 up")

@@ -56,11 +56,13 @@ def array_indices(array: str) -> list[int]:
     for part in array.partition("%")[0].split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
         if match is None or match[3] == "0":
-            raise ConfigError(f"array is {array!r}: give a number of tasks, or such as '0-3,8%2'")
+            raise ConfigError(
+                f"array is {array!r}: give a number of tasks, or indices such as '0-3,8%2'"
+            )
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         found += range(first, last + 1, step)
         if len(found) > _TASKS_MAX:
-            raise ConfigError(f"array {array!r} has more than {_TASKS_MAX} tasks: ask for less")
+            raise ConfigError(f"array {array!r} has more than {_TASKS_MAX} tasks: request fewer")
     return sorted(set(found))
 
 
@@ -106,8 +108,8 @@ def prepare_tasks(order: Order, options: Mapping[str, Any]) -> None:
             known = folder.read()
             if known is not None and known.spec.options.get("array_of") != order.folder.name:
                 raise JobError(
-                    f"context {task.order.folder.name!r} is that of another job: kill it, or give "
-                    "the array another context"
+                    f"context {task.order.folder.name!r} belongs to another job: kill that job, or "
+                    "give the array another context"
                 )
             if known is None or known.order_id != task.order.id:
                 folder.begin(order._credentials)
@@ -150,7 +152,7 @@ def array_report(ticket: SlurmTicket) -> Report:
     exit_code = None
     if statuses and None not in statuses:
         exit_code = next((status for status in statuses if status), 0)
-    return Report(_phase(tasks), reason or "the scheduler does not know it any more", (), exit_code)
+    return Report(_phase(tasks), reason or "the scheduler no longer knows it", (), exit_code)
 
 
 def task_ticket(order: Order, options: Mapping[str, Any]) -> SlurmTicket | None:
@@ -162,7 +164,7 @@ def task_ticket(order: Order, options: Mapping[str, Any]) -> SlurmTicket | None:
     """
     name, index = options["array_name"], options["array_index"]
     if order.id != _task_id(name, index):
-        raise JobError("a task of an array cannot be applied alone: apply the array anew")
+        raise JobError("a task of an array cannot be applied alone: apply the array again")
     job_id = Slurm().find(name)
     ticket = _Task(index, order, name).ticket()
     job = replace(ticket.jobs[0], id=f"{job_id}_{index}")

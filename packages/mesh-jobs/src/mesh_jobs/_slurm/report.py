@@ -94,12 +94,12 @@ def _host(ticket: SlurmTicket, place: Place, epoch: int, lost: str | None) -> Ho
         return HostReport(*place, Phase.ENDED, None, lost, epoch)
     ended = _ended(ticket, place, epoch)
     if ended is not None:
-        reason = f"its worker ended with status {ended}"
+        reason = f"its worker exited with status {ended}"
         return HostReport(*place, Phase.ENDED, None, reason, epoch)
     told = read_json(ticket.report_file(*place))
     # After a requeue, the files still contain the reports of the previous workers.
     if told is None or told["epoch"] != epoch:
-        return HostReport(*place, Phase.PENDING, None, "its worker starts", epoch)
+        return HostReport(*place, Phase.PENDING, None, "its worker is starting", epoch)
     control = told.get("control")
     return HostReport(*place, Phase.RUNNING, told["address"], "", epoch, control)
 
@@ -147,7 +147,7 @@ def _unknown(ticket: SlurmTicket, job: BatchJob, wanted: Sequence[Place]) -> Rep
     A controller that is killed loses its most recent state, while the workers of the job keep
     running.
     """
-    reason = f"the scheduler does not know job {job.id} any more"
+    reason = f"the scheduler no longer knows job {job.id}"
     hosts = []
     for place in wanted:
         told = read_json(ticket.report_file(*place))

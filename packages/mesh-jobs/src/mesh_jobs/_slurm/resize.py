@@ -46,13 +46,14 @@ def _shrink_job(ticket: SlurmTicket, job: BatchJob, surplus: set[Place]) -> None
     parts = components(job)
     if len(parts) > 1:
         raise NotSupported(
-            f"job {job.id} is heterogeneous, and SLURM takes no nodes from it: kill the job, and "
-            "apply it anew"
+            f"job {job.id} is heterogeneous, and SLURM cannot remove nodes from it: kill the job, "
+            "and apply it again"
         )
     if not parts or parts[0].is_waiting or parts[0].is_over:
         state = parts[0].state if parts else "not known"
         raise JobError(
-            f"job {job.id} is {state}: SLURM takes nodes from a job that runs: wait for it"
+            f"job {job.id} is {state}: SLURM removes nodes only from a running job: wait until it "
+            "runs"
         )
     slurm = Slurm()
     has = slurm.names(parts[0].nodes)

@@ -98,7 +98,7 @@ class SpmdRun:
         name: str,
     ) -> None:
         if (script is None) == (module is None):
-            raise ValueError("a run is of a script or of a module: give one of them")
+            raise ValueError("pass either a script or a module")
         what = (str(script),) if script is not None else ("-m", str(module))
         self._python_args = (*what, *map(str, args))
         self._env = dict(env or {})

@@ -112,10 +112,10 @@ def find_master_address(first_of_hosts: ProcMesh) -> MasterAddress:
         if all(name in found for found in reachable_names):
             return MasterAddress(name, candidate.reserved_port)
     lost = next((rank for rank, found in enumerate(reachable_names) if not found), None)
-    who = "no name leads there from all hosts" if lost is None else f"host {lost} cannot"
+    who = "no name is reachable from all hosts" if lost is None else f"host {lost} cannot connect"
     raise JobError(
-        f"the first host cannot be reached by the others as {', '.join(candidate.names)} ({who}): "
-        "give MASTER_ADDR and MASTER_PORT in env"
+        f"the other hosts cannot reach the first host as {', '.join(candidate.names)} ({who}): set "
+        "MASTER_ADDR and MASTER_PORT in env"
     )
 
 

@@ -159,7 +159,7 @@ class SSHBackend(Backend):
         if bad := [one.problem for one in self._ssh.request(requests).values() if one.problem]:
             raise JobError(
                 f"{len(bad)} of {len(requests)} machines could not start workers: "
-                f"{'; '.join(bad)}: look that ssh logs in there without a question, and that "
+                f"{'; '.join(bad)}: check that ssh logs in there without a prompt, and that "
                 f"{self._ssh.python!r} has mesh-jobs installed"
             )
         ticket = _ticket(order)
@@ -176,8 +176,8 @@ class SSHBackend(Backend):
         answers = self._request_places(ticket, "report")
         if answers and all(one.problem for one in answers.values()):
             raise SchedulerUnreachable(
-                f"no machine of the job can be asked: {next(iter(answers.values())).problem}: try "
-                "again when the network is back"
+                f"no machine of the job can be queried: {next(iter(answers.values())).problem}: "
+                "try again when the network is back"
             )
         hosts = tuple(
             _host(mesh, rank, answers[machine]) for mesh, rank, machine in ticket["places"]
@@ -289,8 +289,8 @@ class SSHBackend(Backend):
         answers = self._request_places(ticket, "end", with_client=with_client).values()
         if bad := [one.problem for one in answers if one.problem]:
             raise SchedulerUnreachable(
-                f"{len(bad)} machines could not end their workers: {'; '.join(bad)}: try again, or "
-                "give them up with kill(force=True), and they end when their lease does"
+                f"{len(bad)} machines could not terminate their workers: {'; '.join(bad)}: try "
+                "again, or abandon them with kill(force=True); they exit when their lease expires"
             )
 
 
@@ -305,8 +305,8 @@ def _machines(order: Order) -> dict[Place, str]:
         machines = mesh.options.get("machines", ())
         if mesh.hosts > len(machines):
             raise NotSupported(
-                f"mesh {mesh.name!r} is to have {mesh.hosts} hosts and names {len(machines)} "
-                "machines: kill the job, and apply it with more machines"
+                f"mesh {mesh.name!r} needs {mesh.hosts} hosts but names {len(machines)} machines: "
+                "kill the job, and apply it with more machines"
             )
         found.update({(mesh.name, rank): machines[rank] for rank in range(mesh.hosts)})
     return found
@@ -328,7 +328,7 @@ def _host(mesh: str, rank: int, answer: SSHResponse) -> HostReport:
     told = next(one for one in answer.value["hosts"] if (one["mesh"], one["rank"]) == (mesh, rank))
     if not told["is_running"]:
         last = told["last"].strip().splitlines()
-        why = f"its worker has ended{f': {last[-1]}' if last else ''}"
+        why = f"its worker has exited{f': {last[-1]}' if last else ''}"
         return HostReport(mesh, rank, Phase.ENDED, reason=why)
     if told["address"] is None:
         return HostReport(mesh, rank, Phase.PENDING, reason="its worker has not reported yet")

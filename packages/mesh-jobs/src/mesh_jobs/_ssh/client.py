@@ -80,7 +80,7 @@ class SSHClient:
                 timeout=self.limit_s * 2,
             )
         except subprocess.TimeoutExpired:
-            return SSHResponse(None, f"ssh {host}: no answer in {self.limit_s * 2:g} s", True)
+            return SSHResponse(None, f"ssh {host}: no response in {self.limit_s * 2:g} s", True)
         except OSError as error:
             return SSHResponse(None, f"ssh cannot be run: {error}", True)
         if done.returncode != 0:
@@ -91,7 +91,7 @@ class SSHClient:
             # Login shells may print a banner, so only the last line is the response.
             return SSHResponse(json.loads(done.stdout.splitlines()[-1])["answer"])
         except (ValueError, LookupError, TypeError):
-            return SSHResponse(None, f"ssh {host}: it answered {done.stdout[-200:]!r}")
+            return SSHResponse(None, f"ssh {host}: unexpected output {done.stdout[-200:]!r}")
 
 
 @cache

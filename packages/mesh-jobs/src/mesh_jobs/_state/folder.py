@@ -95,7 +95,7 @@ class StateFolder:
         try:
             value = read_json(path)
         except (OSError, ValueError) as error:
-            raise JobError(f"{path} cannot be read: {error}: put back what was there") from error
+            raise JobError(f"{path} cannot be read: {error}: restore its content") from error
         return None if value is None else Record.from_json(value, path)
 
     def write(self, record: Record) -> None:
@@ -187,8 +187,8 @@ def find_folder(context: str | None, folder: str | os.PathLike[str] | None) -> S
     if len(known) > 1:
         listed = ", ".join(str(path.parent.parent) for path in known)
         raise JobError(
-            f"several folders have a job of context {name!r}: {listed}: go to one of them, or say "
-            "which with folder="
+            f"several folders have a job of context {name!r}: {listed}: change to one of them, or "
+            "pass folder="
         )
     return StateFolder(known[0] if known else here)
 

@@ -93,4 +93,4 @@ def _name(holder: str) -> str:
         owner = json.loads(holder)
         return f"process {owner['pid']} of {owner['user']} on {owner['host']}"
     except (ValueError, KeyError, TypeError):
-        return "it has not said who it is"
+        return "an unknown process"

@@ -64,8 +64,8 @@ class Record:
         schema = value.get("schema") if isinstance(value, Mapping) else None
         if schema != SCHEMA:
             raise JobError(
-                f"{where} has schema {schema!r}, this is mesh-jobs for schema {SCHEMA}: use the "
-                "version that wrote it to kill the job"
+                f"{where} has schema {schema!r}, but this mesh-jobs supports schema {SCHEMA}: use "
+                "the version that wrote it to kill the job"
             )
         try:
             resizing = value["resizing"]
@@ -80,8 +80,8 @@ class Record:
             )
         except (KeyError, TypeError) as error:
             raise JobError(
-                f"{where} is no job's state ({type(error).__name__}: {error}): it was changed by "
-                "hand; put back what was there"
+                f"{where} is not a valid job state ({type(error).__name__}: {error}): it was "
+                "edited by hand; restore its content"
             ) from error
 
 

@@ -43,8 +43,8 @@ def share_credentials(credentials: Credentials, *, is_attaching: bool, others: i
     current = _shared[1] if _shared is not None and _shared[0] == os.getpid() else None
     if is_attaching and others and current is not None and current.job != credentials.job:
         raise JobError(
-            "this program is attached to a job that another program applied, and its links can "
-            "prove themselves to one authority alone: detach from that job first, or apply both "
+            "this program is attached to a job that another program applied, and its connections "
+            "can authenticate with only one authority: detach from that job first, or apply both "
             "from this program"
         )
     if is_attaching or current is None:

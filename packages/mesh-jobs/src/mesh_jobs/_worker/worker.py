@@ -102,7 +102,7 @@ def serve(options: WorkerOptions) -> bool:
         ):
             run_worker_loop_forever(listened, credentials=keys, leave_grace_s=options.leave_grace_s)
             if lease.is_over:
-                print(f"mesh worker: no program came for {options.ttl_s:g} s, it ends", flush=True)
+                print(f"mesh worker: unused for {options.ttl_s:g} s, exiting", flush=True)
     return lease.is_over
 
 
@@ -150,7 +150,7 @@ def _given(text: str) -> str:
     name = text.removeprefix("env:")
     value = os.environ.get(name)
     if value is None:
-        raise ConfigError(f"the variable {name} is not set here: start the worker with it")
+        raise ConfigError(f"the environment variable {name} is not set: start the worker with it")
     return value
 
 

@@ -70,7 +70,7 @@ impl Tree {
             }
         }
         if !decoder.cursor.is_at_end() {
-            return Err(decoder.cursor.malformed("something behind the end"));
+            return Err(decoder.cursor.malformed("data after the end"));
         }
         decoder.resolve()?;
         let mut tree = decoder.tree;
@@ -92,7 +92,7 @@ impl<'a> Decoder<'a> {
         }
         match self.cursor.byte()? {
             kind @ (1 | 0x11) => self.node(0, kind).map(|_| ()),
-            _ => Err(self.cursor.malformed("the root is no directory")),
+            _ => Err(self.cursor.malformed("the root is not a directory")),
         }
     }
 
