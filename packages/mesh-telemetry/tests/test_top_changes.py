@@ -92,7 +92,7 @@ async def test_a_process_that_is_killed_is_seen_with_its_actors(around: Path) ->
             await person.until(lambda: "team[1]" in person.titles("failed"))
             await person.until(lambda: "trainers[1]" in person.titles("failed"))
             await person.go("team[1]")
-            await person.until(lambda: "ended by signal 9" in person.tab("Info"))
+            await person.until(lambda: "exited with signal 9" in person.tab("Info"))
 
 
 async def test_a_program_that_ends_is_said_and_another_is_found(around: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_program_that_ends_is_said_and_another_is_found(around: Path) ->
         async with top(first.pid) as person:
             await person.until(lambda: "office[0]" in person.titles())
             first.kill()
-            await person.until(lambda: f"program {first.pid} has ended" in person.text("said"))
+            await person.until(lambda: f"program {first.pid} has exited" in person.text("said"))
             assert "looking for a program" in person.text("said")
             with program(around) as second:
                 await person.until(lambda: str(second.pid) in person.text("head"))

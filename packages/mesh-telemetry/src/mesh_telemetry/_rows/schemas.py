@@ -76,7 +76,10 @@ def column(declared: str) -> Column:
     head, _, words = declared.partition(" | ")
     name, _, kind = head.partition(" ")
     if not name.isidentifier() or kind.rstrip("?") not in _TYPES or not words:
-        raise ValueError(f"{declared!r}: write it as 'bytes u64 | how many', or u64? for null too")
+        raise ValueError(
+            f"invalid column {declared!r}: use the form 'bytes u64 | description', or u64? if it"
+            " can be null"
+        )
     return Column(name, _TYPES[kind.rstrip("?")], kind.endswith("?"), words)
 
 

@@ -119,7 +119,7 @@ function gate(error) {
     h(
       "form",
       { class: "panel gate", onsubmit: enter },
-      h("h1", {}, "This page has no right token"),
+      h("h1", {}, "The token is missing or invalid"),
       h("p", {}, "Open the address that ", h("code", { class: "mono" }, "mesh dash"), " prints, or enter the token of the program."),
       h("p", { class: "muted" }, error.message),
       h("div", { class: "tools" }, field, h("button", { class: "main", type: "submit" }, "Enter")),
