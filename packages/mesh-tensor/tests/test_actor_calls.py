@@ -230,7 +230,7 @@ class TestSpawning:
         broken.total.broadcast(x)
         with pytest.raises(ActorFailed, match="no such module"):
             broken.total.call(x).get()
-        with pytest.raises(mt.OpFailed, match="has not served the call"):
+        with pytest.raises(mt.OpFailed, match="did not serve the call"):
             mt.inspect(broken.twice.rref(x))
         assert mt.inspect(x).item() == 1
 

@@ -28,7 +28,7 @@ class RemoteProcessGroup:
     dims: tuple[str, ...]
 
     def __reduce__(self) -> Any:
-        raise NeedsLayer("a group is made in its processes: pass it as an argument of its own")
+        raise NeedsLayer("a process group cannot be pickled: pass it as a separate argument")
 
     def size(self) -> int:
         """Return the number of processes in one group."""

@@ -46,7 +46,9 @@ class OpaqueRef:
             AttributeError: This is the program, which does not have the object.
         """
         if self.is_remote:
-            raise AttributeError("the object is in its processes: use it in a remote function")
+            raise AttributeError(
+                "the object exists only in its processes: use it in a remote function"
+            )
         return self._value
 
     @property
@@ -63,7 +65,7 @@ class OpaqueRef:
         return f"<OpaqueRef on {self._mesh}>" if self.is_remote else f"OpaqueRef({self._value!r})"
 
     def __reduce__(self) -> Any:
-        raise NeedsLayer("an opaque object stays in its process: use it in a remote function")
+        raise NeedsLayer("an opaque object cannot leave its process: use it in a remote function")
 
 
 def opaque_handle(mesh: DeviceMesh, ref: Ref) -> OpaqueRef:
