@@ -355,7 +355,7 @@ class TestRefusals:
         ],
     )
     def test_what_a_trace_cannot_have(self, mesh: Any, function: Any, words: str) -> None:
-        if "sends" in words:
+        if "send" in words:
             with mt.no_mesh.activate():
                 here = torch.ones(1)
             function, words = (lambda x: x * here.reshape(1) * mt.put(here)), "send a local tensor"

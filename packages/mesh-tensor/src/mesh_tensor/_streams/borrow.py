@@ -280,7 +280,8 @@ class Borrows:
                 )
             if lent.lasts and is_written:
                 raise MutatingBorrow(
-                    f"a tensor is written to while it is borrowed {lent.words()}\ndrop the borrow first"
+                    f"a tensor is written to while it is borrowed {lent.words()}\n"
+                    "drop the borrow first"
                 )
 
     def _await(self, share: Share, is_written: bool) -> None:
