@@ -105,7 +105,7 @@ function silent(coverage) {
 function gate(error) {
   leave();
   turn += 1;
-  state("lost", "not let in");
+  state("lost", "not authorized");
   notice.hidden = true;
   root.className = "";
   const field = h("input", { type: "password", name: "token", "aria-label": "Token", autocomplete: "off" });
