@@ -161,9 +161,7 @@ class QueryClient:
         living = [one for one in hosts if one.rows is not None]
         if not living:
             asked()
-            raise _no_host(
-                [(label(one), one.error or "it is restarting") for one in hosts]
-            )
+            raise _no_host([(label(one), one.error or "it is restarting") for one in hosts])
         chosen = living[0]
         is_only = len(hosts) == 1
         request = Request(question, timeout_s, label(chosen) if is_only else None)

@@ -112,8 +112,7 @@ class HostStacks:
             raise PySpyError(f"no process {proc} runs here: query `procs` for the running ones")
         if self._recordings >= _RECORDINGS_AT_ONCE:
             raise PySpyError(
-                f"too many concurrent recordings (limit {_RECORDINGS_AT_ONCE}): try again"
-                " later"
+                f"too many concurrent recordings (limit {_RECORDINGS_AT_ONCE}): try again later"
             )
         deadline = time.monotonic() + options.seconds + _RECORDING_MORE_S
         spy = PySpy(found_program())
