@@ -110,7 +110,7 @@ def test_an_editor_of_another_user_is_refused(owner: User, stranger: User) -> No
         finally:
             relay.kill()
     assert said == "session: good\n"
-    assert f"a connection of user {stranger.uid} was refused" in errors
+    assert f"rejected a connection of user {stranger.uid}" in errors
 
 
 def test_a_session_of_the_debugger_cannot_be_reached(owner: User, stranger: User) -> None:

@@ -45,7 +45,7 @@ def test_what_no_word_fits_into_is_refused_at_the_call() -> None:
         RDMAAction().fetch_add(bytearray(7), buffer, 1)
     with pytest.raises(RDMABoundsError):
         RDMAAction().compare_and_swap(bytearray(8), buffer[:7], 1, 2)
-    with pytest.raises(RDMABoundsError, match="64 bits"):
+    with pytest.raises(RDMABoundsError, match="64-bit"):
         RDMAAction().fetch_add(bytearray(8), buffer, -1)
     with pytest.raises(RDMAReadOnlyError):
         RDMAAction().fetch_add(bytes(8), buffer, 1)

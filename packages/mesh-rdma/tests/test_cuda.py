@@ -172,9 +172,9 @@ def test_each_way_is_explained(owners: list[Any]) -> None:
     assert on_device[0].startswith("cuda: taken to ")
     for way in ("memory", "arena", "attach", "unix", "tcp"):
         assert any(line.startswith(f"{way}: ") and "on a device" in line for line in on_device)
-    assert "staged: a better one is taken" in on_device
+    assert "staged: a better one is used" in on_device
     on_host = offered(owners[1], 1, "plain").explain()
-    assert "cuda: the buffer is not in memory of a device" in on_host
+    assert "cuda: the buffer is not in device memory" in on_host
 
 
 def test_ways_of_the_processor_refuse_memory_of_devices_at_the_call(owners: list[Any]) -> None:
@@ -188,9 +188,9 @@ def test_ways_of_the_processor_refuse_memory_of_devices_at_the_call(owners: list
             continue
         with pytest.raises(RDMATransportError, match=f"{way} cannot be used with memory of cuda:0"):
             on_host.via(way).read_into(here)
-    with pytest.raises(RDMATransportError, match="cannot be shown to the processor"):
+    with pytest.raises(RDMATransportError, match="cannot be mapped on the host"):
         on_device.view()
-    with pytest.raises(RDMATransportError, match="put into memory of the processor"):
+    with pytest.raises(RDMATransportError, match="written to host memory"):
         RDMAAction().fetch_add(here, on_host, 1)
 
 

@@ -15,7 +15,7 @@ def test_every_pair_is_told_which_way_is_taken_and_why_no_other(local_procs: Loc
     assert told.count("arena: taken to ") == 2
     for pair in ("rank 0 from rank 1", "rank 1 from rank 0"):
         assert pair in told
-    for refused in ("memory: it belongs to another process", "tcp: a better one is taken"):
+    for refused in ("memory: it belongs to another process", "tcp: a better one is used"):
         assert told.count(refused) == 2
 
 

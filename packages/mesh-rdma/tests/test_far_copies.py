@@ -231,7 +231,7 @@ def test_a_schedule_says_which_buffers_are_missing() -> None:
     layout = Layout.of((8,), 4, [2], [Shard(0)])
     schedule = plan_reshard(layout, layout)
     buffer = RDMABuffer(bytearray(16))
-    with pytest.raises(RDMABoundsError, match="1 sources, and the schedule is for 2"):
+    with pytest.raises(RDMABoundsError, match="1 sources, but the schedule is for 2"):
         schedule.run([buffer], [buffer, buffer])
     with pytest.raises(RDMABoundsError, match="source 1 has 0 bytes"):
         schedule.run([buffer, None], [buffer, buffer])

@@ -91,7 +91,7 @@ def test_what_has_no_memory_is_refused() -> None:
 
 
 def test_nothing_is_refused() -> None:
-    with pytest.raises(RDMABoundsError, match="no bytes"):
+    with pytest.raises(RDMABoundsError, match="empty memory"):
         RDMABuffer(bytearray())
 
 

@@ -52,7 +52,7 @@ def test_a_port_and_its_address_may_be_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "mlx5_0:x", "mlx5_0:1:2:3", ":1"])
 def test_what_names_no_port_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="write device, device:port or device:port:gid_index"):
+    with pytest.raises(ConfigError, match="use device, device:port or device:port:gid_index"):
         Choice.parse(text)
 
 
@@ -65,11 +65,11 @@ def test_a_device_that_is_named_and_is_not_there_is_the_reason(
 ) -> None:
     monkeypatch.setenv(PORTS_VARIABLE, "fake1, mlx5_9:1")
     reason = probe(Fabric(), Fabric().gids(tmp_path / "f"))
-    assert reason == "there is no device mlx5_9: there are fake0, fake1"
+    assert reason == "no device mlx5_9: the devices are fake0, fake1"
 
 
 def test_what_is_missing_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "there is no verbs device" in str(probe(Fabric([]), tmp_path))
+    assert "no verbs device" in str(probe(Fabric([]), tmp_path))
     assert "fake0:1 has no address: give" in str(probe(Fabric(["fake0"]), tmp_path))
     monkeypatch.setattr(FabricDevice, "port", lambda *_: PortState(1, 0, 5, 1 << 30))
     assert "fake0:1 is not active: bring" in str(probe(Fabric(["fake0"]), tmp_path))
@@ -78,7 +78,7 @@ def test_what_is_missing_is_the_reason(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Fabric, "open", refuse)
-    assert "rights of /dev/infiniband" in str(probe(Fabric(["fake0"]), tmp_path))
+    assert "permissions of /dev/infiniband" in str(probe(Fabric(["fake0"]), tmp_path))
 
     def no_kernel(*_: object) -> list[str]:
         raise OSError(38, "Function not implemented")

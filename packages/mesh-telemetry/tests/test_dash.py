@@ -80,7 +80,7 @@ def test_a_wrong_token_says_so_and_the_right_one_lets_in(
     page = context.new_page()
     page.goto(f"{serving.url}/#token=guessed")
     ready(page, "gate")
-    has(page, "no right token")
+    has(page, "The token is missing or invalid")
     page.get_by_label("Token").fill(serving.token)
     page.keyboard.press("Enter")
     ready(page, "overview")

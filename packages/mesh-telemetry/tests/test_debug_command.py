@@ -1,4 +1,4 @@
-"""`mesh debug` from a shell: listing paused sessions, evaluating expressions, resuming."""
+"""`mesh debug` from a shell: what stands, what it is asked, and when it continues."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_command_lists_attaches_and_lets_go(
     done = debug.run("attach", typed="p loss\np rank_of_nobody\n!loss += 1\nc\n")
     assert "(Pdb) 40\n" in done.stdout
     assert "NameError" in done.stdout
-    assert "the code goes on" in done.stdout
+    assert "the code continues" in done.stdout
     assert step.get(LIMIT_S) == 41
     step = one.step.call_one(5)
     (session,) = standing(telemetry)
@@ -64,7 +64,7 @@ def test_the_command_lists_attaches_and_lets_go(
     gone = debug.run("attach", "nowhere")
     assert gone.returncode == 1
     assert "mesh debug list" in gone.stderr
-    assert "trainers 2: goes on" in debug.run("continue", session["id"]).stdout
+    assert "trainers 2: continues" in debug.run("continue", session["id"]).stdout
     assert step.get(LIMIT_S) == 50
     none = debug.run("attach")
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
@@ -82,7 +82,7 @@ def test_a_command_is_cast_to_many(telemetry: Telemetry, debug: MeshDebug, team:
         assert busy.returncode == 1
         assert "process" in busy.stdout
     assert debug.run("continue").returncode == 1
-    assert debug.run("continue", "--all").stdout.count("goes on") == 3
+    assert debug.run("continue", "--all").stdout.count("continues") == 3
     assert list(steps.get(LIMIT_S).values()) == [10, 11, 12, 13]
 
 

@@ -77,7 +77,7 @@ def test_a_sweep_leaves_alone_what_others_have_put_there(tmp_path: Path, how: st
 def test_both_names_taken_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     for name in (RUN, RUN[: len(RUN) // 2]):
         (tmp_path / f"{PREFIX}{name}").touch()
-    with pytest.raises(StorageError, match="name another directory"):
+    with pytest.raises(StorageError, match="set another directory"):
         open_host_folder(str(tmp_path), RUN, 0)
 
 

@@ -58,7 +58,7 @@ def test_a_killed_process_leaves_its_rows(place: Path, local_procs: LocalProcs) 
         pid = kill_proc(procs, 1)
         (death,) = wait_for_rows(tables, "failures", 1, kind="proc")
         assert (death["signal"], death["rank"], death["pid"]) == (9, 1, pid)
-        assert death["reason"] == "ended by signal 9"
+        assert death["reason"] == "exited with signal 9"
         wait_until(lambda: any(r["pid"] == pid for r in rows(tables, "procs")), LIMIT_S)
         (dead,) = (row for row in rows(tables, "procs") if row["pid"] == pid)
         assert (dead["state"], dead["cpu_s"], dead["rank"]) == ("dead", None, 1)
@@ -174,7 +174,7 @@ def test_close_leaves_no_process_and_no_folder(place: Path) -> None:
     wait_until(lambda: not any(_is_named(pid) for pid in new), LIMIT_S)
     with pytest.raises(TelemetryError, match="call start"):
         telemetry.watch(this_proc())
-    with telemetry.start(), pytest.raises(RuntimeError, match="started already"):
+    with telemetry.start(), pytest.raises(RuntimeError, match="already started"):
         telemetry.start()
 
 
@@ -362,7 +362,7 @@ def test_a_job_that_ends_first_leaves_nothing(place: Path) -> None:
 def test_a_directory_that_cannot_be_used_is_refused(place: Path) -> None:
     file = place / "file"
     file.touch()
-    with pytest.raises(StorageError, match="name another directory"):
+    with pytest.raises(StorageError, match="set another directory"):
         Telemetry(config(file)).start()
     file.unlink()
     with pytest.raises(ValueError, match="relative"):

@@ -100,7 +100,7 @@ def test_rows_of_tables_that_nobody_has_declared_are_in_rows() -> None:
     ("tables", "said"),
     [
         ({"actors": CHECKPOINTS}, "another name"),
-        ({"mine": SourceTable("Mine.", ("step number | what",))}, "write it as"),
+        ({"mine": SourceTable("Mine.", ("step number | what",))}, "use the form"),
         ({"mine": SourceTable("Mine.", ("step i64 | what",), list)}, "entry point"),
     ],
 )

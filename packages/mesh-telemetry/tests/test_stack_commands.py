@@ -82,7 +82,7 @@ def test_stacks_that_are_the_same_are_printed_once(served: Served) -> None:
     assert all(name in heads for name in served.names)
     assert "        seconds = 600" in out
     assert "mesh-agent" not in out
-    assert "--all shows them" in err
+    assert "pass --all to show them" in err
     out, err = run("dump", "--proc", served.names[0], "--all", "--timeout", "30")
     assert served.names[1] not in out
     assert "--all" not in err

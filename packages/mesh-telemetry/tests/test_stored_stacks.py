@@ -142,7 +142,7 @@ def test_a_large_dump_is_grouped_and_joined(telemetry: Telemetry) -> None:
 def test_what_is_too_large_is_refused(place: Path) -> None:
     with Telemetry(config(place, stacks_bytes=100_000)) as telemetry:
         telemetry.store_pyspy_dump("small", "0.0", json.dumps(THREADS))
-        with pytest.raises(StorageError, match="raise stacks_bytes"):
+        with pytest.raises(StorageError, match="increase stacks_bytes"):
             telemetry.store_pyspy_dump("large", "0.0", many(10_000))
         assert rows(telemetry, "select dump_id from pyspy_dumps") == [{"dump_id": "small"}]
 

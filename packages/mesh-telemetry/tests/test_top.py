@@ -223,7 +223,7 @@ async def test_sql_is_asked_on_a_screen_of_its_own(troubled: Program) -> None:
         editor.text = "select mesh, rank from procs where mesh = 'team' order by rank"
         await person.press("f5")
         await person.until(lambda: "2 rows" in str(said.content), said)
-        assert "2 of 2 hosts have answered" in str(said.content)
+        assert "2 of 2 hosts answered" in str(said.content)
         table = screen.query_one("#answer", DataTable)
         assert [str(cell) for cell in table.get_row_at(1)] == ["team", "1"]
         editor.text = "select nothing from nowhere"

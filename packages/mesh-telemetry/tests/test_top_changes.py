@@ -76,7 +76,8 @@ async def test_processes_are_stopped_and_the_program_is_not(around: Path) -> Non
             await person.go("root")
             await person.press("x")
             await person.until(lambda: person.app._notifications)
-            assert any("end the program itself" in one.message for one in person.app._notifications)
+            shown = person.app._notifications
+            assert any("end the program instead" in one.message for one in shown)
             assert len(person.app.screen_stack) == 1
             assert running.do("say again") == "stopped: stopped by request of mesh top"
 
@@ -91,7 +92,7 @@ async def test_a_process_that_is_killed_is_seen_with_its_actors(around: Path) ->
             await person.until(lambda: "team[1]" in person.titles("failed"))
             await person.until(lambda: "trainers[1]" in person.titles("failed"))
             await person.go("team[1]")
-            await person.until(lambda: "ended by signal 9" in person.tab("Info"))
+            await person.until(lambda: "exited with signal 9" in person.tab("Info"))
 
 
 async def test_a_program_that_ends_is_said_and_another_is_found(around: Path) -> None:
@@ -99,7 +100,7 @@ async def test_a_program_that_ends_is_said_and_another_is_found(around: Path) ->
         async with top(first.pid) as person:
             await person.until(lambda: "office[0]" in person.titles())
             first.kill()
-            await person.until(lambda: f"program {first.pid} has ended" in person.text("said"))
+            await person.until(lambda: f"program {first.pid} has exited" in person.text("said"))
             assert "looking for a program" in person.text("said")
             with program(around) as second:
                 await person.until(lambda: str(second.pid) in person.text("head"))

@@ -106,7 +106,7 @@ def test_a_process_that_cannot_record_says_why_and_is_tried_again(
     bare: Any = procs.spawn("bare", Bare)
     bare.slice(gpus=1).remove_telemetry.call_one().get(LIMIT_S)
     for _ in range(2):
-        with pytest.raises(TelemetryError, match=r"\(process 0\.\d+: .*mesh_telemetry.*\): see to"):
+        with pytest.raises(TelemetryError, match=r"\(process 0\.\d+: .*mesh_telemetry.*\): fix"):
             telemetry.watch(procs, timeout=LIMIT_S)
     bare.slice(gpus=1).install_telemetry.call_one().get(LIMIT_S)
     telemetry.watch(procs, timeout=LIMIT_S)
@@ -148,5 +148,5 @@ def test_processes_that_were_stopped_are_not_recorded(telemetry: Telemetry) -> N
 
 
 def test_a_time_is_above_zero(telemetry: Telemetry, procs: ProcMesh) -> None:
-    with pytest.raises(ValueError, match="timeout 0 is not above 0"):
+    with pytest.raises(ValueError, match="timeout 0 is not positive"):
         telemetry.watch(procs, timeout=0)

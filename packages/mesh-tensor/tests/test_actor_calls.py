@@ -230,7 +230,7 @@ class TestSpawning:
         broken.total.broadcast(x)
         with pytest.raises(ActorFailed, match="no such module"):
             broken.total.call(x).get()
-        with pytest.raises(mt.OpFailed, match="has not served the call"):
+        with pytest.raises(mt.OpFailed, match="did not serve the call"):
             mt.inspect(broken.twice.rref(x))
         assert mt.inspect(x).item() == 1
 
@@ -283,5 +283,5 @@ class TestFailures:
 
     def test_a_distributed_tensor_travels_no_other_way(self, mesh: Any, keepers: Any) -> None:
         x = torch.ones(1)
-        with pytest.raises(TypeError, match="stays in its processes"):
+        with pytest.raises(TypeError, match="a distributed tensor cannot be pickled"):
             pickle.dumps(x)

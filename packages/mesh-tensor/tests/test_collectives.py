@@ -96,7 +96,7 @@ def test_rows_that_are_not_contiguous(mesh: DeviceMesh) -> None:
 
 def test_what_cannot_be_is_refused_at_the_call(mesh: DeviceMesh) -> None:
     x = varied(mesh, 3)
-    with pytest.raises(ValueError, match="no reduction 'mean'"):
+    with pytest.raises(ValueError, match="unknown reduction 'mean'"):
         x.reduce("dp", "mean")
     with pytest.raises(UnknownDim):
         x.reduce("pp")
@@ -104,7 +104,7 @@ def test_what_cannot_be_is_refused_at_the_call(mesh: DeviceMesh) -> None:
         x.reduce("dp", "sum", scatter=True)
     with pytest.raises(ValueError, match=r"shape \(3,\) and torch.float32 does not fit into"):
         x.reduce("dp", out=torch.zeros(4))
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="duplicate dimension"):
         x.reduce(["dp", "dp"])
     with pytest.raises(ValueError, match="needs gradients"):
         varied(mesh, 3).requires_grad_().reduce_("dp")
@@ -131,7 +131,7 @@ def test_gradients_come_back_from_where_values_went(mesh: DeviceMesh) -> None:
     assert [one[:, 0].tolist() for one in parts] == [[1, 2], [1, 2], [3, 4], [3, 4]]
     swapped = gradient(mesh, (2, 3), lambda x: x.reduce("tp", "stack", scatter=True))
     assert [one[:, 0].tolist() for one in swapped] == [[1, 2], [1, 2], [3, 4], [3, 4]]
-    with pytest.raises(ValueError, match="do not come back through 'max'"):
+    with pytest.raises(ValueError, match="'max' does not propagate gradients"):
         gradient(mesh, (2,), lambda x: x.reduce("tp", "max"))
 
 

@@ -59,7 +59,7 @@ class TestObjects:
         first, second = keep(torch.ones(2)), keep(torch.ones(3))
         assert mt.inspect(kept(first)).tolist() == [1, 1]
         assert mt.inspect(kept(second)).tolist() == [1, 1, 1]
-        with pytest.raises(AttributeError, match="in its processes"):
+        with pytest.raises(AttributeError, match="only in its processes"):
             _ = first.value
 
     def test_methods_give_tensors_and_values(self, mesh: Any) -> None:

@@ -211,7 +211,7 @@ class TestBorrows:
             lambda: x[1:],
         ]
         for use in uses:
-            with pytest.raises(mt.BorrowedMutably, match="drop that first"):
+            with pytest.raises(mt.BorrowedMutably, match="drop the borrow first"):
                 use()
         lent.mul_(5)
         assert inspect(lent).tolist() == [5, 5]

@@ -309,7 +309,7 @@ class TestWhatElseItDependsOn:
             for calls in range(12):
                 assert mt.inspect(function(torch.zeros(1))).item() == calls
 
-        with pytest.warns(RuntimeWarning, match="calls is another one at each call"):
+        with pytest.warns(RuntimeWarning, match="calls differs at each call"):
             call_often()
 
     def test_what_outlives_a_call_is_told_of(self, mesh: Any) -> None:
@@ -338,7 +338,7 @@ class TestWhatElseItDependsOn:
             warnings.simplefilter("error")
             assert [mt.inspect(function(x)).item() for _ in range(4)] == [2, 2, 2, 2]
             next(hidden)
-            with pytest.raises(TraceError, match=r"(?s)operation 0 is another.*next\(hidden\)"):
+            with pytest.raises(TraceError, match=r"(?s)operation 0 differs.*next\(hidden\)"):
                 print([function(x) for _ in range(3)])
 
 
@@ -346,19 +346,19 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("function", "words"),
         [
-            (lambda x: x if x.sum() > 0 else -x, "reads a value"),
-            (lambda x: mt.inspect(x), "reads a value"),
+            (lambda x: x if x.sum() > 0 else -x, "read a value"),
+            (lambda x: mt.inspect(x), "read a value"),
             (lambda x: x[x > 0], "shape that depends"),
-            (lambda x: x * mt.put(torch.zeros(1).new_tensor(1.0)), "no tensor|sends|reads"),
+            (lambda x: x * mt.put(torch.zeros(1).new_tensor(1.0)), "no tensor|send|read"),
             (lambda x: (x * torch.ones(1, requires_grad=True)).sum(), "call backward"),
             (lambda x: x.unsqueeze_(0), "changes the shape"),
         ],
     )
     def test_what_a_trace_cannot_have(self, mesh: Any, function: Any, words: str) -> None:
-        if "sends" in words:
+        if "send" in words:
             with mt.no_mesh.activate():
                 here = torch.ones(1)
-            function, words = (lambda x: x * here.reshape(1) * mt.put(here)), "sends a tensor"
+            function, words = (lambda x: x * here.reshape(1) * mt.put(here)), "send a local tensor"
         with pytest.raises(TraceError, match=words):
             trace(function)(torch.ones(2))
         # The failed attempt leaves nothing behind.
@@ -371,7 +371,7 @@ class TestRefusals:
                 return float(x.sum())
 
         adder = procs.spawn("adder", Adder)
-        with pytest.raises(TraceError, match="method of an actor"):
+        with pytest.raises(TraceError, match="endpoint of an actor"):
             trace(lambda x: adder.add.call(x))(torch.ones(2))
         assert list(adder.add.call(torch.ones(2)).get().values()) == [2, 2]
 
@@ -390,7 +390,7 @@ class TestRefusals:
     def test_bad_arguments(self, mesh: Any) -> None:
         with pytest.raises(TraceError, match="hashable"):
             trace(lambda x, y: x)(torch.ones(1), bytearray(1))
-        with pytest.raises(ValueError, match="check_every is -1"):
+        with pytest.raises(ValueError, match="invalid check_every -1"):
             trace(check_every=-1)
         with mt.no_mesh.activate(), pytest.raises(TensorError, match="no mesh is active"):
             trace(lambda: 1)()

@@ -47,8 +47,8 @@ def _apply(settings: dict[str, Any]) -> None:
     merged = {**_outside, **settings}
     if not _core.configure(merged["rdma_listen"], merged["rdma_tcp_streams"]):
         raise ConfigError(
-            "this process listens for other machines already: set rdma_listen before the first "
-            "handle of a buffer is sent"
+            "this process already listens for other machines: set rdma_listen before the first"
+            " handle of a buffer is sent"
         )
     _chosen.update(settings)
 
@@ -106,8 +106,8 @@ def _read_file() -> dict[str, Any]:
             tables = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(
-            f"{_FILE_VARIABLE} names {path!r}, which cannot be read ({error}): "
-            "name a TOML file, or unset it"
+            f"{_FILE_VARIABLE} names {path!r}, which cannot be read ({error}): set it to a TOML"
+            " file, or unset it"
         ) from error
     return _read(tables.get(_TABLE, {}), f" (in {path!r})")
 

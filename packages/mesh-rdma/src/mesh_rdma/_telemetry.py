@@ -19,15 +19,15 @@ __all__ = ["TABLES", "record_failed_transfer", "record_transfer"]
 
 TABLES = {
     "rdma_transfers": (
-        "Transfers from memory to memory that have ended; told by who has begun them.",
+        "Finished memory transfers, recorded by the process that started them.",
         (
             "kind s | `read`, `write`, `copy` from owner to owner, or `action` of several",
-            "transport s? | how; null where others choose",
-            "peer s? | whose memory it was, if it was of one process",
+            "transport s? | the transport; null if another process chooses it",
+            "peer s? | the owner of the memory, if it is one process",
             "bytes u64 | how many",
             "duration_us f64 | how long it took, in microseconds",
             "status s | `done`, `failed` or `cancelled`",
-            "error s? | why it has failed",
+            "error s? | why it failed",
         ),
         None,
     )

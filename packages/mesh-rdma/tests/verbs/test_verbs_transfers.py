@@ -91,7 +91,7 @@ def test_words_are_swapped_where_the_comparison_holds(link: Link) -> None:
 
 def test_what_cannot_be_done_is_refused_before_it_begins(link: Link) -> None:
     size = 9 << 20
-    with pytest.raises(RDMABoundsError, match=f"not within {size}"):
+    with pytest.raises(RDMABoundsError, match=f"are outside of a buffer of {size}"):
         link.post(Kind.READ, link.memory.region(0, 8), size - 7)
     with pytest.raises(RDMAAlignmentError):
         link.post(Kind.FETCH_ADD, link.memory.region(0, 8), 4, operand=1)

@@ -30,28 +30,32 @@ class _Door(Protocol):
 
 def query(
     ctx: typer.Context,
-    sql: Annotated[str, typer.Argument(help="A SELECT; - to read it from the standard input.")],
+    sql: Annotated[
+        str, typer.Argument(help="The SELECT statement; - to read it from standard input.")
+    ],
     pid: Annotated[
-        int | None, typer.Option(help="Which program, where several can be asked.")
+        int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.")] = 30.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the result.")] = 30.0,
     past: Annotated[
         list[str] | None,
-        typer.Option(help="Ask what programs have left in this folder instead; may be repeated."),
+        typer.Option(help="Query the files of past programs in this folder; can be repeated."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Which run in those folders; the last one if left out.")
+        str | None, typer.Option(help="The run to query in those folders; the last one if omitted.")
     ] = None,
     is_act: Annotated[
         bool, typer.Option("--act", help="Send the act token, for tables with local variables.")
     ] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Ask a running program in SQL: one of this user, on this machine, that serves telemetry.
+    """Query a running program of this user on this machine with SQL.
 
-    With --past, ask one that has ended, of which telemetry has kept rows in a folder.
+    The program must serve telemetry.
 
-    Which hosts have not answered is said on the standard error.
+    With --past, query a program that has ended, whose rows telemetry has written to a folder.
+
+    Hosts that did not answer are reported on standard error.
     """
     door: _Door = ctx.obj
     text = sys.stdin.read() if sql == "-" else sql

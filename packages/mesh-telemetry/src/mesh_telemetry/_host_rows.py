@@ -280,7 +280,7 @@ class HostRows(Actor):
         try:
             from mesh_telemetry._otlp.export import OtlpExport
         except ImportError as error:
-            text = f"mesh-telemetry: nothing is exported from {self._place.host_name}"
+            text = f"mesh-telemetry: cannot export from {self._place.host_name}"
             print(f"{text}: {error}: install mesh-telemetry[otel] there", file=sys.stderr)
             return
         with self._making:

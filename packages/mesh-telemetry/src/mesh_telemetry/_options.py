@@ -69,27 +69,29 @@ class TelemetryConfig:
 
     def __post_init__(self) -> None:
         if not (self.retention_s > 0 and math.isfinite(self.retention_s)):
-            raise ValueError(f"retention_s {self.retention_s} is not a finite number above 0")
+            raise ValueError(f"retention_s {self.retention_s} is not a positive finite number")
         if self.proc_bytes < _PROC_BYTES_MIN:
             raise ValueError(
-                f"proc_bytes {self.proc_bytes} is less than {_PROC_BYTES_MIN}: give more room"
+                f"proc_bytes {self.proc_bytes} is below the minimum of {_PROC_BYTES_MIN}"
             )
         if self.host_cache_bytes < 0:
             raise ValueError(f"host_cache_bytes {self.host_cache_bytes} is negative")
         if self.spill_bytes is not None and self.spill_bytes < _MIB:
-            raise ValueError(f"spill_bytes {self.spill_bytes} is less than {_MIB}: give more room")
+            raise ValueError(f"spill_bytes {self.spill_bytes} is below the minimum of {_MIB}")
         if self.snapshot_s is not None and not self.snapshot_s >= _SNAPSHOT_S_MIN:
-            raise ValueError(f"snapshot_s {self.snapshot_s} is not {_SNAPSHOT_S_MIN} or more")
+            raise ValueError(
+                f"snapshot_s {self.snapshot_s} is below the minimum of {_SNAPSHOT_S_MIN}"
+            )
         if self.spill is None and (self.spill_bytes, self.snapshot_s) != (None, None):
-            raise ValueError("spill_bytes and snapshot_s are for what is in spill: set that too")
+            raise ValueError("spill_bytes and snapshot_s require spill: set it too")
         if self.stacks_bytes < 0:
             raise ValueError(f"stacks_bytes {self.stacks_bytes} is negative")
         if self.otlp not in (None, "env") and not isinstance(self.otlp, OtlpConfig):
-            raise ValueError(f"otlp {self.otlp!r}: give an OtlpConfig, or 'env'")
+            raise ValueError(f"invalid otlp {self.otlp!r}: pass an OtlpConfig or 'env'")
         for name in ("directory", "spill"):
             path = getattr(self, name)
             if path is not None and not os.path.isabs(path):
-                raise ValueError(f"{name} {path!r} is a relative path: give the whole path")
+                raise ValueError(f"{name} {path!r} is a relative path: pass an absolute path")
 
 
 def with_otlp(config: TelemetryConfig, environment: Mapping[str, str]) -> TelemetryConfig:
@@ -102,7 +104,7 @@ def with_otlp(config: TelemetryConfig, environment: Mapping[str, str]) -> Teleme
     if config.otlp == "env":
         config = replace(config, otlp=otlp_from(environment))
     if config.otlp is not None and not _can_export():
-        raise TelemetryError("exporting takes opentelemetry-proto: install mesh-telemetry[otel]")
+        raise TelemetryError("exporting requires opentelemetry-proto: install mesh-telemetry[otel]")
     return config
 
 

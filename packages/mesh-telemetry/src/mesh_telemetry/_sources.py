@@ -66,7 +66,7 @@ def source_tables() -> Mapping[str, SourceTable]:
         for name, table in added.items():
             if name in found:
                 _log.warning(
-                    "table %s of %s is missing: another one has that name", name, entry.name
+                    "table %s of %s is missing: another table has that name", name, entry.name
                 )
             else:
                 found[name] = table

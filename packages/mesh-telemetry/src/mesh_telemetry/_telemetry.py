@@ -90,7 +90,7 @@ class Telemetry:
             RuntimeError: Telemetry is already started.
         """
         if self._keeper is not None:
-            raise RuntimeError("telemetry is started already: use it, or close() it first")
+            raise RuntimeError("telemetry is already started: use it, or call close() first")
         run = f"{os.getpid()}-{os.urandom(16).hex()}"
         config = with_otlp(self.config, os.environ)
         keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
@@ -124,7 +124,7 @@ class Telemetry:
             >>> telemetry.query("select * from messages where endpoint = 'step'").table
         """
         if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not above 0")
+            raise ValueError(f"timeout {timeout} is not positive")
         watch_until_begun(self._started(), procs, timeout)
 
     def tables(self) -> Mapping[str, pa.Schema]:
@@ -202,7 +202,7 @@ class Telemetry:
         from mesh_telemetry._query.client import Asking
 
         if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not above 0")
+            raise ValueError(f"timeout {timeout} is not positive")
         return self._asker(), Asking(timeout, require_full)
 
     def _asker(self) -> QueryClient:
@@ -256,7 +256,7 @@ class Telemetry:
         from mesh_telemetry._stacks.requests import dump_of
 
         if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not above 0")
+            raise ValueError(f"timeout {timeout} is not positive")
         procs = where
         if isinstance(where, str):
             sql = f"select proc from procs where state <> 'dead' and (\n{where}\n)"
@@ -555,7 +555,7 @@ class Telemetry:
             ValueError: `limit` is not positive.
         """
         if not limit > 0:
-            raise ValueError(f"limit {limit} is not above 0")
+            raise ValueError(f"limit {limit} is not positive")
         limit_s = limit if is_on else None
         self._started().set_failure_rule.call_one(mesh, limit_s).get()
 
@@ -608,7 +608,9 @@ class Telemetry:
         if self._keeper is None:
             raise TelemetryError("telemetry is not started: call start() first")
         if os.getpid() != self._pid:
-            raise TelemetryError("this is a fork of the process with telemetry: ask there")
+            raise TelemetryError(
+                "this process is a fork of the process with telemetry: use telemetry there"
+            )
         return self._keeper
 
 

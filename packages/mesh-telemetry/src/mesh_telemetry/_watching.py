@@ -37,8 +37,8 @@ def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None
         failures = _failures(begun, deadline)
     except TimeoutError:
         raise TelemetryError(
-            f"{procs} has processes that are not recorded after {timeout_s:g} s: see what they do, "
-            "and watch again, or allow more time"
+            f"{procs} has processes that are not recorded after {timeout_s:g} s: check them and "
+            "call watch again, or increase the timeout"
         ) from None
     except MeshError as error:
         raise _not_recorded(procs, [cause_of(error)]) from error
@@ -90,6 +90,6 @@ def _not_recorded(procs: ProcMesh, causes: list[str]) -> TelemetryError:
     if len(causes) > len(shown):
         shown.append(f"and {len(causes) - len(shown)} more")
     return TelemetryError(
-        f"{procs} has processes that are not recorded ({'; '.join(shown)}): see to that, and watch "
-        "again"
+        f"{procs} has processes that are not recorded ({'; '.join(shown)}): fix the cause and call "
+        "watch again"
     )

@@ -6,10 +6,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The registration was released.
-    #[error("the buffer was released by its owner or by a holder: ask the owner for another")]
+    #[error("the buffer was released by its owner or by a holder: request another one")]
     Released,
     /// The range exceeds the buffer.
-    #[error("bytes {offset} to {end} of a buffer of {len} bytes: stay inside")]
+    #[error("bytes {offset} to {end} are outside of a buffer of {len} bytes")]
     OutOfBounds {
         /// The begin of the range.
         offset: u64,
@@ -38,15 +38,15 @@ pub enum DataError {
         why: String,
     },
     /// The deadline has passed. Nothing is written anymore.
-    #[error("the transfer was not done in time; no byte of it is written any more")]
+    #[error("the transfer was not done in time; no more bytes of it are written")]
     Deadline,
     /// The caller has cancelled the transfer. Nothing is written anymore.
-    #[error("the transfer was cancelled; no byte of it is written any more")]
+    #[error("the transfer was cancelled; no more bytes of it are written")]
     Cancelled,
     /// The transfer ended early, and it is unknown whether data is still being written.
     #[error(
         "the transfer was {}, and {name} does not answer: what had reached it may still be written \
-         when it goes on",
+         when it resumes",
         if *is_cancelled { "cancelled" } else { "not done in time" }
     )]
     Unsettled {
@@ -56,7 +56,7 @@ pub enum DataError {
         is_cancelled: bool,
     },
     /// The peer refused the connection, or uses another protocol.
-    #[error("{name} refuses the connection: {why}")]
+    #[error("{name} rejected the connection: {why}")]
     Refused {
         /// The name of the peer.
         name: String,
@@ -72,7 +72,7 @@ pub enum DataError {
         why: String,
     },
     /// The memory is on a device, so the processor must not access its address.
-    #[error("the memory is on a device, where this way does not reach: let the best way be taken")]
+    #[error("the memory is on a device, which this transport does not support")]
     OnDevice,
     /// A limit was reached.
     #[error("{0}")]

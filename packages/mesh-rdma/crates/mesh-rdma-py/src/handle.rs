@@ -332,7 +332,7 @@ impl Handle {
             }
             match self.target(kind) {
                 Ok(target) if taken.is_none() => taken = Some(target),
-                Ok(_) => refused.push((kind.name(), "a better one is taken".to_owned())),
+                Ok(_) => refused.push((kind.name(), "a better one is used".to_owned())),
                 Err(DataError::NoWay { why, .. }) => refused.push((kind.name(), why)),
                 Err(error) => return Err(error),
             }

@@ -102,7 +102,7 @@ impl Local {
         let span = whole.span.part(offset, nbytes).ok_or_else(|| {
             let len = whole.span.len;
             let end = offset.saturating_add(nbytes);
-            PyValueError::new_err(format!("bytes {offset} to {end} of {len}: stay inside"))
+            PyValueError::new_err(format!("bytes {offset} to {end} are outside of {len}"))
         })?;
         let _keeper = Keeper::Object { _owner: slf.clone().into_any().unbind() };
         Ok(Self { span, is_writable: whole.is_writable, device: whole.device, _keeper })

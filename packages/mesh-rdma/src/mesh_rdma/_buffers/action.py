@@ -59,8 +59,8 @@ class RDMAAction:
         local = writable_memory_of(dst)
         if local.nbytes < src.size():
             raise RDMABoundsError(
-                f"the destination has {local.nbytes} bytes, the buffer {src.size()}: "
-                f"give a longer one, or a slice of the buffer"
+                f"the destination has {local.nbytes} bytes, but the buffer has {src.size()}: pass a"
+                " longer one, or a slice of the buffer"
             )
         self._steps.append((src, False, local.part(0, src.size())))
         return self
@@ -76,7 +76,8 @@ class RDMAAction:
         local = memory_of(src)
         if local.nbytes > dst.size():
             raise RDMABoundsError(
-                f"the source has {local.nbytes} bytes, the buffer {dst.size()}: give a part of it"
+                f"the source has {local.nbytes} bytes, but the buffer has {dst.size()}: pass a part"
+                " of the source"
             )
         self._steps.append((dst, True, local))
         return self
@@ -165,10 +166,10 @@ class RDMAAction:
         found = writable_memory_of(src)
         if found.device is not None:
             raise RDMATransportError(
-                "what was there is put into memory of the processor: give eight bytes of that"
+                "the old value is written to host memory: pass eight bytes of host memory"
             )
         if found.nbytes < _WORD:
-            raise RDMABoundsError(f"what was there has {_WORD} bytes, not {found.nbytes}")
+            raise RDMABoundsError(f"the old value has {_WORD} bytes, not {found.nbytes}")
         dst._check_writable()
         dst._check(0, _WORD)
         for number in numbers:

@@ -24,5 +24,5 @@ def allocate(nbytes: int) -> memoryview:
         RDMAError: The system does not have enough memory.
     """
     if nbytes <= 0:
-        raise RDMABoundsError(f"{nbytes} bytes: ask for one at least")
+        raise RDMABoundsError(f"cannot allocate {nbytes} bytes: pass at least 1")
     return memoryview(_core.Block(nbytes))

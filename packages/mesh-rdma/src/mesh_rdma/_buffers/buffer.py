@@ -64,7 +64,7 @@ class RDMABuffer:
     def __init__(self, data: Memory) -> None:
         local = memory_of(data)
         if not local.nbytes:
-            raise RDMABoundsError("there are no bytes to register: give memory that has some")
+            raise RDMABoundsError("cannot register empty memory: pass at least one byte")
         start_serving()
         self._handle = _core.Handle(local)
         self._offset = 0
@@ -112,7 +112,7 @@ class RDMABuffer:
         """Return a handle for the bytes `start:stop` of the same registration."""
         start, stop, step = part.indices(self._size)
         if step != 1:
-            raise RDMABoundsError(f"a step of {step}: bytes of a slice lie side by side")
+            raise RDMABoundsError(f"invalid step {step}: slices of a buffer are contiguous")
         return self.slice(start, max(stop - start, 0))
 
     def slice(self, offset: int, length: int) -> RDMABuffer:
@@ -175,8 +175,8 @@ class RDMABuffer:
         if local.nbytes != length:
             if local.nbytes < length:
                 raise RDMABoundsError(
-                    f"the destination has {local.nbytes} bytes, and {length} are to be read: "
-                    f"give a longer one, or length="
+                    f"the destination has {local.nbytes} bytes, but {length} are to be read: pass a"
+                    " longer one, or length="
                 )
             local = local.part(0, length)
         return self._copy("read", local, offset, timeout)
@@ -310,7 +310,7 @@ class RDMABuffer:
         """
         if self._handle.is_on_device:
             raise RDMATransportError(
-                "memory of a device cannot be shown to the processor: copy it with read_into"
+                "device memory cannot be mapped on the host: copy it with read_into"
             )
         loan = self._reach().borrow(self._offset, self._size)
         return memoryview(loan)
@@ -413,14 +413,13 @@ class RDMABuffer:
     def _check(self, offset: int, length: int) -> None:
         if offset < 0 or length < 0 or offset + length > self._size:
             raise RDMABoundsError(
-                f"bytes {offset} to {offset + length} of a buffer of {self._size} bytes: "
-                f"stay inside"
+                f"bytes {offset} to {offset + length} are outside of a buffer of {self._size} bytes"
             )
 
     def _check_writable(self) -> None:
         if not self._handle.is_writable:
             raise RDMAReadOnlyError(
-                f"{self!r} was registered from read-only memory: register something writable"
+                f"{self!r} was registered from read-only memory: register writable memory"
             )
 
 
@@ -431,7 +430,7 @@ def checked_word(number: int) -> int:
         RDMABoundsError: It is not an unsigned 64-bit integer.
     """
     if not 0 <= number < 1 << 64:
-        raise RDMABoundsError(f"{number} is no unsigned number of 64 bits")
+        raise RDMABoundsError(f"{number} is not an unsigned 64-bit integer")
     return number
 
 

@@ -50,7 +50,8 @@ def memory_of_dlpack(data: Any) -> _core.Local:
     tensor = _Tensor.from_address(address)
     if tensor.device_type not in (_CPU, _CUDA, _CUDA_HOST):
         raise RDMATransportError(
-            f"no transport reaches memory of DLPack device {tensor.device_type}: copy it to the CPU"
+            f"no transport supports memory of DLPack device {tensor.device_type}: copy it to the"
+            " CPU"
         )
     shape = tensor.shape[: tensor.ndim]
     if tensor.strides and not is_dense(shape, tensor.strides[: tensor.ndim]):

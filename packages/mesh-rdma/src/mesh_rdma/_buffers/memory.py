@@ -40,8 +40,8 @@ def memory_of(data: Memory) -> _core.Local:
             return memory_of_dlpack(data)
     kind = type(data).__qualname__
     raise TypeError(
-        f"{kind} has no memory to share: give a buffer (bytearray, memoryview, numpy array), "
-        f"a torch tensor, or what has DLPack"
+        f"{kind} has no memory to share: pass a buffer (bytearray, memoryview, numpy array), a"
+        " torch tensor, or an object that supports DLPack"
     )
 
 
@@ -57,7 +57,7 @@ def writable_memory_of(data: Memory) -> _core.Local:
     if not local.is_writable:
         kind = type(data).__qualname__
         raise RDMAReadOnlyError(
-            f"{kind} is read-only memory: give something writable, as bytearray, to read into"
+            f"{kind} is read-only memory: pass writable memory, such as a bytearray"
         )
     return local
 
@@ -79,10 +79,10 @@ def _of_tensor(tensor: Any) -> _core.Local:
         device = tensor.device.index
     elif tensor.device.type != "cpu":
         raise RDMATransportError(
-            f"no transport reaches memory of {tensor.device}: give tensor.cpu()"
+            f"no transport supports memory of {tensor.device}: pass tensor.cpu()"
         )
     if not (tensor.is_contiguous() or is_dense(tensor.shape, tensor.stride())):
-        raise ValueError("the tensor is not contiguous: give tensor.contiguous()")
+        raise ValueError("the tensor is not contiguous: pass tensor.contiguous()")
     nbytes = tensor.numel() * tensor.element_size()
     address: int = tensor.data_ptr()
     # Keeping the tensor keeps its storage; a view of the tensor would do so, too.

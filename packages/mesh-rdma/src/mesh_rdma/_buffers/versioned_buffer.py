@@ -71,7 +71,8 @@ class VersionedBuffer:
     def __init__(self, nbytes: int, *, versions: int = 3) -> None:
         if nbytes <= 0 or versions < 2:
             raise RDMABoundsError(
-                f"{versions} versions of {nbytes} bytes: there must be two of one byte at least"
+                f"cannot allocate {versions} versions of {nbytes} bytes: pass at least two versions"
+                " of one byte"
             )
         self._room = -(-nbytes // _PAGE) * _PAGE
         self._nbytes = nbytes
@@ -112,7 +113,7 @@ class VersionedBuffer:
             RDMATimeout: Readers hold all the other versions.
         """
         if not self._writing.acquire(blocking=False):
-            raise RDMABoundsError("another thread is writing: one version is written at a time")
+            raise RDMABoundsError("another thread is writing: write one version at a time")
         try:
             step = self._next_step(step)
             place = self._free_place(timeout)
@@ -135,7 +136,9 @@ class VersionedBuffer:
         """
         local = memory_of(data)
         if local.nbytes != self._nbytes:
-            raise RDMABoundsError(f"{local.nbytes} bytes, and a version has {self._nbytes}")
+            raise RDMABoundsError(
+                f"the source has {local.nbytes} bytes, but a version has {self._nbytes}"
+            )
         with self.write(step=step, timeout=timeout) as memory:
             RDMABuffer(memory).write_from(local, timeout=timeout).get()
         assert self._step is not None
@@ -156,7 +159,7 @@ class VersionedBuffer:
         if step is None:
             return last + 1
         if step <= last:
-            raise RDMABoundsError(f"step {step} is not after step {last}: versions are numbered up")
+            raise RDMABoundsError(f"step {step} is not after step {last}: steps must increase")
         return step
 
     def _free_place(self, timeout: float | None) -> int:
@@ -176,8 +179,8 @@ class VersionedBuffer:
             if until is not None and time.monotonic() >= until:
                 count = len(self._places)
                 raise RDMATimeout(
-                    f"readers hold all {count - 1} older versions: have them release theirs, or "
-                    f"make more of them with versions={count + 1}"
+                    f"readers hold all {count - 1} older versions: release some, or allocate more"
+                    f" with versions={count + 1}"
                 )
             time.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
@@ -223,7 +226,7 @@ class Version:
             RDMAReleased: This lease was released.
         """
         if self._buffer is None:
-            raise RDMAReleased(f"this lease of step {self.step} was released: hold another")
+            raise RDMAReleased(f"this lease of step {self.step} was released: acquire another one")
         return self._buffer
 
     def view(self) -> memoryview:
@@ -350,8 +353,8 @@ class VersionedReader:
                 # must have changed. If it has not, another process has dropped the version.
                 if found == refused:
                     raise RDMAReleased(
-                        f"step {step} was dropped by somebody who had it: wait for the next one, "
-                        f"with after={step}"
+                        f"step {step} was dropped by a process that had it: wait for the next one"
+                        f" with after={step}"
                     ) from None
                 refused = found
                 continue
@@ -370,7 +373,9 @@ class VersionedReader:
             if check == zlib.crc32(words) + 1:
                 found = _HEAD.unpack(words)
                 if found == _LAST_WORDS:
-                    raise RDMAReleased("the writer has let go of the buffer: ask it for another")
+                    raise RDMAReleased(
+                        "the writer has released the buffer: request another one from it"
+                    )
                 return found
             if not any(head):
                 return None

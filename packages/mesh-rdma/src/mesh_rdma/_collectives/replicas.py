@@ -62,8 +62,8 @@ class Replicas:
         found = self._copies.get(_core.machine())
         if found is None:
             raise RDMATransportError(
-                f"none of {len(self._copies)} copies is on this machine: "
-                f"give replicate() a buffer of a process that is"
+                f"none of {len(self._copies)} copies is on this machine: pass a buffer of a process"
+                " on this machine to replicate()"
             )
         return found
 
@@ -113,7 +113,7 @@ def replicate(
         RDMABoundsError: `near` or `src` is empty.
     """
     if not near or not src.size():
-        raise RDMABoundsError("no buffers to be near to, or no bytes: give some")
+        raise RDMABoundsError("replicate() got no buffers, or empty ones: pass at least one byte")
     replication = _Replication(src, near, timeout)
     return future_of(Task(replication.run, replication.end).start())
 
@@ -144,7 +144,7 @@ class _Replication:
         left = self._left()
         with self._lock:
             if self._is_cancelled:
-                raise RDMACancelled("the replicas were given up before they were filled")
+                raise RDMACancelled("the replicas were dropped before they were filled")
             spreading = self._spreading = spread(self._src, list(copies.values()), timeout=left)
         spreading.get()
         return Replicas(copies)
@@ -162,7 +162,7 @@ class _Replication:
             return None
         left = self._until - time.monotonic()
         if left <= 0:
-            raise RDMATimeout("there was no room for the replicas in time")
+            raise RDMATimeout("the memory for the replicas was not allocated in time")
         return left
 
     def _allocate_near(self, near: Sequence[RDMABuffer]) -> RDMABuffer:

@@ -47,8 +47,8 @@ def spread(
     for place, dst in enumerate(dsts):
         if dst.size() < src.size():
             raise RDMABoundsError(
-                f"destination {place} has {dst.size()} bytes, the source {src.size()}: "
-                f"give a longer one, or a slice of the source"
+                f"destination {place} has {dst.size()} bytes, but the source has {src.size()}: pass"
+                " a longer one, or a slice of the source"
             )
         dst._check_writable()
     if not dsts or not src.size():
@@ -85,7 +85,9 @@ def collect(
         for src in srcs[:-1]:
             offsets.append(offsets[-1] + src.size())
     if srcs and len(offsets) != len(srcs):
-        raise RDMABoundsError(f"{len(offsets)} offsets of {len(srcs)} sources: give one of each")
+        raise RDMABoundsError(
+            f"got {len(offsets)} offsets for {len(srcs)} sources: pass one for each"
+        )
     for src, offset in zip(srcs, offsets, strict=False):
         dst._check(offset, src.size())
     parts: list[tuple[Completion[None], Sequence[int]]] = []

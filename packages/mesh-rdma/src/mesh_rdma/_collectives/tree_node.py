@@ -35,8 +35,8 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 0.0001, 0.002
 _FAILED = (1 << 64) - 1
 #: How long the coordinator may take to find another source.
 _ORPHAN_S = 30.0
-_LATE = "the transfer was not done in time; no byte of it is written any more"
-_CANCELLED = "the transfer was cancelled; no byte of it is written any more"
+_LATE = "the transfer was not done in time; no more bytes of it are written"
+_CANCELLED = "the transfer was cancelled; no more bytes of it are written"
 
 
 def encode_source(source: _core.Handle, from_: int, progress: bytes) -> bytes:
@@ -84,7 +84,7 @@ class _Source:
             transfer.outcome()
         count = int.from_bytes(self._word, "little")
         if count == _FAILED:
-            raise RDMATransportError(f"{self._progress.owner} has failed to get the bytes itself")
+            raise RDMATransportError(f"{self._progress.owner} failed to get the bytes itself")
         return min(count, length)
 
 

@@ -253,7 +253,7 @@ class Copier:
     def _end(self, copy: Copy) -> None:
         error = copy.error
         if error is None and copy.is_aborted:
-            error = RDMACancelled("the copy was ended")
+            error = RDMACancelled("the copy was cancelled")
         if error is None:
             try:
                 copy.check()

@@ -74,8 +74,8 @@ class Exports:
                     exported = driver.export(device, allocation.base)
                 except CudaError as error:
                     raise RDMATransportError(
-                        f"the driver does not share this allocation with other processes ({error}):"
-                        f" allocate it without expandable segments"
+                        f"the driver cannot share this allocation with other processes ({error}):"
+                        " allocate it without expandable segments"
                     ) from error
                 self._count += 1
                 export = Export(self._count, device, allocation.base, exported)

@@ -119,7 +119,7 @@ class Imports:
 
     def _tell(self, number: int) -> None:
         if self._exchange(MappingNotice(MappingEvent.OPENED, self._who, number).pack()) != b"y":
-            raise RDMAReleased("the buffer was released: ask the owner for another")
+            raise RDMAReleased("the buffer was released: request another one from the owner")
         self._told[number] = time.monotonic()
 
     def _notify(self, event: MappingEvent, number: int) -> None:

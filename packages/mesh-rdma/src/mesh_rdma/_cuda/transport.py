@@ -64,7 +64,7 @@ class CudaTransport(Transport):
                 shared.
         """
         if region.device is None:
-            raise RDMATransportError("the buffer is not in memory of a device")
+            raise RDMATransportError("the buffer is not in device memory")
         return _Registration(self._exports, self._token, needed_driver(), region)
 
     def connect(self, exchange: Callable[[bytes], bytes]) -> Channel:
@@ -202,7 +202,7 @@ class CudaChannel(Channel):
         """
         export = self.exports.get(remote.number)
         if export is None:
-            raise RDMAReleased("the buffer was released: ask the owner for another")
+            raise RDMAReleased("the buffer was released: request another one from the owner")
         return export
 
     def map(self, local: int | None, remote: Descriptor) -> Import:
@@ -291,12 +291,12 @@ def check(request: Request) -> Descriptor:
     begin, end = request.offset, request.offset + request.local.nbytes
     if not 0 <= begin <= end <= remote.nbytes:
         raise RDMABoundsError(
-            f"bytes {begin} to {end} are not within {remote.nbytes}: ask for fewer of them"
+            f"bytes {begin} to {end} are outside of a buffer of {remote.nbytes} bytes"
         )
     if request.kind is Kind.READ and not request.local.is_writable:
-        raise RDMAReadOnlyError("the memory here is read-only: give some that may be written")
+        raise RDMAReadOnlyError("the local memory is read-only: pass writable memory")
     if request.kind is Kind.WRITE and not remote.is_writable:
-        raise RDMAReadOnlyError("the memory of the other side is read-only")
+        raise RDMAReadOnlyError("the memory of the peer is read-only")
     if request.kind not in (Kind.READ, Kind.WRITE):
         raise RDMATransportError("cuda: words are changed by the owner")
     return remote

@@ -110,7 +110,7 @@ class Diagnosis:
         )
         lines = [f"{head}  VERDICT", *map(_line, self.ways), ""]
         lines += [f"{one.where}: {one.what}: {one.advice}" for one in self.findings]
-        return "\n".join(lines if self.findings else [*lines, "nothing to mend"])
+        return "\n".join(lines if self.findings else [*lines, "no problems found"])
 
 
 def doctor(procs: ProcMesh, *, nbytes: int = 64 << 20) -> Diagnosis:
@@ -269,11 +269,11 @@ def _findings(ways: list[Way]) -> Iterator[Finding]:
             yield Finding(
                 where,
                 f"{way.share:.0%} of {limit}",
-                "look for other load on the machine, then report it with this output",
+                "check for other load on the machine, then report it with this output",
             )
         elif way.refused is not None and "ptrace_scope" in way.refused:
             yield Finding(
-                where, "it is forbidden", "sysctl kernel.yama.ptrace_scope=0, or use allocate()"
+                where, "not permitted", "sysctl kernel.yama.ptrace_scope=0, or use allocate()"
             )
 
 

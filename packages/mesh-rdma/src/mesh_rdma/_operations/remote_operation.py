@@ -38,8 +38,8 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 0.0001, 0.02
 #: The maximum number of pulls in one request.
 _PULLS_MAX = 1024
 
-_CANCELLED = "the transfer was cancelled; no byte of it is written any more"
-_LATE = "the transfer was not done in time; no byte of it is written any more"
+_CANCELLED = "the transfer was cancelled; no more bytes of it are written"
+_LATE = "the transfer was not done in time; no more bytes of it are written"
 
 
 class Report:

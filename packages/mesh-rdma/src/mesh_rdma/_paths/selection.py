@@ -20,7 +20,7 @@ __all__ = ["LEVELS", "Path", "path_to"]
 #: The built-in transports with their levels, best first; plug-ins have levels in between.
 LEVELS = {"memory": 0, "arena": 10, "attach": 20, "unix": 40, "tcp": 50}
 
-_IN_HOST_MEMORY = "the buffer is not in memory of a device"
+_IN_HOST_MEMORY = "the buffer is not in device memory"
 
 
 def path_to(handle: _core.Handle, name: str | None = None) -> Path:
@@ -53,11 +53,11 @@ def _better_plugin(handle: _core.Handle, path: Path, built_in: _core.Target) -> 
         elif not loaded.transport.reaches_host:
             selected.refused.append((loaded.name, _IN_HOST_MEMORY))
         elif selected is not path or _level(loaded) > LEVELS[built_in.transport]:
-            selected.refused.append((loaded.name, "a better one is taken"))
+            selected.refused.append((loaded.name, "a better one is used"))
         else:
             target = _try(loaded, handle, built_in, selected.refused)
             if target is not None:
-                refused = [(built_in.transport, "a better one is taken"), *path.refused]
+                refused = [(built_in.transport, "a better one is used"), *path.refused]
                 selected = Path(target, refused, handle.owner, built_in)
     return selected
 
@@ -70,13 +70,13 @@ def _device_path(handle: _core.Handle, refused: list[tuple[str, str]]) -> Path:
         if loaded.transport is None:
             refused.append((loaded.name, loaded.refusal or "it cannot be used"))
         elif not loaded.transport.reaches_devices:
-            refused.append((loaded.name, "it does not reach memory of devices"))
+            refused.append((loaded.name, "it does not support device memory"))
         elif selected is not None:
-            refused.append((loaded.name, "a better one is taken"))
+            refused.append((loaded.name, "a better one is used"))
         else:
             selected = _try(loaded, handle, anchor, refused)
     if selected is not None:
-        refused.append((STAGED, "a better one is taken"))
+        refused.append((STAGED, "a better one is used"))
     else:
         try:
             anchor.check()
@@ -114,7 +114,7 @@ def _plugin_path(handle: _core.Handle, name: str) -> Path:
         raise RDMATransportError(f"{name} cannot be used here: {loaded.refusal}")
     if handle.is_on_device:
         if not loaded.transport.reaches_devices:
-            raise RDMATransportError(f"{name} does not reach memory of devices")
+            raise RDMATransportError(f"{name} does not support device memory")
         return Path(plugin_target(loaded, handle, DeviceBuffer(handle)), [], handle.owner)
     if not loaded.transport.reaches_host:
         # The death of the owner takes precedence over this error.

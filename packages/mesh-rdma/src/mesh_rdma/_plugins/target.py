@@ -30,7 +30,7 @@ __all__ = ["PluginTarget", "plugin_target"]
 
 _EXCHANGE_S = 30.0
 _POLL_S = 0.02
-_LATE = "the transfer was not done in time; no byte of it is written any more"
+_LATE = "the transfer was not done in time; no more bytes of it are written"
 _WORD = 8
 
 _lock = threading.Lock()
@@ -61,7 +61,7 @@ class _Transfer(ThreadedCompletion):
         self._keeper = keeper
 
     def cancel(self) -> bool:
-        error = RDMACancelled("the transfer was cancelled; no byte of it is written any more")
+        error = RDMACancelled("the transfer was cancelled; no more bytes of it are written")
         is_first = self._driver.end(self, error)
         self._done.wait()
         return is_first
@@ -243,7 +243,7 @@ class PluginTarget:
         self, kind: Kind, local: _core.Local, offset: int, timeout: float | None
     ) -> _Transfer:
         if local.device is not None and not self.reaches_devices:
-            raise RDMATransportError(f"{self.transport} does not reach memory of devices")
+            raise RDMATransportError(f"{self.transport} does not support device memory")
         region = Region(local.address, local.nbytes, local.is_writable, local.device)
         copy_lease = self._handle.claim if self._handle.is_nearby else None
         request = Request(kind, region, self._descriptor, offset, copy_lease=copy_lease)
@@ -272,7 +272,7 @@ def plugin_target(loaded: Loaded, handle: _core.Handle, fallback: Any) -> Plugin
     token, slot, key = handle.identity
     descriptor = _send_request(handle, loaded.name, describe_request(slot, key))
     if descriptor == RELEASED:
-        raise RDMAReleased("the buffer was released: ask the owner for another")
+        raise RDMAReleased("the buffer was released: request another one from the owner")
     place = (loaded.name, bytes(token))
     with _lock:
         driver = _drivers.get(place)

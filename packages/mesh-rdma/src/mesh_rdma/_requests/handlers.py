@@ -42,5 +42,7 @@ def _dispatch(name: str, request: bytes) -> bytes:
     if found is None:
         found = next((one for find in _lookups if (one := find(name)) is not None), None)
     if found is None:
-        raise RDMATransportError(f"this process has no {name!r}: install what brings it here too")
+        raise RDMATransportError(
+            f"this process has no {name!r}: install the package that provides it here too"
+        )
     return found(request)

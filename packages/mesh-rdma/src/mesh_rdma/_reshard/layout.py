@@ -55,13 +55,15 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.itemsize <= 0:
-            raise ValueError(f"elements of {self.itemsize} bytes: they have one at least")
+            raise ValueError(f"invalid itemsize {self.itemsize}: pass at least 1")
         shards = tuple(Box(tuple(one[0]), tuple(one[1])) for one in self.shards)
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "shards", shards)
         object.__setattr__(self, "starts", tuple(self.starts) or (0,) * len(shards))
         if len(self.starts) != len(shards):
-            raise ValueError(f"{len(self.starts)} starts of {len(shards)} shards: give one of each")
+            raise ValueError(
+                f"got {len(self.starts)} starts for {len(shards)} shards: pass one for each"
+            )
         for place, box in enumerate(shards):
             _check_inside(place, box, self.shape)
 
@@ -89,8 +91,8 @@ class Layout:
         sizes = tuple(mesh.values()) if isinstance(mesh, Mapping) else tuple(mesh)
         if len(sizes) != len(placements):
             raise ValueError(
-                f"{len(placements)} placements on a mesh of {len(sizes)} dimensions: "
-                f"give one for each"
+                f"got {len(placements)} placements for a mesh of {len(sizes)} dimensions: pass one"
+                " for each"
             )
         boxes = [Box((0,) * len(shape), tuple(shape))]
         for size, placement in zip(sizes, placements, strict=True):
@@ -133,7 +135,7 @@ def _sharded_dim(placement: Any, dim_count: int) -> int | None:
         return dim % dim_count
     if type(placement).__name__ == "Replicate":
         return None
-    raise ValueError(f"{placement!r} is no place for an array: give Shard(dim) or Replicate()")
+    raise ValueError(f"invalid placement {placement!r}: pass Shard(dim) or Replicate()")
 
 
 def _cut(box: Box, dim: int | None, rank: int, size: int) -> Box:

@@ -149,8 +149,9 @@ def plan_reshard(
     """
     if (src.shape, src.itemsize) != (dst.shape, dst.itemsize):
         raise ValueError(
-            f"an array of {src.shape} of {src.itemsize} bytes is no array of {dst.shape} of "
-            f"{dst.itemsize} bytes: give two layouts of one array"
+            f"the source layout has shape {src.shape} and itemsize {src.itemsize}, but the"
+            f" destination layout has shape {dst.shape} and itemsize {dst.itemsize}: pass two"
+            " layouts of one array"
         )
     holders: dict[Box, list[int]] = defaultdict(list)
     for place, box in enumerate(src.shards):
@@ -183,7 +184,7 @@ def plan_reshard(
             if not left:
                 break
         if left:
-            raise ValueError(f"no source has {left[0]}, which destination {place} needs")
+            raise ValueError(f"no source contains {left[0]}, which destination {place} needs")
     return _schedule(moves, _lens(src), _lens(dst))
 
 
@@ -195,7 +196,9 @@ def join_schedules(schedules: Sequence[Schedule]) -> Schedule:
     """
     counts = {(len(one.src_lens), len(one.dst_lens)) for one in schedules}
     if len(counts) != 1:
-        raise ValueError("schedules for lists of buffers of different lengths, or none at all")
+        raise ValueError(
+            "the schedules are for lists of buffers of different lengths, or there are none"
+        )
     moves = [move for one in schedules for move in one.moves]
     src_lens = map(max, zip(*(one.src_lens for one in schedules), strict=True))
     dst_lens = map(max, zip(*(one.dst_lens for one in schedules), strict=True))
@@ -237,12 +240,12 @@ def _follows(last: Move, move: Move) -> bool:
 
 def _check(buffers: Sequence[RDMABuffer | None], lens: Sequence[int], what: str) -> None:
     if len(buffers) != len(lens):
-        raise RDMABoundsError(f"{len(buffers)} {what}s, and the schedule is for {len(lens)}")
+        raise RDMABoundsError(f"got {len(buffers)} {what}s, but the schedule is for {len(lens)}")
     for place, (buffer, length) in enumerate(zip(buffers, lens, strict=True)):
         size = 0 if buffer is None else buffer.size()
         if size < length:
             raise RDMABoundsError(
-                f"{what} {place} has {size} bytes, and the schedule needs {length}"
+                f"{what} {place} has {size} bytes, but the schedule needs {length}"
             )
         if buffer is not None and length and what == "destination":
             buffer._check_writable()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INLINE_LEN_MAX", "LATE", "handle_staged"]
 
-LATE = "the transfer was not done in time; no byte of it is written any more"
+LATE = "the transfer was not done in time; no more bytes of it are written"
 
 #: The maximum number of bytes in a response without a pinned piece.
 INLINE_LEN_MAX = 64 << 10
@@ -88,8 +88,8 @@ class _Owner:
         most = INLINE_LEN_MAX if request.op is Op.FETCH else PIECE_LEN
         if request.offset + nbytes > memory.nbytes or nbytes > most:
             raise RDMABoundsError(
-                f"bytes {request.offset} to {request.offset + nbytes} of a buffer of "
-                f"{memory.nbytes} bytes: stay inside, and ask for {most} at most"
+                f"bytes {request.offset} to {request.offset + nbytes} are outside of a buffer of "
+                f"{memory.nbytes} bytes, or more than {most} at once"
             )
         there = memory.address + request.offset
         if request.op in (Op.ADD, Op.SWAP):
@@ -139,7 +139,7 @@ class _Owner:
             if client is None:
                 if request.op is Op.DRAIN:
                     # The copy has already ended, so a late piece is not written.
-                    raise RDMACancelled("the copy was ended")
+                    raise RDMACancelled("the copy was cancelled")
                 client = self._copies[request.who] = _ClientCopy()
             client.requested_at = time.monotonic()
             client.copying += 1

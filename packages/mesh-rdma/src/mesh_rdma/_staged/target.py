@@ -46,7 +46,7 @@ _RESPONSE_S = 30.0
 _GRACE_S = 1.0
 #: The pause before a retry when the owner has no piece free.
 _PAUSE_S = 0.001
-_CANCELLED = "the transfer was cancelled; no byte of it is written any more"
+_CANCELLED = "the transfer was cancelled; no more bytes of it are written"
 
 
 class DeviceBuffer:
@@ -81,7 +81,7 @@ class DeviceBuffer:
             RDMATransportError: Always.
         """
         raise RDMATransportError(
-            "memory of a device cannot be shown to the processor: copy it with read_into"
+            "device memory cannot be mapped on the host: copy it with read_into"
         )
 
     def fetch_add(self, offset: int, add: int, timeout: float | None) -> int:
@@ -397,7 +397,7 @@ def _unconfirmed(error: BaseException, owner: str) -> BaseException:
     how = "not done in time" if isinstance(error, RDMATimeout) else "cancelled"
     return type(error)(
         f"the transfer was {how}, and {owner} does not answer: what had reached it may still be "
-        f"written when it goes on"
+        f"written when it resumes"
     )
 
 

@@ -20,18 +20,20 @@ def is_refusal(status: int) -> bool:
 def error_of(status: int, reason: str) -> RDMAError:
     """Return the error of a transfer that ended with a status."""
     if status in REFUSALS:
-        return RDMAReleased(f"the owner's adapter refuses the key ({reason}): ask for a new handle")
+        return RDMAReleased(
+            f"the owner's adapter rejected the key ({reason}): request a new handle"
+        )
     if status in SILENCES:
-        return RDMAPeerDied(f"the owner's adapter does not answer ({reason}): see that host")
+        return RDMAPeerDied(f"the owner's adapter did not answer ({reason}): check that host")
     if status == FLUSHED:
         return RDMATransportError(
             "verbs: given up together with others: whether the word was changed is not known"
         )
-    return RDMATransportError(f"verbs: the adapter here gave up ({reason}): see the memory given")
+    return RDMATransportError(
+        f"verbs: the local adapter failed ({reason}): check the memory that was passed"
+    )
 
 
 def unregistered(nbytes: int, error: OSError) -> RDMAError:
     """Return the error for memory that cannot be registered with an adapter."""
-    return RDMATransportError(
-        f"verbs: {nbytes} bytes cannot be registered ({error}): see ulimit -l"
-    )
+    return RDMATransportError(f"verbs: cannot register {nbytes} bytes ({error}): check ulimit -l")

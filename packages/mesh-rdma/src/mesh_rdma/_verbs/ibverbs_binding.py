@@ -43,7 +43,7 @@ class IbverbsBinding:
         for found in ibverbs.get_device_list():
             if found.name == device:
                 return IbverbsDevice(found.open())
-        raise OSError(f"no verbs device {device!r}: it was there before")
+        raise OSError(f"verbs device {device!r} no longer exists")
 
 
 class IbverbsDevice:

@@ -64,7 +64,7 @@ class Choice:
         device, *numbers = text.strip().split(":")
         if not device or len(numbers) > 2 or not all(one.isdecimal() for one in numbers):
             raise ConfigError(
-                f"{text!r} names no port: write device, device:port or device:port:gid_index"
+                f"{text!r} is not a port: use device, device:port or device:port:gid_index"
             )
         return cls(device, *map(int, numbers))
 
@@ -105,7 +105,7 @@ def find(binding: Binding, chosen: Sequence[Choice] = (), folder: Path = FOLDER)
     names = _names(binding)
     for choice in chosen:
         if choice.device not in names:
-            raise Unusable(f"there is no device {choice.device}: there are {', '.join(names)}")
+            raise Unusable(f"no device {choice.device}: the devices are {', '.join(names)}")
     wanted = [choice.device for choice in chosen] or names
     ports: list[Port] = []
     reasons: list[str] = []
@@ -116,7 +116,9 @@ def find(binding: Binding, chosen: Sequence[Choice] = (), folder: Path = FOLDER)
             device = binding.open(name)
             found = _of_device(device, choices, folder, reasons)
         except OSError as error:
-            reasons.append(f"{name} cannot be opened ({error}): see the rights of /dev/infiniband")
+            reasons.append(
+                f"cannot open {name} ({error}): check the permissions of /dev/infiniband"
+            )
         if device and not found:
             device.close()
         ports += found
@@ -133,7 +135,7 @@ def _names(binding: Binding) -> list[str]:
             f"the kernel shows no verbs devices ({error}): load ib_uverbs and a driver"
         ) from error
     if not names:
-        raise Unusable("there is no verbs device: a network adapter that knows RDMA has one")
+        raise Unusable("no verbs device: use a network adapter that supports RDMA")
     return sorted(names)
 
 

@@ -268,16 +268,16 @@ def check(request: Request) -> Descriptor:
     begin, end = request.offset, request.offset + request.local.nbytes
     if not 0 <= begin <= end <= remote.length:
         raise RDMABoundsError(
-            f"bytes {begin} to {end} are not within {remote.length}: ask for fewer of them"
+            f"bytes {begin} to {end} are outside of a buffer of {remote.length} bytes"
         )
     if request.kind != Kind.WRITE and not request.local.is_writable:
-        raise RDMAReadOnlyError("the memory here is read-only: give some that may be written")
+        raise RDMAReadOnlyError("the local memory is read-only: pass writable memory")
     if request.kind != Kind.READ and not remote.is_writable:
-        raise RDMAReadOnlyError("the memory of the other side is read-only")
+        raise RDMAReadOnlyError("the memory of the peer is read-only")
     if request.kind in (Kind.FETCH_ADD, Kind.COMPARE_AND_SWAP):
         addresses = [request.local.address, *(key[0] + begin for key in remote.keys)]
         if end - begin != WORD_LEN or any(address % WORD_LEN for address in addresses):
             raise RDMAAlignmentError(
-                "atomic operations are on 8 bytes at an address that 8 divides: choose such ones"
+                "atomic operations require 8 bytes at an address that is a multiple of 8"
             )
     return remote

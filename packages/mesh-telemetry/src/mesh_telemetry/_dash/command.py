@@ -18,21 +18,22 @@ __all__ = ["dash"]
 
 def dash(
     pid: Annotated[
-        int | None, typer.Option(help="Which program, where several can be looked at.")
+        int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
     ] = None,
     is_opened: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open a browser, where there is one.")
+        bool, typer.Option("--open/--no-open", help="Open a browser if one is available.")
     ] = True,
 ) -> None:
-    """Print the address at which a browser shows a running program, and open it.
+    """Print the dashboard address of a running program, and open it in a browser.
 
-    Of this user, on this machine, that serves telemetry. The address lets in who has it.
+    The program must belong to this user, run on this machine and serve telemetry. Anyone who has
+    the address can open the dashboard.
     """
     served = served_program(pid)
     url = dashboard_url(served.url, served.token)
     print(url)
     if is_opened and _has_screen() and not webbrowser.open(url):
-        print("no browser was found: open the address in one", file=sys.stderr)
+        print("no browser was found: open the address yourself", file=sys.stderr)
 
 
 def _has_screen() -> bool:

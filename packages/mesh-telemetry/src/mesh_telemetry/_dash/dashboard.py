@@ -75,9 +75,9 @@ class Dashboard:
     def _stream(self, request: Request) -> Reply:
         name, arguments = request.tail, dict(request.arguments)
         if name not in TOPICS:
-            raise Refused(404, "not_found", f"no topic {name!r}: ask for {', '.join(TOPICS)}")
+            raise Refused(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
         if self.live.is_full:
-            raise Refused(503, "busy", "too many pages are open: close one")
+            raise Refused(503, "busy", "too many dashboard pages are open: close one")
         key = f"{name}?{urlencode(sorted(arguments.items()))}"
         pieces = self.live.stream(key, lambda: self._told(name, arguments))
         return Reply("text/event-stream", pieces, {"Cache-Control": "no-store"})
@@ -94,7 +94,7 @@ class Dashboard:
     def _answer(self, name: str, arguments: Mapping[str, str]) -> bytes:
         topic = TOPICS.get(name)
         if topic is None:
-            raise Refused(404, "not_found", f"no topic {name!r}: ask for {', '.join(TOPICS)}")
+            raise Refused(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
         looking = Looking(self._look, self._docs)
         try:
             value = topic(looking, arguments)

@@ -36,7 +36,7 @@ def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
             where.append(f"{column} = ${len(values)}")
     severity = arguments.text("severity")
     if severity not in _SEVERITIES:
-        raise Refused(400, "bad_argument", "severity: send warning or error")
+        raise Refused(400, "bad_argument", "invalid severity: send warning or error")
     if severity:
         values.append(_SEVERITIES[severity])
         where.append(f"line ~* ${len(values)}")

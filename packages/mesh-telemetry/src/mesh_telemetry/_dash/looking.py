@@ -102,7 +102,8 @@ class Arguments:
         """
         value = self._said.get(name, "")
         if len(value) > _TEXT_LEN_MAX:
-            raise Refused(400, "bad_argument", f"{name} is long: send {_TEXT_LEN_MAX} characters")
+            text = f"{name} is too long: send at most {_TEXT_LEN_MAX} characters"
+            raise Refused(400, "bad_argument", text)
         return value
 
     def number(self, name: str, default: int, largest: int) -> int:
@@ -115,7 +116,8 @@ class Arguments:
         if not value:
             return default
         if not (value.isascii() and value.isdecimal()) or int(value) > largest:
-            raise Refused(400, "bad_argument", f"{name}: send a whole number up to {largest}")
+            text = f"invalid {name}: send an integer from 0 to {largest}"
+            raise Refused(400, "bad_argument", text)
         return int(value)
 
     def id(self, name: str) -> pa.Scalar:
@@ -125,7 +127,7 @@ class Arguments:
             Refused: It is not an id, or is missing.
         """
         if name not in self._said:
-            raise Refused(400, "bad_argument", f"{name} is missing: send it")
+            raise Refused(400, "bad_argument", f"missing argument {name}")
         return pa.scalar(self.number(name, 0, _ID_MAX), pa.uint64())
 
     def ids(self, name: str, count_max: int) -> list[int]:
@@ -138,7 +140,8 @@ class Arguments:
         if len(values) > count_max or not all(
             one.isascii() and one.isdecimal() and int(one) <= _ID_MAX for one in values
         ):
-            raise Refused(400, "bad_argument", f"{name}: send up to {count_max} ids, with commas")
+            text = f"invalid {name}: send at most {count_max} ids, separated by commas"
+            raise Refused(400, "bad_argument", text)
         return [int(one) for one in values]
 
     def has(self, name: str) -> bool:

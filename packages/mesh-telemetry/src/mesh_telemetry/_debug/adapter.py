@@ -208,7 +208,7 @@ def _message(server: socket.socket) -> dict[str, Any]:
     head = _exactly(server, 1)
     while not head.endswith(b"\r\n\r\n"):
         if len(head) > _HEAD_LEN_MAX:
-            raise ValueError("a head without an end")
+            raise ValueError("a message header without an end")
         head += _exactly(server, 1)
     length = next(
         int(line.partition(b":")[2])
@@ -224,7 +224,7 @@ def _exactly(server: socket.socket, length: int) -> bytes:
     while len(found) < length:
         piece = server.recv(length - len(found))
         if not piece:
-            raise ConnectionResetError("it has closed the connection")
+            raise ConnectionResetError("it closed the connection")
         found += piece
     return bytes(found)
 

@@ -145,7 +145,8 @@ class Breakpoints:
         what = "a breakpoint" if error is None else type(error).__name__
         who = f"{about['actor']} of rank {about['rank']}" if port else f"process {os.getpid()}"
         where = f"{about['function']}, {about['file']}:{line}"
-        print(f"{who} stands at {what} in {where}: mesh debug attach {session.id}", file=sys.stderr)
+        notice = f"{who} is paused at {what} in {where}: mesh debug attach {session.id}"
+        print(notice, file=sys.stderr)
         sys.stderr.flush()
         return session
 

@@ -72,7 +72,7 @@ class Terminal:
                 print()
                 return False
             except KeyboardInterrupt:
-                print("\n[Ctrl-D or `detach` leaves the session]")
+                print("\n[press Ctrl-D or enter `detach` to leave the session]")
                 continue
             self._stream.sendall(encoded({"line": line}))
             return True

@@ -25,16 +25,18 @@ _SQL = "select * from debug_sessions order by actor, rank, since_us, id"
 _ANSWER_S = 60.0
 
 debug = typer.Typer(
-    help="Debug a running program: what stands at breakpoint() or at a failure, on any host.",
+    help="Debug a running program: actors paused at breakpoint() or at a failure, on any host.",
     no_args_is_help=True,
 )
 
-_Pid = Annotated[int | None, typer.Option(help="Which program, where several can be asked.")]
-_Mesh = Annotated[
-    str | None, typer.Option("--mesh", help="Those of actors or processes of this name only.")
+_Pid = Annotated[
+    int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
 ]
-_Ranks = Annotated[str | None, typer.Option(help="Those of these ranks only, as in 0,3-5.")]
-_Ids = Annotated[list[str] | None, typer.Argument(help="Sessions; all when left out.")]
+_Mesh = Annotated[
+    str | None, typer.Option("--mesh", help="Only sessions of actors or processes with this name.")
+]
+_Ranks = Annotated[str | None, typer.Option(help="Only sessions of these ranks, such as 0,3-5.")]
+_Ids = Annotated[list[str] | None, typer.Argument(help="The ids of sessions; all if omitted.")]
 
 
 class _Door(Protocol):
@@ -51,7 +53,7 @@ def list_sessions(
     pid: _Pid = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what stands, and where."""
+    """List the paused sessions."""
     door: _Door = ctx.obj
     with Asking(served_program(pid)) as asking:
         sessions = _sessions(asking)
@@ -66,20 +68,20 @@ def list_sessions(
 @debug.command()
 def attach(
     session: Annotated[
-        str | None, typer.Argument(help="Which session; may be left out where there is one.")
+        str | None, typer.Argument(help="The id of the session; optional if there is only one.")
     ] = None,
     pid: _Pid = None,
     is_kept: Annotated[
-        bool, typer.Option("--keep", help="Leave it standing when you leave.")
+        bool, typer.Option("--keep", help="Keep the actor paused when you leave.")
     ] = False,
     is_dap: Annotated[
-        bool, typer.Option("--dap", help="Have an editor attach, such as VS Code.")
+        bool, typer.Option("--dap", help="Attach an editor, such as VS Code.")
     ] = False,
     port: Annotated[
-        int, typer.Option(help="Where the editor finds it on this machine; 0 for any free port.")
+        int, typer.Option(help="The port for the editor on this machine; 0 for any free port.")
     ] = 5678,
 ) -> None:
-    """Look around in a session, with pdb or an editor; it goes on when you leave."""
+    """Attach to a session with pdb or an editor; the code continues when you leave."""
     with Asking(served_program(pid)) as asking:
         chosen = session or _only(asking)
         if is_dap:
@@ -91,15 +93,15 @@ def attach(
 @debug.command()
 def cast(
     ctx: typer.Context,
-    command: Annotated[str, typer.Argument(help="A command of pdb, such as 'p loss'.")],
+    command: Annotated[str, typer.Argument(help="A pdb command, such as 'p loss'.")],
     sessions: _Ids = None,
     mesh: _Mesh = None,
     ranks: _Ranks = None,
     pid: _Pid = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 30.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for each session.")] = 30.0,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a command of pdb in many sessions; equal answers are shown once."""
+    """Run a pdb command in several sessions; print equal answers once."""
     with Asking(served_program(pid)) as asking:
         found = _chosen_sessions(asking, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
@@ -121,34 +123,34 @@ def cast(
 @debug.command("continue")
 def go_on(
     sessions: _Ids = None,
-    is_all: Annotated[bool, typer.Option("--all", help="All that stand.")] = False,
+    is_all: Annotated[bool, typer.Option("--all", help="Select all paused sessions.")] = False,
     mesh: _Mesh = None,
     ranks: _Ranks = None,
     pid: _Pid = None,
 ) -> None:
-    """Let sessions go on, without their breakpoints."""
+    """Let sessions continue without their breakpoints."""
     if not (sessions or is_all or mesh or ranks):
-        raise DebugError("which sessions: name them, or --all, --mesh or --ranks")
+        raise DebugError("no session selected: pass session ids, --all, --mesh or --ranks")
     with Asking(served_program(pid)) as asking:
         found = _chosen_sessions(asking, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found]}
         done = asking.post("/debug/continue", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
     answers = done["sessions"]
     for one, answer in zip(found, answers, strict=True):
-        print(f"{_who(one)}: {answer['error'] or 'goes on'}")
+        print(f"{_who(one)}: {answer['error'] or 'continues'}")
     _fail_of(answers)
 
 
 @debug.command("on-failure")
 def on_failure(
     mesh: _Mesh = None,
-    is_off: Annotated[bool, typer.Option("--off", help="Not any more.")] = False,
+    is_off: Annotated[bool, typer.Option("--off", help="Stop pausing at exceptions.")] = False,
     limit: Annotated[
-        float, typer.Option(help="Seconds after which a failure goes on at which nobody looks.")
+        float, typer.Option(help="Seconds to wait for a client before delivering an exception.")
     ] = 600.0,
     pid: _Pid = None,
 ) -> None:
-    """Have exceptions stand where they were raised, from now on, before they are told."""
+    """Pause where unhandled exceptions are raised, before the caller sees them."""
     said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
     with Asking(served_program(pid)) as asking:
         asking.post("/debug/on-failure", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
@@ -163,11 +165,11 @@ def _only(asking: Asking) -> str:
     found = _sessions(asking)
     if not found:
         raise DebugError(
-            "nothing stands: have the code call breakpoint(), or mesh debug on-failure"
+            "no session is paused: call breakpoint() in the code, or run mesh debug on-failure"
         )
     if len(found) > 1:
         names = ", ".join(f"{one['id']} ({_who(one)})" for one in found)
-        raise DebugError(f"several sessions stand: choose one, {names}")
+        raise DebugError(f"several sessions are paused: choose one of {names}")
     return str(found[0]["id"])
 
 
@@ -178,7 +180,7 @@ def _chosen_sessions(
     missing = set(ids or ()) - {one["id"] for one in found}
     if missing:
         names = ", ".join(sorted(missing))
-        raise DebugError(f"there is no session {names}: mesh debug list says which stand")
+        raise DebugError(f"no session {names}: run mesh debug list to see the paused sessions")
     wanted = None if ranks is None else _numbers(ranks)
     chosen = [
         one
@@ -188,7 +190,9 @@ def _chosen_sessions(
         and (wanted is None or one["rank"] in wanted)
     ]
     if not chosen:
-        raise DebugError("nothing of the kind stands: mesh debug list says what does")
+        raise DebugError(
+            "no paused session matches: run mesh debug list to see the paused sessions"
+        )
     return chosen
 
 
@@ -198,7 +202,7 @@ def _numbers(ranks: str) -> set[int]:
     for word in ranks.split(","):
         first, dash, last = word.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise DebugError(f"ranks {ranks!r}: write them as in 0,3-5")
+            raise DebugError(f"invalid ranks {ranks!r}: pass a list such as 0,3-5")
         found |= set(range(int(first), int(last if dash else first) + 1))
     return found
 
@@ -206,7 +210,7 @@ def _numbers(ranks: str) -> set[int]:
 def _fail_of(answers: list[dict[str, Any]]) -> None:
     failed = sum(1 for answer in answers if answer["error"])
     if failed:
-        print(f"{failed} of {len(answers)} sessions have not answered", file=sys.stderr)
+        print(f"{failed} of {len(answers)} sessions did not answer", file=sys.stderr)
         raise typer.Exit(1)
 
 

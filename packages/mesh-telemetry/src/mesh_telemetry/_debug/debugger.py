@@ -25,7 +25,7 @@ _SKIPPED = [f"{name}{rest}" for name in sorted(_OUTSIDE) for rest in ("", ".*")]
 _SUSPENDS = frozenset({"YIELD_VALUE"})
 # Before Python 3.13, changed local variables are copied back only after a trace function returned.
 _COPIES_LOCALS = sys.version_info < (3, 13)
-_NOT_HERE = "*** not in a session: "
+_NOT_HERE = "*** not available in a session: "
 
 
 class _Input:
@@ -121,7 +121,7 @@ class Debugger(pdb.Pdb):
         try:
             self.interaction(None, traceback)
         finally:
-            self._let_go("the failure goes on")
+            self._let_go("the exception is delivered to the caller")
 
     def show_place(self) -> None:
         """Show the current location to a client that has just attached."""
@@ -138,7 +138,7 @@ class Debugger(pdb.Pdb):
         if self._session.is_editor:
             return
         if frame is not None and (self._session.is_released or self._is_done):
-            self._let_go("the code goes on")
+            self._let_go("the code continues")
 
     def onecmd(self, line: str) -> bool:
         """Run a command, and write changed local variables back to the frame."""
@@ -154,7 +154,7 @@ class Debugger(pdb.Pdb):
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Trace the code between two commands."""
         if self._session.is_released:
-            self._let_go("the code goes on")
+            self._let_go("the code continues")
             return None
         result = super().trace_dispatch(frame, event, arg)
         if frame is self._root and not self._is_done:
@@ -179,13 +179,13 @@ class Debugger(pdb.Pdb):
 
     def do_run(self, arg: str) -> None:
         """Says that a program is not started again from here."""
-        self.message(f"{_NOT_HERE}start the program again from outside")
+        self.message(f"{_NOT_HERE}restart the program from a shell")
 
     do_restart = do_run
 
     def do_interact(self, arg: str) -> None:
         """Says what there is instead."""
-        self.message(f"{_NOT_HERE}any statement can be typed here, with ! before it")
+        self.message(f"{_NOT_HERE}enter any statement with a leading !")
 
     def _has_ended(self, frame: FrameType) -> bool:
         """Return whether a frame has returned, rather than been suspended."""
@@ -202,7 +202,7 @@ class Debugger(pdb.Pdb):
         session = self._session
         self._look_away()
         try:
-            adapter.carry(session.editor(), lambda: session.close("the editor has left"))
+            adapter.carry(session.editor(), lambda: session.close("the editor has disconnected"))
         except DebugError as error:
             self._session.close(str(error))
             print(error, file=sys.stderr, flush=True)

@@ -40,9 +40,11 @@ class DebugConnection:
         try:
             is_there = self._rows.debug_send.call_one(self._name, piece).get(_ANSWER_S)
         except (MeshError, TimeoutError) as error:
-            raise DebugError(f"the host of the session does not answer: {error}") from error
+            raise DebugError(f"the host of the session did not answer: {error}") from error
         if not is_there:
-            raise DebugError("the session has ended: mesh debug list says which stand")
+            raise DebugError(
+                "the session has ended: run mesh debug list to see the paused sessions"
+            )
 
     def receive(self, wait_s: float = _POLL_S) -> bytes | None:
         """Return received bytes; empty if there are none within `wait_s`, and None at the end."""
@@ -82,12 +84,12 @@ class Debugging:
             except DebugError as error:
                 raise DebugError(str(error)) from None
             except (MeshError, TimeoutError) as error:
-                silent = f"; a host has not answered: {error}"
+                silent = f"; a host did not answer: {error}"
                 continue
             if name is not None:
                 return DebugConnection(rows, name)
         raise DebugError(
-            f"there is no session {session!r}: mesh debug list says which stand{silent}"
+            f"no session {session!r}: run mesh debug list to see the paused sessions{silent}"
         )
 
     def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
@@ -178,7 +180,9 @@ class DebugConsole:
                     return shown
             left_s = until - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError("the session has not answered in time: it may run on")
+                raise TimeoutError(
+                    "the session did not answer in time: the command may still be running"
+                )
             piece = self._connection.receive(min(left_s, _POLL_S))
             if piece is None:
                 self.is_ended = True
@@ -196,5 +200,5 @@ def _gathered(sessions: Sequence[str], asked: Sequence[Any], timeout_s: float) -
                 found[said[0]] = said
         except (MeshError, TimeoutError):
             continue
-    missing = "there is no such session: mesh debug list says which stand"
+    missing = "no such session: run mesh debug list to see the paused sessions"
     return [found.get(session, (session, "", missing)) for session in dict.fromkeys(sessions)]

@@ -48,7 +48,7 @@ def _accepted(stream: socket.socket, port: int) -> socket.socket:
             listener.bind((_LOOPBACK, port))
         except OSError as error:
             raise DebugError(
-                f"port {port} ({error.strerror}): choose another with --port"
+                f"cannot listen on port {port} ({error.strerror}): choose another one with --port"
             ) from error
         listener.listen(_BACKLOG)
         _say_where(listener.getsockname()[1])
@@ -57,7 +57,9 @@ def _accepted(stream: socket.socket, port: int) -> socket.socket:
             while True:
                 ready, _, _ = select.select([listener, stream], [], [])
                 if stream in ready and not stream.recv(1, socket.MSG_PEEK):
-                    raise DebugError("the session has ended: mesh debug list says which stand")
+                    raise DebugError(
+                        "the session has ended: run mesh debug list to see the paused sessions"
+                    )
                 if listener in ready:
                     editor, _ = listener.accept()
                     if _is_permitted(users.of(editor)):
@@ -71,8 +73,8 @@ def _is_permitted(user: int | None) -> bool:
     """Return whether an editor of this user may attach; it can run code as this user."""
     if user == os.geteuid():
         return True
-    whose = "a user that the kernel does not tell" if user is None else f"user {user}"
-    print(f"a connection of {whose} was refused", file=sys.stderr, flush=True)
+    whose = "an unknown user" if user is None else f"user {user}"
+    print(f"rejected a connection of {whose}", file=sys.stderr, flush=True)
     return False
 
 
@@ -84,9 +86,9 @@ def _say_where(port: int) -> None:
         "connect": {"host": "localhost", "port": port},
         "justMyCode": False,
     }
-    print("waits for one editor; in .vscode/launch.json, as one of `configurations`:")
+    print("waiting for one editor; add this to `configurations` in .vscode/launch.json:")
     print(json.dumps(configuration, indent=4), flush=True)
-    print("Ctrl-C lets the session go on", file=sys.stderr, flush=True)
+    print("press Ctrl-C to let the session continue", file=sys.stderr, flush=True)
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -68,7 +68,9 @@ class HostDebugging:
         if found is None:
             return None
         if len(self._connections) >= _CONNECTIONS_MAX:
-            raise DebugError(f"{_CONNECTIONS_MAX} are attached on this host: detach some")
+            raise DebugError(
+                f"{_CONNECTIONS_MAX} clients are attached on this host, the maximum: detach some"
+            )
         connection = await _greet(found, session, greeting)
         name = os.urandom(8).hex()
         self._connections[name] = connection
@@ -195,17 +197,17 @@ async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Conne
     except OSError as error:
         made.close()
         raise DebugError(
-            f"session {session} has ended: mesh debug list says which stand"
+            f"session {session} has ended: run mesh debug list to see the paused sessions"
         ) from error
     try:
         writer.write(encoded(greeting))
         async with asyncio.timeout(_GREETING_S):
             (said,) = LineReader().feed(await reader.readline()) or [{}]
         if not said.get("ok"):
-            raise DebugError(str(said.get("error") or f"session {session} ends just now"))
+            raise DebugError(str(said.get("error") or f"session {session} is ending"))
     except (OSError, ValueError) as error:
         writer.close()
-        raise DebugError(f"session {session} ends just now: {error}") from error
+        raise DebugError(f"session {session} is ending: {error}") from error
     except BaseException:
         writer.close()
         raise

@@ -43,7 +43,7 @@ class LineReader:
         self._rest = bytearray(rest)
         said = [json.loads(line) for line in lines if line.strip()]
         if not all(isinstance(one, dict) for one in said):
-            raise ValueError("a line that is no object")
+            raise ValueError("a line is not a JSON object")
         return said
 
     def rest(self) -> bytes:

@@ -49,9 +49,10 @@ def debug_routes(
         said = request.json_object()
         command, timeout_s = said.get("command"), said.get("timeout_s", 30.0)
         if not isinstance(command, str) or not command or "\n" in command:
-            raise Refused(400, "bad_json", "command: send one line")
+            raise Refused(400, "bad_json", "command is not one line: send one pdb command")
         if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _TIMEOUT_S_MAX:
-            raise Refused(400, "bad_json", f"timeout_s: send up to {_TIMEOUT_S_MAX:g} seconds")
+            text = f"invalid timeout_s: send seconds above 0 and up to {_TIMEOUT_S_MAX:g}"
+            raise Refused(400, "bad_json", text)
         return _answers(debugging().run(_sessions(said), command, timeout_s))
 
     def release(request: Request) -> Reply:
@@ -79,7 +80,7 @@ def debug_routes(
 def _sessions(said: dict[str, Any]) -> list[str]:
     sessions = said.get("sessions")
     if not isinstance(sessions, list) or not all(isinstance(one, str) for one in sessions):
-        raise Refused(400, "bad_json", "sessions: send a list of their ids")
+        raise Refused(400, "bad_json", "invalid sessions: send a list of session ids")
     return sessions
 
 

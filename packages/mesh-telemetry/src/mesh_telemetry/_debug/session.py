@@ -238,9 +238,9 @@ class DebugSession:
     def _no_editor(self) -> str | None:
         """Return why no editor can attach; None if one can."""
         if self._about["kind"] != "breakpoint":
-            return f"session {self.id} is no breakpoint, as editors need: attach without --dap"
+            return f"session {self.id} is not at a breakpoint: attach without --dap"
         if self._is_stepped:
-            return f"session {self.id} is being stepped through: attach without --dap"
+            return f"session {self.id} has been stepped through with pdb: attach without --dap"
         from mesh_telemetry._debug.adapter import has_debugpy
 
         if not has_debugpy():

@@ -59,7 +59,7 @@ class Archive:
         if run is None or run not in found:
             known = ", ".join(found) or "none at all"
             wanted = "no rows" if run is None else f"no run {run!r}"
-            raise StorageError(f"{wanted} in {_text(folder)}: there are {known}")
+            raise StorageError(f"{wanted} in {_text(folder)}: the runs are {known}")
         self.run: str = run
         self._hosts = _opened(found[run])
 
@@ -111,9 +111,9 @@ class Archive:
         from mesh_telemetry._query.query import Query
 
         if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not above 0")
+            raise ValueError(f"timeout {timeout} is not positive")
         if not self._hosts:
-            raise StorageError("it is closed: open the folder again")
+            raise StorageError("the recording is closed: open the folder again")
         return Query(sql, params, self.tables()).answer(
             partial(_ask, self._hosts), until_us=microseconds(as_of), timeout_s=timeout
         )
@@ -143,8 +143,8 @@ def _hosts(folder: Folders) -> dict[str, list[StoredHost]]:
                 _take_along(host)
     except OSError as error:
         raise StorageError(
-            f"{_text(folder)} cannot be read ({error.strerror}): name a folder that"
-            " telemetry has kept rows in"
+            f"cannot read {_text(folder)} ({error.strerror}): pass a folder that telemetry has"
+            " written rows to"
         ) from error
     return found
 

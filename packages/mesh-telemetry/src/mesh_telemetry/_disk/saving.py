@@ -41,7 +41,9 @@ def save(ask: Asking, folder: Path) -> Coverage:
             shutil.rmtree(run, ignore_errors=True)
             raise
     except OSError as error:
-        raise StorageError(f"{str(folder)!r}: {error.strerror}: name another folder") from error
+        raise StorageError(
+            f"cannot use {str(folder)!r} ({error.strerror}): choose another folder"
+        ) from error
 
 
 def _saved(ask: Asking, host: Path) -> Coverage:

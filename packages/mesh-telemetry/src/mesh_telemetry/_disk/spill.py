@@ -103,7 +103,7 @@ class Spill:
                     self._stored.write(table, pa.Table.from_batches(batches, TABLES[table]), ())
                 self._stored.merge(table, TABLES[table])
         except OSError as error:
-            _log.warning("live tables cannot be written to %s: %s", self._folder, error)
+            _log.warning("cannot write live tables to %s: %s", self._folder, error)
         took_s = time.monotonic() - began
         self._snapshot_at = began + max(period_s, took_s * _SNAPSHOT_REST)
 
@@ -135,7 +135,7 @@ class Spill:
             return bool(convert(waiting, self._stored, self._own_procs, deadline))
         except OSError as error:
             # The segments still exist, and the next round retries.
-            _log.warning("what is to be kept cannot be written to %s: %s", self._folder, error)
+            _log.warning("cannot write evicted events to %s: %s", self._folder, error)
             return False
 
     def _move_rest(self) -> None:

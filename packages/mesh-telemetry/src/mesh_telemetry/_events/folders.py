@@ -112,10 +112,12 @@ def open_host_folder(
             time.sleep(_PAUSE_S)
     except OSError as error:
         raise StorageError(
-            f"{str(folder)!r} cannot be made ({error.strerror}): "
-            "name another directory in TelemetryConfig"
+            f"cannot create {str(folder)!r} ({error.strerror}): set another directory in "
+            "TelemetryConfig"
         ) from error
-    raise StorageError(f"{str(folder)!r} is removed again and again: name another directory")
+    raise StorageError(
+        f"{str(folder)!r} is repeatedly removed: set another directory in TelemetryConfig"
+    )
 
 
 def is_locked(folder: str | Path) -> bool:
@@ -219,7 +221,7 @@ def _made_run_folder(directory: str | None, run: str) -> Path:
             half = parent / f"{_run_prefix()}{run[: len(run) // 2]}"
             make_private(half, "")
             return half
-    make_private(whole, "name another directory in TelemetryConfig")
+    make_private(whole, "set another directory in TelemetryConfig")
     return whole
 
 
@@ -247,8 +249,7 @@ def make_private(folder: Path, otherwise: str) -> None:
         folder.mkdir(mode=0o700)
     if not is_private(folder):
         raise StorageError(
-            f"{str(folder)!r} is not a folder that this user alone can enter: remove it, "
-            f"or {otherwise}"
+            f"{str(folder)!r} is not a private folder of this user: remove it, or {otherwise}"
         )
 
 

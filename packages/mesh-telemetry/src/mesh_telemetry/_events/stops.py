@@ -32,7 +32,7 @@ def stop_here(request: str, own: Container[int]) -> dict[str, str]:
     """
     mesh_id, by = json.loads(request)
     if mesh_id in own:
-        why = f"mesh {mesh_id} is telemetry's own: close the telemetry in the program instead"
+        why = f"mesh {mesh_id} belongs to telemetry: close the telemetry in the program instead"
         return {"code": "own", "refused": why}
     try:
         return {"name": stop_owned(mesh_id, f"stopped by request of {by}")}
@@ -55,10 +55,10 @@ def ask_to_stop(host_folder: Path, slot: int, mesh_id: int, by: str) -> dict[str
     found = [one for one in proc_folders(host_folder, None) if one.is_alive]
     paths = [one.path for one in found if one.place.slot == slot]
     if not paths:
-        why = "the process that owns the mesh is not recorded: it has ended"
+        why = "the process that owns the mesh is not recorded or has exited"
         return {"code": "not_found", "refused": why}
     answers = ask_all(paths, f"{STOP} {json.dumps([mesh_id, by])}", _ANSWER_S)
     for answer in answers.values():
         return dict(answer)
-    why = f"the process that owns the mesh has not answered in {_ANSWER_S:g} s: ask again"
+    why = f"the process that owns the mesh did not answer within {_ANSWER_S:g} s: try again"
     return {"code": "silent", "refused": why}

@@ -82,7 +82,7 @@ class OtlpClient:
         except urllib.error.HTTPError as error:
             with error:
                 fate = Fate.LATER if error.code in _AGAIN else Fate.REFUSED
-                return Posted(fate, f"it says {error.code}", pause_s=_pause_s(error))
+                return Posted(fate, f"status {error.code}", pause_s=_pause_s(error))
         except (OSError, http.client.HTTPException) as error:
             return Posted(Fate.LATER, f"{type(error).__name__}: {error}")
 

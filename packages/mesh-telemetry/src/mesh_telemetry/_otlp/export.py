@@ -149,7 +149,7 @@ class _SignalExport:
         fresh, has_more = self._tail.take()
         lost, self._tail.lost_segments = self._tail.lost_segments, 0
         if lost:
-            self._drops.add(self._signal, "room", lost, "segments have gone before they were read")
+            self._drops.add(self._signal, "room", lost, "segments were evicted before being read")
         places = {one.place.proc: one.place for one in self._tail.folders}
         parts = self._parts.take(fresh, places, is_last)
         if self._signal == "metrics":
@@ -184,7 +184,7 @@ class _SignalExport:
             if posted.fate is Fate.TAKEN:
                 missing = rejected(self._signal, posted.body)
                 if missing:
-                    self._drops.add(self._signal, "rejected", missing, "the collector says so")
+                    self._drops.add(self._signal, "rejected", missing, "rejected by the collector")
                 return
             if posted.fate is Fate.REFUSED:
                 self._drops.add(self._signal, "refused", count, posted.cause)

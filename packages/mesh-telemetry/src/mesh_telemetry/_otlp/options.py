@@ -57,13 +57,17 @@ class OtlpConfig:
     def __post_init__(self) -> None:
         address = urlsplit(self.endpoint)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"endpoint {self.endpoint!r} is no URL: write http://host:4318")
+            raise ValueError(
+                f"endpoint {self.endpoint!r} is not a URL: use the form http://host:4318"
+            )
         for name in ("interval_s", "timeout_s", "retry_s"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} {value} is not a finite number above 0")
+                raise ValueError(f"{name} {value} is not a positive finite number")
         if self.interval_s < _INTERVAL_S_MIN:
-            raise ValueError(f"interval_s {self.interval_s} is less than {_INTERVAL_S_MIN}")
+            raise ValueError(
+                f"interval_s {self.interval_s} is below the minimum of {_INTERVAL_S_MIN}"
+            )
 
 
 def otlp_from(environment: Mapping[str, str]) -> OtlpConfig | None:
@@ -87,7 +91,7 @@ def otlp_from(environment: Mapping[str, str]) -> OtlpConfig | None:
         interval_s = float(interval) / 1000
     except ValueError:
         raise ValueError(
-            f"OTEL_METRIC_EXPORT_INTERVAL={interval}: write it in milliseconds"
+            f"invalid OTEL_METRIC_EXPORT_INTERVAL={interval}: pass a number of milliseconds"
         ) from None
     return OtlpConfig(
         endpoint,
@@ -107,5 +111,7 @@ def _pairs(environment: Mapping[str, str], variable: str) -> dict[str, str]:
             found[unquote(name.strip())] = unquote(value.strip())
         elif pair.strip():
             # The error does not show the pair, because it may be a secret.
-            raise ValueError(f"{variable} has a part without a value: write name=value,name=value")
+            raise ValueError(
+                f"{variable} has an entry without a value: use the form name=value,name=value"
+            )
     return found

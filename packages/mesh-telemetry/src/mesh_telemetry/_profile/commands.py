@@ -25,26 +25,27 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def profile(
     pid: Annotated[
-        int | None, typer.Option(help="Which program, where several can be asked.")
+        int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="For how long from now on.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Seconds to record, from now on.")] = 10.0,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The file; compressed if it ends in .gz.")
+        Path,
+        typer.Option("-o", "--output", help="The output file; compressed if its name ends in .gz."),
     ] = Path("trace.pftrace"),
     since: Annotated[
         str | None,
-        typer.Option(help="Of the past instead: a time, as 2026-01-31T12:00:00Z or in seconds."),
+        typer.Option(help="Trace the past since this time: 2026-01-31T12:00:00Z, or in seconds."),
     ] = None,
     last: Annotated[
-        str | None, typer.Option(help="Of the past instead: the last 30s, 5m or 1h.")
+        str | None, typer.Option(help="Trace the past: the last 30s, 5m or 1h.")
     ] = None,
 ) -> None:
-    """Write a trace of a running program: what its actors do, and which message leads to what.
+    """Write a trace of a running program: its actors, and the messages between them.
 
-    ui.perfetto.dev shows it.
+    To view it, open ui.perfetto.dev.
     """
     if since is not None and last is not None:
-        raise TelemetryError("--since and --last say the same in two ways: give one")
+        raise TelemetryError("--since and --last are exclusive: pass only one")
     served = served_program(pid)
     now_us = time.time_ns() // 1000
     if last is not None:
@@ -55,7 +56,7 @@ def profile(
         time.sleep(seconds)
         since_us, until_us = now_us, time.time_ns() // 1000
     length = _fetch(served, max(since_us, 0), until_us, output)
-    print(f"{output} ({length} bytes): open it in ui.perfetto.dev")
+    print(f"wrote {output} ({length} bytes): open it in ui.perfetto.dev")
 
 
 def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
@@ -67,7 +68,7 @@ def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
                 file.write(piece)
         return output.stat().st_size
     except OSError as error:
-        raise TelemetryError(f"{str(output)!r} cannot be written: {error}") from error
+        raise TelemetryError(f"cannot write {str(output)!r}: {error}") from error
 
 
 def _duration_s(text: str) -> float:
@@ -75,7 +76,7 @@ def _duration_s(text: str) -> float:
     number = text.rstrip("smh")
     with suppress(ValueError, KeyError):
         return float(number) * _UNITS_S[text[len(number) :] or "s"]
-    raise TelemetryError(f"--last {text}: write it as 30s, 5m or 1h")
+    raise TelemetryError(f"invalid --last {text}: use a duration such as 30s, 5m or 1h")
 
 
 def _moment_s(text: str) -> float:
@@ -85,5 +86,7 @@ def _moment_s(text: str) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise TelemetryError(f"--since {text}: write it as 2026-01-31T12:00:00Z") from None
+        raise TelemetryError(
+            f"invalid --since {text}: use a time such as 2026-01-31T12:00:00Z"
+        ) from None
     return found.astimezone(UTC).timestamp()

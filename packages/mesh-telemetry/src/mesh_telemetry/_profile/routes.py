@@ -33,7 +33,8 @@ def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]
         if until_us is None:
             until_us = time.time_ns() // 1000
         if not slots.acquire(blocking=False):
-            raise Refused(503, "busy", f"{_CONCURRENT_MAX} traces at once: ask again later")
+            text = f"too many concurrent traces (limit {_CONCURRENT_MAX}): try again later"
+            raise Refused(503, "busy", text)
         pieces = _pieces(ask, schemas, since_us, until_us, slots)
         try:
             # Errors before the first byte are reported with a status.
@@ -70,5 +71,5 @@ def _time(request: Request, name: str) -> int | None:
     if said is None:
         return None
     if not (said.isascii() and said.isdecimal()) or len(said) > _DIGITS_MAX:
-        raise Refused(400, "bad_time", f"{name}={said}: send microseconds since the epoch")
+        raise Refused(400, "bad_time", f"invalid {name}={said}: send microseconds since the epoch")
     return int(said)

@@ -161,9 +161,7 @@ class QueryClient:
         living = [one for one in hosts if one.rows is not None]
         if not living:
             asked()
-            raise _no_host(
-                [(label(one), one.error or "it is being started again") for one in hosts]
-            )
+            raise _no_host([(label(one), one.error or "it is restarting") for one in hosts])
         chosen = living[0]
         is_only = len(hosts) == 1
         request = Request(question, timeout_s, label(chosen) if is_only else None)
@@ -180,7 +178,7 @@ class QueryClient:
             asked()
             return _received(call, timeout_s * (1 + _REST) + _REPLY_S)
         except TimeoutError:
-            raise _no_host([(label(chosen), "it has not answered in time")]) from None
+            raise _no_host([(label(chosen), "it did not answer in time")]) from None
         except SupervisionError as error:
             if isinstance(error, TelemetryError):
                 raise
@@ -200,7 +198,7 @@ def _received(call: Future[bytes], timeout_s: float) -> bytes:
     except (SupervisionError, QueryError, TelemetryError):
         raise
     except MeshError as error:
-        raise TelemetryError(f"the question was not answered: {cause_of(error)}") from error
+        raise TelemetryError(f"the query was not answered: {cause_of(error)}") from error
 
 
 def _answer(reply: Reply) -> Answer:
@@ -211,4 +209,4 @@ def _answer(reply: Reply) -> Answer:
 
 def _no_host(failed: Sequence[tuple[str, str]]) -> CoverageError:
     causes = "; ".join(f"{host}: {cause}" for host, cause in failed)
-    return CoverageError(f"no host answered ({causes}): see why, or ask again", tuple(failed))
+    return CoverageError(f"no host answered ({causes}): fix the cause, or try again", tuple(failed))

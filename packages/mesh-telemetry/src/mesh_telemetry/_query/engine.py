@@ -98,10 +98,11 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
     try:
         return within(lambda: run_until(fragment, rows, deadline), deadline, cancellation)
     except Cancelled:
-        raise TelemetryError("nobody waits for the answer any more") from None
+        raise TelemetryError("the query was cancelled") from None
     except Late:
         raise TelemetryError(
-            f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
+            f"the query was not finished after {fragment.deadline_s:.3g} s: increase the timeout,"
+            " or filter more"
         ) from None
 
 
@@ -158,7 +159,7 @@ def _run_apart(
 def _tables(fragment: Fragment, rows: Rows) -> dict[str, Parts]:
     missing = [table for table in fragment.tables if table not in rows.schemas]
     if missing:
-        raise TelemetryError(f"this host has no table {missing[0]}: update what runs on it")
+        raise TelemetryError(f"this host has no table {missing[0]}: update mesh-telemetry on it")
     since_us = since_us_of(fragment, rows.schemas)
     found = {}
     for table in fragment.tables:

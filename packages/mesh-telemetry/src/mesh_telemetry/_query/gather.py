@@ -19,7 +19,7 @@ __all__ = ["Ask", "Gathering"]
 
 Ask = Callable[[Fragment], Iterable[Asked | ShardAnswer]]
 _Item = tuple[int, Asked | ShardAnswer | BaseException | None]
-_NOBODY = "(hosts that did not say their name)"
+_NOBODY = "(unknown hosts)"
 
 
 class Gathering:
@@ -152,11 +152,11 @@ class Gathering:
             return
         causes = "; ".join(f"{host}: {cause}" for host, cause in failed)
         if len(self._failures) >= len(self._hosts):
-            raise CoverageError(f"no host answered ({causes}): see why, or ask again", failed)
+            raise CoverageError(f"no host answered ({causes}): fix the cause, or try again", failed)
         if require_full:
             raise CoverageError(
-                f"{len(failed)} of {len(self._hosts)} hosts did not answer ({causes}): ask again,"
-                " allow more time, or do without them (require_full=False)",
+                f"{len(failed)} of {len(self._hosts)} hosts did not answer ({causes}): try again,"
+                " increase the timeout, or pass require_full=False",
                 failed,
             )
 
@@ -166,17 +166,19 @@ class Gathering:
         self._hosts.add(answer.host)
         rows, count = self._shipped.get(table, (0, 0))
         if answer.body is None:
-            self._fail(answer.host, answer.error or "it gave no cause")
+            self._fail(answer.host, answer.error or "it reported no cause")
             return []
         try:
             with pa.ipc.open_stream(answer.body) as reader:
                 batches = [cast_batch(batch, schema) for batch in reader]
         except (pa.ArrowException, ValueError) as error:
-            self._fail(answer.host, f"its answer cannot be read: {error}")
+            self._fail(answer.host, f"cannot read its answer: {error}")
             return []
         self._memory_left_bytes -= sum(batch.nbytes for batch in batches)
         if self._memory_left_bytes < 0:
-            raise QueryError("the hosts send more than fits here: filter, aggregate, or limit them")
+            raise QueryError(
+                "the rows of the hosts exceed the memory limit: filter, aggregate, or limit them"
+            )
         rows += sum(batch.num_rows for batch in batches)
         self._shipped[table] = rows, count + len(answer.body)
         return batches
@@ -195,7 +197,7 @@ class Gathering:
         late = {host for host in self._hosts if any(host not in each for each in heard)}
         for host in late or {_NOBODY}:
             self._hosts.add(host)
-            self._failures.setdefault(host, "late: it did not answer in time")
+            self._failures.setdefault(host, "it did not answer in time")
 
 
 class _Asking:

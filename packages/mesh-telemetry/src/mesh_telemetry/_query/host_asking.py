@@ -52,7 +52,7 @@ class HostAsking:
             yield Asked(label(host))
         for at, host in enumerate(self._hosts):
             if at not in self._open:
-                cause = host.error or "it is being started again"
+                cause = host.error or "it is restarting"
                 yield ShardAnswer(label(host), None, cause)
         if len(self._open) == 1:
             ((at, future),) = self._open.items()
@@ -89,7 +89,7 @@ class HostAsking:
             return ShardAnswer(label(host), future.get(timeout_s), None)
         except TimeoutError:
             future.cancel()
-            return ShardAnswer(label(host), None, "it has not answered in time")
+            return ShardAnswer(label(host), None, "it did not answer in time")
         except MeshError as error:
             if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
                 assert host.rows is not None, "only hosts that answer were asked"

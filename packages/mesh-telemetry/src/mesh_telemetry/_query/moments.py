@@ -20,6 +20,6 @@ def microseconds(when: float | datetime | None) -> int | None:
         return None
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no time zone: give one, such as datetime.UTC")
+            raise ValueError(f"{when!r} has no time zone: pass one, such as datetime.UTC")
         when = when.timestamp()
     return int(when * 1e6)

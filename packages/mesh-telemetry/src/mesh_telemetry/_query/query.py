@@ -125,7 +125,8 @@ class Query:
             table = within(lambda: self._finished(end), end)
         except Late:
             raise TelemetryError(
-                f"not finished after {timeout_s:.3g} s: allow more time, or filter more"
+                f"the query was not finished after {timeout_s:.3g} s: increase the timeout, or"
+                " filter more"
             ) from None
         return Answer(table, gathering.coverage())
 
@@ -169,7 +170,7 @@ class Query:
 
     def _begin(self) -> None:
         if self._is_answered:
-            raise TelemetryError("the query has been answered: make another one to ask again")
+            raise TelemetryError("the query has been answered: create a new one")
         self._is_answered = True
 
     @cached_property
@@ -278,16 +279,14 @@ class Query:
                 batches.append(batch.to_pyarrow())
                 byte_count += batches[-1].nbytes
                 if byte_count > bytes_max:
-                    raise QueryError(
-                        f"the answer is more than {bytes_max} bytes: aggregate or limit it"
-                    )
+                    raise QueryError(f"the answer exceeds {bytes_max} bytes: aggregate or limit it")
                 if time.monotonic() > deadline:
                     raise Late
         except (QueryError, Late):
             raise
         except Exception as error:  # DataFusion has no narrower class
             text = readable(str(error))
-            raise QueryError(f"{text}: correct the query, or have it take less") from None
+            raise QueryError(f"{text}: correct the query, or reduce its memory use") from None
         schema = batches[0].schema if batches else self._split.frame.schema()
         table = plain_table(pa.Table.from_batches(batches, schema))
         if not self._planned.wanted.names:
@@ -311,9 +310,9 @@ class Query:
             steps.append(
                 (
                     f"{link.reduced.table} may wait for {link.keys.table}",
-                    "only rows with keys that are there are sent, if that are fewer",
+                    "only rows with matching keys are sent, if that reduces them",
                 )
             )
         rest = self._split.frame.optimized_logical_plan().display_indent()
-        steps.append(("finished where it is asked", rest))
+        steps.append(("finished in the querying process", rest))
         return pa.table({"step": [step for step, _ in steps], "plan": [plan for _, plan in steps]})

@@ -88,7 +88,7 @@ def read_query(text: str) -> QueryText:
     cuts = _time_clauses(tokens)
     times = {time for _, _, time in cuts}
     if len(times) > 1:
-        raise QueryError("two times in one query: ask once for each")
+        raise QueryError("the query has two times: run one query for each")
     marks = [each for each in tokens if each.text == "?" and each.kind == "placeholder"]
     edits = [(start, end, "") for start, end, _ in cuts]
     edits += [(each.start, each.end, f"${at}") for at, each in enumerate(marks, 1)]
@@ -113,7 +113,7 @@ def scalars_of(
     if isinstance(parameters, Mapping):
         return {name: _scalar(name.removeprefix("$"), one) for name, one in parameters.items()}
     if isinstance(parameters, str | bytes):
-        raise QueryError("one text is not a list of parameters: put it into a list")
+        raise QueryError("the parameters are a string: pass a list")
     return [_scalar(str(at), value) for at, value in enumerate(parameters, 1)]
 
 
@@ -131,11 +131,11 @@ def values_of(
     if isinstance(parameters, Mapping):
         named = {name.removeprefix("$"): value for name, value in parameters.items()}
     elif isinstance(parameters, str | bytes):
-        raise QueryError("one text is not a list of parameters: put it into a list")
+        raise QueryError("the parameters are a string: pass a list")
     else:
         named = {str(at): value for at, value in enumerate(parameters, 1)}
     if marks and marks != len(named):
-        raise QueryError(f"{marks} times ? and {len(named)} parameters: give one for each")
+        raise QueryError(f"{marks} placeholders ? but {len(named)} parameters: pass one for each")
     return {name: _scalar(name, value) for name, value in named.items()}
 
 
@@ -180,7 +180,7 @@ def _explained_from(tokens: list[_Token]) -> int:
     if at + 1 < len(tokens) and tokens[at].upper == "FORMAT":
         at += 2
     if at >= len(tokens):
-        raise QueryError("EXPLAIN of nothing: write a query after it")
+        raise QueryError("EXPLAIN without a query: write a query after it")
     return tokens[at].start
 
 

@@ -85,7 +85,7 @@ def readable(text: str) -> str:
 def _advice(text: str, tables: list[str]) -> str:
     missing = _NO_TABLE.search(text)
     if missing is not None:
-        return f"there is no table {missing[1]}: there are {', '.join(tables) or 'none at all'}"
+        return f"no table {missing[1]}: the tables are {', '.join(tables) or 'none'}"
     if _NOT_READING.search(text):
-        return f"{readable(text)}: only queries that read are answered"
+        return f"{readable(text)}: only read queries are supported"
     return f"{readable(text)}: correct the query"

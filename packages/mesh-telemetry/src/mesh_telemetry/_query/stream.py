@@ -69,7 +69,7 @@ class Stream:
             TelemetryError: The stream has not been read to its end.
         """
         if not self._is_read:
-            raise TelemetryError("it is known when all has been read: read to the end first")
+            raise TelemetryError("not known until all rows have been read: read to the end first")
         return self._coverage()
 
     def close(self) -> None:

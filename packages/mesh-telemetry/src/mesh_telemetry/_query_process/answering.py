@@ -145,7 +145,8 @@ class Answering:
             raise QueryError(f"{QUERY_FAULT}{error}") from None
         except Late:
             raise TelemetryError(
-                f"not done after {fragment.deadline_s:.3g} s: allow more time, or filter more"
+                f"the query was not finished after {fragment.deadline_s:.3g} s: increase the"
+                " timeout, or filter more"
             ) from None
 
 
@@ -182,6 +183,6 @@ def _reply(answer: Answer, question: Question) -> Reply:
         body = memoryview(sink.getvalue())
     if question.bytes_max is not None and len(body) > question.bytes_max:
         raise QueryError(
-            f"the answer is more than {question.bytes_max} bytes: filter, aggregate, or limit it"
+            f"the answer exceeds {question.bytes_max} bytes: filter, aggregate, or limit it"
         )
     return Reply({"coverage": plain_coverage(answer.coverage)}, body)

@@ -118,7 +118,7 @@ class Forks:
                 if not template.is_over:
                     raise
         if self._is_closed:
-            raise TelemetryError("telemetry is closed: ask before that")
+            raise TelemetryError("telemetry is closed: run queries before closing it")
         if self._template is None or self._template.is_over:
             self._template = _Template(self._arguments, self._on_exit)
         return await self._template.fork()
@@ -170,7 +170,7 @@ class _Template:
         except OSError as error:
             ours.close()
             os.close(stderr)
-            raise TelemetryError(f"no query process can be started ({error}): ask again") from error
+            raise TelemetryError(f"cannot start a query process ({error}): try again") from error
         self._forking.append((forked, stderr))
         try:
             fork = await forked

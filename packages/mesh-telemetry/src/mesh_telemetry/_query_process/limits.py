@@ -39,8 +39,8 @@ _CPU_SLACK_S = 2
 def out_of_memory(byte_count: int) -> QueryError:
     """Return the error of a query that exceeds its memory limit of `byte_count` bytes."""
     return QueryError(
-        f"{TOO_MUCH}it needs more than the {byte_count >> 20} MiB of memory that a query may take:"
-        " filter, aggregate, or limit it"
+        f"{TOO_MUCH}it exceeds the limit of {byte_count >> 20} MiB of memory for a query: filter,"
+        " aggregate, or limit it"
     )
 
 

@@ -97,7 +97,8 @@ class QueryPool:
                 return await self._run(task)
         except TimeoutError:
             raise TelemetryError(
-                f"not finished after {task.timeout_s:.3g} s: allow more time, or filter more"
+                f"the query was not finished after {task.timeout_s:.3g} s: increase the timeout,"
+                " or filter more"
             ) from None
 
     async def close(self) -> None:
@@ -248,10 +249,13 @@ def _blame(task: Task, code: int | None, stderr: str) -> TelemetryError:
     if code == -signal.SIGABRT and "memory allocation" in stderr:
         return out_of_memory(task.memory_max_bytes)
     if code == -signal.SIGXCPU:
-        return TelemetryError("the query took all of its CPU time: allow more time, or filter more")
+        return TelemetryError(
+            "the query exceeded its CPU time: increase the timeout, or filter more"
+        )
     if code in (None, -signal.SIGKILL):
-        return TelemetryError("the process of the query was killed from outside: ask again")
+        return TelemetryError("the query process was killed: try again")
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return QueryError(
-        f"{QUERY_FAULT}its process ended with {name}: simplify it, it may be nested too deeply"
+        f"{QUERY_FAULT}its process exited with {name}: simplify the query, it may be nested too"
+        " deeply"
     )

@@ -77,11 +77,11 @@ def table_docs(own: Mapping[str, SourceTable] | None = None) -> Mapping[str, Tab
         docs.setdefault(name, _doc(table))
     for name, table in (own or {}).items():
         if name in docs:
-            raise ValueError(f"there is a table {name!r} already: give yours another name")
+            raise ValueError(f"a table {name!r} already exists: choose another name")
         if table.rows is not None:
             raise ValueError(
-                f"table {name!r} is live: other processes find it only by an entry point of"
-                " mesh_telemetry.sources; without `rows`, tell its rows by record_row"
+                f"table {name!r} is live: other processes find it only through an entry point of"
+                " mesh_telemetry.sources; without `rows`, add its rows with record_row"
             )
         docs[name] = _doc(table)
     return docs
@@ -151,7 +151,9 @@ class RowsWithAdded:
             batches = self._kept.batches("rows", since_us, until_us)
             return [made for batch in batches if (made := _told(added, batch)) is not None]
         if until_us is not None:
-            raise QueryError(f"table {added.name!r} shows what is now: ask for it without as_of")
+            raise QueryError(
+                f"table {added.name!r} shows only the current state: query it without as_of"
+            )
         now_us = time.time_ns() // 1000
         return [
             _batch(

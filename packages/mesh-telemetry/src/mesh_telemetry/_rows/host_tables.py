@@ -128,7 +128,7 @@ class HostTables:
         """
         if table not in TABLES:
             known = ", ".join(sorted(TABLES))
-            raise QueryError(f"there is no table {table!r}: the tables are {known}")
+            raise QueryError(f"no table {table!r}: the tables are {known}")
         if table in LIVE_TABLES:
             return Parts(self._live(table, until_us))
         # Dumps are not spilled.
@@ -179,8 +179,8 @@ class HostTables:
         files = [] if self._stored is None else self._stored.files(table)
         if not files:
             raise QueryError(
-                f"table {table!r} shows what is now, and nothing of it was recorded: ask for it"
-                " without as_of, or set snapshot_s in TelemetryConfig"
+                f"table {table!r} shows only the current state, and no snapshots were recorded:"
+                " query it without as_of, or set snapshot_s in TelemetryConfig"
             )
         found = [one for one in files if until_us is None or one.first_us <= until_us]
         if not found:

@@ -241,9 +241,9 @@ def _failures(lines: Lines, place: Place) -> dict[str, Any]:
 def _end_of(line: dict[str, Any]) -> str | None:
     """Describe how a process ended."""
     if line.get("signal") is not None:
-        return f"ended by signal {line['signal']}"
+        return f"exited with signal {line['signal']}"
     if line.get("exit_code") is not None:
-        return f"ended with exit status {line['exit_code']}"
+        return f"exited with status {line['exit_code']}"
     return None
 
 

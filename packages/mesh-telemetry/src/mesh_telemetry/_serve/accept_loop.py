@@ -77,7 +77,9 @@ def listener(port: int) -> socket.socket:
     try:
         made = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
     except OSError as error:
-        raise TelemetryError(f"port {port} ({error}): choose another, or 0 for any") from error
+        raise TelemetryError(
+            f"cannot listen on port {port} ({error}): choose another one, or 0 for any"
+        ) from error
     made.setblocking(False)
     return made
 

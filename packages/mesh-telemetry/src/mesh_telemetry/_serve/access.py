@@ -13,7 +13,7 @@ __all__ = ["Headers", "check_access", "check_sql"]
 #: The permitted values of `Host`. The port is not compared, because ssh may forward another one.
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 _ACT_NEEDED = "needs the act token, and the token that was sent permits only reading"
-_ROUTE_HINT = "use Serving.act_token, or the command mesh as the user who runs the program"
+_ROUTE_HINT = "use Serving.act_token, or run the command mesh as the user of the program"
 _TABLE_HINT = "use Serving.act_token over HTTP, or mesh query --act"
 
 
@@ -50,7 +50,8 @@ def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope
     if required is Scope.OPEN:
         return granted
     if granted is Scope.OPEN:
-        raise Refused(401, "unauthorized", "no right token: send Authorization: Bearer <token>")
+        text = "missing or invalid token: send Authorization: Bearer <token>"
+        raise Refused(401, "unauthorized", text)
     if required is Scope.ACT and granted is not Scope.ACT:
         assert route is not None, "only a route requires the scope act"
         raise Refused(403, "scope", f"{route.method} {route.path} {_ACT_NEEDED}: {_ROUTE_HINT}")
@@ -81,7 +82,7 @@ def _check_host(headers: Headers) -> None:
         raise Refused(421, "wrong_host", text)
     origin = headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != host:
-        raise Refused(403, "wrong_origin", f"pages of {origin!r} must not use this server")
+        raise Refused(403, "wrong_origin", f"requests from pages of {origin!r} are not permitted")
 
 
 def _name_of(address: str) -> str | None:

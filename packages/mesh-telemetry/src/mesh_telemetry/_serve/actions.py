@@ -43,15 +43,16 @@ def action_routes(keeper: Keeper) -> list[Route]:
 def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:
     mesh_id, proc, by = said.get("mesh_id"), said.get("proc"), said.get("by", "the user")
     if not isinstance(mesh_id, int) or isinstance(mesh_id, bool) or not 0 <= mesh_id < 1 << 64:
-        raise Refused(400, "bad_json", "no mesh_id: send a meshes.id")
+        raise Refused(400, "bad_json", "missing or invalid mesh_id: send a meshes.id")
     place = _PROC.fullmatch(proc) if isinstance(proc, str) else None
     if place is None:
-        raise Refused(400, "bad_json", "no proc: send the meshes.proc of the mesh, as 0.3")
+        text = "missing or invalid proc: send the meshes.proc of the mesh, such as 0.3"
+        raise Refused(400, "bad_json", text)
     if not (isinstance(by, str) and by.isascii() and by.isprintable() and len(by) <= BY_LEN_MAX):
-        text = f"by: send who asks, in {BY_LEN_MAX} printable ASCII characters at most"
+        text = f"invalid by: send a name of at most {BY_LEN_MAX} printable ASCII characters"
         raise Refused(400, "bad_json", text)
     if mesh_id == 0:
-        text = "mesh 0 is the program and what looks after its hosts: end the program itself"
+        text = "mesh 0 is the program and its host agents: end the program instead"
         raise Refused(403, "root", text)
     return mesh_id, int(place[1]), int(place[2]), by
 
@@ -66,9 +67,9 @@ def _asked(keeper: Keeper, host: int, slot: int, mesh_id: int, by: str) -> dict[
                 asked = handle.rows.stop_mesh.call_one(slot, mesh_id, by)
                 return asked.get(max(deadline - time.monotonic(), 0.0))
         else:
-            return {"code": "not_found", "refused": f"there is no host {host} in the program"}
+            return {"code": "not_found", "refused": f"the program has no host {host}"}
     except TimeoutError:
         pass
     except MeshError as error:
-        return {"code": "silent", "refused": f"host {host} does not answer: {cause_of(error)}"}
-    return {"code": "silent", "refused": f"host {host} does not answer: ask again later"}
+        return {"code": "silent", "refused": f"host {host} did not answer: {cause_of(error)}"}
+    return {"code": "silent", "refused": f"host {host} did not answer: try again later"}

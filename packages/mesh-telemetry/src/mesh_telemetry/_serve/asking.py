@@ -205,7 +205,7 @@ class Asking:
                 sock = connection.sock
                 with self._turn:
                     if self._is_over:
-                        raise ProgramGone(f"program {self.served.pid} is asked no more")
+                        raise ProgramGone(f"the connection to program {self.served.pid} is closed")
                     self._open.add(sock)
                 send = partial(connection.request, method, path, body, headers)
                 reply = self._reply_to(send, connection, scope, deadline)
@@ -247,10 +247,10 @@ class Asking:
     def _silent(self, error: Exception) -> TelemetryError:
         pid = self.served.pid
         if not lives(pid):
-            return ProgramGone(f"program {pid} has ended")
+            return ProgramGone(f"program {pid} has exited")
         if isinstance(error, ConnectionRefusedError):
-            return ProgramGone(f"program {pid} serves telemetry no more")
-        return TelemetryError(f"program {pid} does not answer: {error}")
+            return ProgramGone(f"program {pid} no longer serves telemetry")
+        return TelemetryError(f"program {pid} did not answer: {error}")
 
 
 class _Head(http.client.HTTPResponse):
@@ -267,7 +267,7 @@ def _refusal(body: bytes) -> str:
     """Return the error message of a rejected request."""
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(body)["error"]["message"])
-    return "the program does not say what is wrong"
+    return "the program reported no cause"
 
 
 def lives(pid: int) -> bool:

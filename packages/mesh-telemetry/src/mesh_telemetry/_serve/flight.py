@@ -191,8 +191,8 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """List the actions of prepared statements."""
         return [
-            ("CreatePreparedStatement", "Plans a query."),
-            ("ClosePreparedStatement", "Forgets a query."),
+            ("CreatePreparedStatement", "Plan a query."),
+            ("ClosePreparedStatement", "Close a prepared query."),
         ]
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
@@ -200,7 +200,9 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         if action.type == "ClosePreparedStatement":
             return
         if action.type != "CreatePreparedStatement":
-            raise flight.FlightServerError(f"no action {action.type}: send queries that read")
+            raise flight.FlightServerError(
+                f"unknown action {action.type}: only read queries are supported"
+            )
         _, fields = _command(action.body.to_pybytes())
         sql = field_bytes(fields, 1)
         _check_sql(sql.decode())
@@ -218,10 +220,10 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         """Add the parameters of a prepared statement to its handle."""
         name, fields = _command(descriptor.command)
         if name != "CommandPreparedStatementQuery":
-            raise flight.FlightServerError("nothing can be changed: send queries that read")
+            raise flight.FlightServerError("the tables are read-only: send only read queries")
         table = reader.read_all()
         if table.num_rows > 1:
-            raise flight.FlightServerError("several rows of parameters: bind one row at a time")
+            raise flight.FlightServerError("several rows of parameters: bind one row per query")
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
@@ -253,7 +255,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             return self._tables(fields)
         if name == "CommandGetSqlInfo":
             return _sql_info(fields)
-        raise flight.FlightServerError(f"{name} is not answered: send queries that read")
+        raise flight.FlightServerError(f"{name} is not supported: send only read queries")
 
     def _tables(self, fields: Fields) -> pa.Table:
         has_schema = bool(fields.get(5, [0])[-1])
@@ -285,7 +287,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         given = sent[0][0] if sent and sent[0] else ""
         if self._tokens.scope_of(given) is Scope.OPEN:
             raise flight.FlightUnauthenticatedError(
-                "no right token: send authorization: Bearer <token>"
+                "missing or invalid token: send authorization: Bearer <token>"
             )
 
 

@@ -21,7 +21,7 @@ def unpacked(message: bytes) -> tuple[str, Fields]:
     outer = _fields(message)
     kind = field_bytes(outer, 1).decode()
     if not kind.startswith(_PREFIX):
-        raise ValueError("not a command of Flight SQL: ask with a client of Flight SQL")
+        raise ValueError("not a Flight SQL command: use a Flight SQL client")
     return kind.removeprefix(_PREFIX), _fields(field_bytes(outer, 2))
 
 
@@ -72,7 +72,7 @@ def _fields(message: bytes) -> Fields:
             if key & 7 == _BYTES:
                 size, at = _read_varint(message, at)
             if size is None or at + size > len(message):
-                raise ValueError("a damaged message: ask with a client of Flight SQL")
+                raise ValueError("malformed message: use a Flight SQL client")
             value = message[at : at + size]
             at += size
         fields.setdefault(key >> 3, []).append(value)
@@ -87,4 +87,4 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
-    raise ValueError("a damaged message: ask with a client of Flight SQL")
+    raise ValueError("malformed message: use a Flight SQL client")

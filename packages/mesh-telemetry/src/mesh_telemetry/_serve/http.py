@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         route = self._routes.find(self.command, asked.path)
         scope = check_access(route, self.headers, self._tokens)
         if route is None:
-            raise Refused(404, "not_found", "nothing is there: GET /openapi.json says what is")
+            raise Refused(404, "not_found", "not found: see GET /openapi.json for the routes")
         tail = asked.path[len(route.path) - 1 :] if route.path.endswith("*") else ""
         body = self._body() if self.command == "POST" else b""
         arguments = dict(parse_qsl(asked.query))
@@ -250,11 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
-            raise Refused(411, "no_length", "no length: send Content-Length")
+            raise Refused(411, "no_length", "missing length: send Content-Length")
         if int(length) > _BODY_LEN_MAX:
-            raise Refused(413, "too_long", f"more than {_BODY_LEN_MAX} bytes: send less")
+            raise Refused(413, "too_long", f"the body exceeds {_BODY_LEN_MAX} bytes: send less")
         if not self._admission.reserve(int(length)):
-            raise Refused(503, "busy", "too many long requests at once: ask again later")
+            raise Refused(503, "busy", "too many large requests at once: try again later")
         self._received.left_len += int(length)
         return self.rfile.read(int(length))
 

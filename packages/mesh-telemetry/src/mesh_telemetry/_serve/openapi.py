@@ -15,7 +15,7 @@ __all__ = ["OPENAPI"]
 
 _JSON = "application/json"
 _ERROR = {
-    "description": "It cannot be answered; the message says what to do. 401 without a valid token,"
+    "description": "The request failed; the message states what to do. 401 without a valid token,"
     " 403 with a token that does not permit it.",
     "content": {
         _JSON: {
@@ -35,14 +35,14 @@ _QUESTION = {
     "type": "object",
     "required": ["sql"],
     "properties": {
-        "sql": {"type": "string", "description": "A query that reads."},
+        "sql": {"type": "string", "description": "A read query."},
         "params": {
             "oneOf": [{"type": "array"}, {"type": "object"}],
             "description": "The values of ?, of $1 and on, or of $name.",
         },
         "as_of": {
             "type": "integer",
-            "description": "Rows of a later time are left out; microseconds since the epoch.",
+            "description": "Ignore rows after this time, in microseconds since the epoch.",
         },
         "stream": {
             "type": "boolean",
@@ -55,25 +55,25 @@ _STOP = {
     "type": "object",
     "required": ["mesh_id", "proc"],
     "properties": {
-        "mesh_id": {"type": "integer", "description": "As in meshes.id."},
-        "proc": {"type": "string", "description": "Who owns it, as in meshes.proc."},
-        "by": {"type": "string", "description": "Who asks: in the errors that callers get."},
+        "mesh_id": {"type": "integer", "description": "A meshes.id."},
+        "proc": {"type": "string", "description": "The process that owns the mesh, a meshes.proc."},
+        "by": {"type": "string", "description": "The requester, named in the errors of callers."},
     },
 }
 _OPTIONS = {
-    "native": {"type": "boolean", "description": "Also what runs in C."},
-    "timeout": {"type": "number", "description": "Seconds to read all processes."},
-    "seconds": {"type": "number", "description": "For how long to record."},
-    "locals": {"type": "boolean", "description": "Also local variables."},
-    "subprocesses": {"type": "boolean", "description": "Also of processes that they started."},
-    "idle": {"type": "boolean", "description": "Also threads that wait."},
+    "native": {"type": "boolean", "description": "Include native frames."},
+    "timeout": {"type": "number", "description": "Seconds to wait for all processes."},
+    "seconds": {"type": "number", "description": "Seconds to record."},
+    "locals": {"type": "boolean", "description": "Include local variables."},
+    "subprocesses": {"type": "boolean", "description": "Include child processes."},
+    "idle": {"type": "boolean", "description": "Include waiting threads."},
 }
 _DUMP = {
     "type": "object",
     "properties": {
         "where": {
             "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-            "description": "Of which processes: a condition over procs, or names, as 0.3.",
+            "description": "The processes: a condition over procs, or names such as 0.3.",
         },
         **{name: _OPTIONS[name] for name in ("native", "locals", "subprocesses", "timeout")},
     },
@@ -82,10 +82,10 @@ _FLAME = {
     "type": "object",
     "required": ["proc"],
     "properties": {
-        "proc": {"type": "string", "description": "The process, as 0.3."},
+        "proc": {"type": "string", "description": "The process, such as 0.3."},
         "rows": {
             "type": "boolean",
-            "description": "Answer with JSON: the picture as svg, and rows of stack and samples.",
+            "description": "Return JSON: the graph as svg, and rows of stack and samples.",
         },
         **{name: _OPTIONS[name] for name in ("seconds", "native", "idle")},
     },
@@ -100,10 +100,10 @@ _ATTACH = {
     "properties": {
         "how": {
             "enum": ["attach", "dap"],
-            "description": "For pdb in lines of JSON, or as a Debug Adapter Protocol.",
+            "description": "attach for pdb in lines of JSON, dap for the Debug Adapter Protocol.",
         },
-        "client": {"type": "string", "description": "Who attaches, for others that want to."},
-        "is_kept": {"type": "boolean", "description": "It is to stand on when that one leaves."},
+        "client": {"type": "string", "description": "The name shown to other clients."},
+        "is_kept": {"type": "boolean", "description": "Stay paused when the client leaves."},
     },
 }
 _RUN = {
@@ -111,8 +111,8 @@ _RUN = {
     "required": ["sessions", "command"],
     "properties": {
         "sessions": _SESSIONS,
-        "command": {"type": "string", "description": "One line for pdb, as p loss."},
-        "timeout_s": {"type": "number", "description": "Seconds to wait for each, 30 if left out."},
+        "command": {"type": "string", "description": "One pdb command, such as p loss."},
+        "timeout_s": {"type": "number", "description": "Seconds for each session; default 30."},
     },
 }
 _CONTINUE = {"type": "object", "required": ["sessions"], "properties": {"sessions": _SESSIONS}}
@@ -121,13 +121,13 @@ _ON_FAILURE = {
     "properties": {
         "mesh": {
             "type": ["string", "null"],
-            "description": "The name of actors or processes; all if left out.",
+            "description": "The name of actors or processes; all if omitted.",
         },
         "limit_s": {
             "type": "number",
-            "description": "Seconds until one goes on at which nobody looks, 600 if left out.",
+            "description": "Seconds to wait for a client at an exception; default 600.",
         },
-        "is_on": {"type": "boolean", "description": "False for no more of it."},
+        "is_on": {"type": "boolean", "description": "False to turn it off."},
     },
 }
 _SESSION_ANSWERS = {
@@ -139,8 +139,8 @@ _SESSION_ANSWERS = {
                 "type": "object",
                 "properties": {
                     "id": {"type": "string"},
-                    "text": {"type": "string", "description": "What it has said."},
-                    "error": {"type": ["string", "null"], "description": "Why it has not."},
+                    "text": {"type": "string", "description": "The output."},
+                    "error": {"type": ["string", "null"], "description": "The cause of a failure."},
                 },
             },
         }
@@ -232,42 +232,41 @@ def _time(name: str, text: str) -> dict[str, Any]:
 
 _QUERY_PATHS = {
     "/query": _post(
-        "Asks the running system.",
+        "Query the running program.",
         _QUESTION,
         _done(
-            "The rows. As Arrow if that is accepted, with the coverage as JSON in the header"
-            " Mesh-Coverage.",
+            "The rows. Arrow if accepted, with the coverage as JSON in the header Mesh-Coverage.",
             _content(_JSON, _ROWS) | _content("application/vnd.apache.arrow.stream"),
         ),
     ),
-    "/openapi.json": _get("Says what can be asked.", _done("This document.", _content(_JSON))),
+    "/openapi.json": _get("Describe the routes.", _done("This document.", _content(_JSON))),
 }
 _ACTION_PATHS = {
     "/stop": _post(
-        "Has a mesh stopped by the process that owns it, in good order.",
+        "Stop a mesh gracefully, through the process that owns it.",
         _STOP,
-        _done("Its owner has begun: its name, and its number.", _content(_JSON)),
+        _done("The stop has begun: the name and the id of the mesh.", _content(_JSON)),
     ),
     "/profile": _get(
-        "Writes a trace for ui.perfetto.dev.",
-        _done("The trace, as it is made.", _content("application/vnd.perfetto.trace")),
-        _time("since_us", "From when on, as far as rows go if left out"),
-        _time("until_us", "Until before when, now if left out"),
+        "Write a trace for ui.perfetto.dev.",
+        _done("The trace, streamed.", _content("application/vnd.perfetto.trace")),
+        _time("since_us", "Start of the trace; the oldest rows if omitted"),
+        _time("until_us", "End of the trace, exclusive; now if omitted"),
     ),
     "/pyspy/dump": _post(
-        "Takes the stacks of processes with py-spy, and keeps them as rows.",
+        "Read the stacks of processes with py-spy, and store them as rows.",
         _DUMP,
-        _done("The dump_id of the rows, and which have failed.", _content(_JSON)),
+        _done("The dump_id of the rows, and the failures.", _content(_JSON)),
     ),
     "/pyspy/flame": _post(
-        "Records what a process runs with py-spy, and draws it; who hangs up ends it.",
+        "Record a flame graph of a process with py-spy; closing the connection cancels it.",
         _FLAME,
         _done("The flame graph.", _content("image/svg+xml") | _content(_JSON)),
     ),
 }
 _DEBUG_PATHS = {
     "/debug/attach/{session}": _post(
-        "Attaches to what stands at a breakpoint or a failure.",
+        "Attach to a session that is paused at a breakpoint or a failure.",
         _ATTACH,
         _done(
             "The connection is that of the session. It sends lines of JSON: text to show, or a"
@@ -278,38 +277,38 @@ _DEBUG_PATHS = {
     )
     | {"parameters": [_named("session", "Which: debug_sessions.id.")]},
     "/debug/run": _post(
-        "Runs a command in several sessions.",
+        "Run a command in several sessions.",
         _RUN,
-        _done("What each has said, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
+        _done("The result of each session, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
     ),
     "/debug/continue": _post(
-        "Lets sessions go on, without their breakpoints.",
+        "Let sessions continue without their breakpoints.",
         _CONTINUE,
-        _done("Which have, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
+        _done("The result of each session, in the same order.", _content(_JSON, _SESSION_ANSWERS)),
     ),
     "/debug/on-failure": _post(
-        "Has exceptions stand where they were raised, from now on.",
+        "Pause where unhandled exceptions are raised, from now on.",
         _ON_FAILURE,
-        _done("All hosts have been told.", _content(_JSON)),
+        _done("All hosts have been notified.", _content(_JSON)),
     ),
 }
-_TOPIC_NAME = _named("name", "Which topic; the refusal of one that is none names them.")
+_TOPIC_NAME = _named("name", "The topic; the error for an unknown one lists them.")
 _DASHBOARD_PATHS = {
-    "/": _get("Shows the dashboard.", _done("A page.", _content("text/html"))),
+    "/": _get("Show the dashboard.", _done("A page.", _content("text/html"))),
     "/dash/{file}": _get(
-        "Gives a part of the dashboard.",
+        "Return a file of the dashboard.",
         _done("The file."),
         _named("file", "Its name."),
     ),
     "/topics/{name}": _get(
-        "Asks once for what a page of the dashboard shows.",
-        _done("It, and which hosts it is of.", _content(_JSON, _TOPIC)),
+        "Return the data of a dashboard page once.",
+        _done("The data, and the hosts that it covers.", _content(_JSON, _TOPIC)),
         _TOPIC_NAME,
         _TOPIC_ARGUMENTS,
     ),
     "/live/{name}": _get(
-        "Asks again each second for what a page of the dashboard shows.",
-        _done("The same as events, each time that it has changed.", _content("text/event-stream")),
+        "Stream the data of a dashboard page, refreshed each second.",
+        _done("The same as events, whenever it changes.", _content("text/event-stream")),
         _TOPIC_NAME,
         _TOPIC_ARGUMENTS,
     ),

@@ -90,7 +90,7 @@ class PendingRequest:
         if _END in self._head:
             self._decide()
         elif len(self._head) >= HEAD_LEN_MAX:
-            text = f"the head has more than {HEAD_LEN_MAX} bytes: send less"
+            text = f"the request head exceeds {HEAD_LEN_MAX} bytes: send less"
             self._send(refusal_of(Refused(431, "head_too_long", text)))
 
     def _received(self, length_max: int) -> bytes | None:
@@ -124,7 +124,7 @@ class PendingRequest:
         admission = self._admission
         assert admission is not None, "it was started"
         if not admission.authenticate():
-            raise Refused(503, "busy", "too many connections with a token are open: close one")
+            raise Refused(503, "busy", "too many authenticated connections are open: close one")
         self._loop.leave(self)
         self._loop.forget(self.sock)
         self.sock.setblocking(True)

@@ -68,7 +68,8 @@ def query_routes(queries: Queries) -> list[Route]:
         if said.get("stream") and not is_arrow:
             raise Refused(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
         if not slots.acquire(blocking=False):
-            raise Refused(503, "busy", f"{_CONCURRENT_MAX} queries at once: ask again later")
+            text = f"too many concurrent queries (limit {_CONCURRENT_MAX}): try again later"
+            raise Refused(503, "busy", text)
         if said.get("stream"):
             return _streamed(_pieces(queries, question, request, slots))
         try:
@@ -160,11 +161,11 @@ class _Sink(io.RawIOBase):
 def _question(said: dict[str, Any]) -> Asked:
     sql, parameters, as_of_us = said.get("sql"), said.get("params"), said.get("as_of")
     if not isinstance(sql, str):
-        raise Refused(400, "bad_json", 'no query: send {"sql": "SELECT ..."}')
+        raise Refused(400, "bad_json", 'missing query: send {"sql": "SELECT ..."}')
     if not isinstance(parameters, list | dict | None):
-        raise Refused(400, "bad_json", "params: send a list, or an object with names")
+        raise Refused(400, "bad_json", "invalid params: send a list, or an object with names")
     if not isinstance(as_of_us, int | None) or isinstance(as_of_us, bool):
-        raise Refused(400, "bad_json", "as_of: send microseconds since the epoch")
+        raise Refused(400, "bad_json", "invalid as_of: send microseconds since the epoch")
     return sql, parameters, as_of_us
 
 

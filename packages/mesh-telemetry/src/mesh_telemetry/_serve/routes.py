@@ -40,9 +40,9 @@ class Request(NamedTuple):
         try:
             value = json.loads(self.body)
         except ValueError as error:
-            raise Refused(400, "bad_json", f"{error}: send JSON") from error
+            raise Refused(400, "bad_json", f"invalid JSON ({error}): send a JSON object") from error
         if not isinstance(value, dict):
-            raise Refused(400, "bad_json", "no object: send JSON in braces")
+            raise Refused(400, "bad_json", "not a JSON object: send one")
         return value
 
     @contextmanager

@@ -68,7 +68,7 @@ class Tokens:
 
     def __init__(self, read: str, act: str) -> None:
         if not read or not act:
-            raise TelemetryError("an empty token lets everybody in: pass a random one")
+            raise TelemetryError("an empty token would admit everyone: pass a random one")
         if read == act:
             raise TelemetryError("token and act_token are equal: pass different ones")
         self.read: str = read

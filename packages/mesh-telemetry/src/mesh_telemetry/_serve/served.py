@@ -55,15 +55,15 @@ class Served:
             fd = os.open(self.act_token_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             raise TelemetryError(
-                f"the act token of program {self.pid} cannot be read ({error.strerror}): "
-                "the program serves telemetry no more"
+                f"cannot read the act token of program {self.pid} ({error.strerror}): the program"
+                " no longer serves telemetry"
             ) from error
         with open(fd) as file:
             found = os.fstat(fd)
             if found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 raise TelemetryError(
-                    f"{self.act_token_file!r} is not a file that this user alone can read: "
-                    "remove it, and restart the program"
+                    f"{self.act_token_file!r} is not a private file of this user: remove it, and"
+                    " restart the program"
                 )
             return file.read(_TOKEN_LEN_MAX)
 
@@ -177,10 +177,12 @@ def served_program(pid: int | None = None) -> Served:
     found = [one for one in served_programs() if pid in (None, one.pid)]
     if not found:
         which = "no program" if pid is None else f"no program with pid {pid}"
-        raise TelemetryError(f"{which} of yours serves telemetry here: have it call serve()")
+        raise TelemetryError(
+            f"{which} of this user serves telemetry on this machine: call serve() in the program"
+        )
     if len(found) > 1:
         programs = ", ".join(f"--pid {one.pid} ({one.program})" for one in found)
-        raise TelemetryError(f"several programs can be asked: choose one, {programs}")
+        raise TelemetryError(f"several programs serve telemetry: choose one of {programs}")
     return found[0]
 
 

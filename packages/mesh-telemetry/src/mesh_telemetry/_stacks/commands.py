@@ -27,7 +27,9 @@ _QUESTIONS = {
     "frames": "select proc, pid, thread_id, frame_depth, name, filename, line from pyspy_frames",
     "variables": "select proc, pid, thread_id, frame_depth, name, repr from pyspy_local_variables",
 }
-Pid = Annotated[int | None, typer.Option(help="Which program, where several can be asked.")]
+Pid = Annotated[
+    int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
+]
 
 
 class _Door(Protocol):
@@ -41,27 +43,27 @@ class _Door(Protocol):
 def dump(
     ctx: typer.Context,
     proc: Annotated[
-        list[str] | None, typer.Option(help="Of this process alone, as 0.3; may be repeated.")
+        list[str] | None, typer.Option(help="Only this process, such as 0.3; can be repeated.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option(help="Of processes that fulfil a condition over procs, in SQL.")
+        str | None, typer.Option(help="Only processes that match an SQL condition over procs.")
     ] = None,
     is_all: Annotated[
-        bool, typer.Option("--all", help="Also threads of Python and Mesh alone.")
+        bool, typer.Option("--all", help="Include threads that run only Python and Mesh.")
     ] = False,
-    native: Annotated[bool, typer.Option("--native", help="Also what runs in C.")] = False,
-    has_locals: Annotated[bool, typer.Option("--locals", help="Also local variables.")] = False,
+    native: Annotated[bool, typer.Option("--native", help="Include native frames.")] = False,
+    has_locals: Annotated[bool, typer.Option("--locals", help="Include local variables.")] = False,
     pid: Pid = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to read all processes.")] = 10.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for all processes.")] = 10.0,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show where the threads of a running program stand, those that stand alike once.
+    """Show the stacks of all threads of a running program, equal stacks once.
 
-    They are read from outside, with py-spy: also where the interpreter hangs. Of which processes
-    there is none, and why, is said on the standard error.
+    py-spy reads them from outside, also if the interpreter hangs. Processes whose stacks cannot
+    be read are reported on standard error.
     """
     if proc and where:
-        raise TelemetryError("--proc and --where: give one of them")
+        raise TelemetryError("--proc and --where are exclusive: pass only one")
     wanted = {"where": proc or where, "native": native, "locals": has_locals, "timeout": timeout}
     with Asking(served_program(pid)) as asking:
         made = asking.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S, scope=Scope.ACT)
@@ -84,7 +86,7 @@ def dump(
         print("\n".join(written(group)), end="\n\n")
     if len(shown) < len(stacks):
         left = len(stacks) - len(shown)
-        print(f"{left} threads run Python and Mesh alone: --all shows them", file=sys.stderr)
+        print(f"{left} threads run only Python and Mesh: pass --all to show them", file=sys.stderr)
     for failure in made["failed"]:
         print(f"without process {failure['proc']}: {failure['cause']}", file=sys.stderr)
     for failure in made["hosts_failed"]:
@@ -92,14 +94,14 @@ def dump(
 
 
 def flame(
-    proc: Annotated[str, typer.Argument(metavar="PROC", help="The process, as 0.3.")],
-    seconds: Annotated[float, typer.Option(help="For how long.")] = 5.0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Where to write the SVG.")] = None,
-    native: Annotated[bool, typer.Option("--native", help="Also what runs in C.")] = False,
-    idle: Annotated[bool, typer.Option("--idle", help="Also threads that wait.")] = False,
+    proc: Annotated[str, typer.Argument(metavar="PROC", help="The process, such as 0.3.")],
+    seconds: Annotated[float, typer.Option(help="Seconds to record.")] = 5.0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The SVG file to write.")] = None,
+    native: Annotated[bool, typer.Option("--native", help="Include native frames.")] = False,
+    idle: Annotated[bool, typer.Option("--idle", help="Include waiting threads.")] = False,
     pid: Pid = None,
 ) -> None:
-    """Record what a process runs, and draw it: a flame graph, to be opened with a browser."""
+    """Record the stacks of a process, and write a flame graph to open in a browser."""
     wanted = {"proc": proc, "seconds": seconds, "native": native, "idle": idle, "rows": True}
     with Asking(served_program(pid)) as asking:
         made = asking.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S, scope=Scope.ACT)
@@ -107,5 +109,5 @@ def flame(
     try:
         path.write_text(made["svg"])
     except OSError as error:
-        raise TelemetryError(f"{str(path)!r} cannot be written ({error.strerror})") from error
+        raise TelemetryError(f"cannot write {str(path)!r} ({error.strerror})") from error
     print(f"{path}: {sum(row['samples'] for row in made['rows'])} samples")

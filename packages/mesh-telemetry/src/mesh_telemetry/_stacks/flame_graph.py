@@ -41,7 +41,7 @@ class FlameGraph:
             ValueError: There are several processes.
         """
         if len(self.svgs) != 1:
-            raise ValueError(f"pictures of {len(self.svgs)} processes: take one of svgs")
+            raise ValueError(f"flame graphs of {len(self.svgs)} processes: use one of svgs")
         return next(iter(self.svgs.values()))
 
     def folded(self) -> str:
@@ -72,9 +72,14 @@ class FlameOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds <= _SECONDS_MAX:
-            raise ValueError(f"{self.seconds} seconds: record above 0 and up to {_SECONDS_MAX}")
+            raise ValueError(
+                f"invalid duration of {self.seconds} seconds: use a value above 0 and up to"
+                f" {_SECONDS_MAX}"
+            )
         if not 0 < self.rate <= _RATE_MAX:
-            raise ValueError(f"{self.rate} looks in a second: take 1 to {_RATE_MAX}")
+            raise ValueError(
+                f"invalid rate of {self.rate} samples per second: use 1 to {_RATE_MAX}"
+            )
 
     def words(self) -> list[str]:
         """Return the arguments for `py-spy record`."""

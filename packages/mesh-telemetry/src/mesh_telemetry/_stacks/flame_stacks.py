@@ -30,7 +30,9 @@ def folded(svg: str) -> list[tuple[str, int]]:
     try:
         calls = sorted(_calls(svg))
     except (ElementTree.ParseError, AttributeError, TypeError, ValueError, KeyError) as error:
-        raise PySpyError(f"py-spy has drawn something else ({error}): install py-spy 0.4") from None
+        raise PySpyError(
+            f"cannot read the flame graph of py-spy ({error}): install py-spy 0.4"
+        ) from None
     # Calls are ordered by their first sample, callers first, so `below` has the callers of a call.
     found: list[tuple[str, int]] = []
     below: list[_Call] = []

@@ -83,8 +83,9 @@ class StackFolder:
         """
         if size > self._bytes_max:
             raise StorageError(
-                f"the dump takes {size} bytes, and all dumps of a host may take {self._bytes_max}: "
-                "raise stacks_bytes in TelemetryConfig, or dump without local variables"
+                f"the dump has {size} bytes, and the limit for all dumps of a host is"
+                f" {self._bytes_max}: increase stacks_bytes in TelemetryConfig, or dump without "
+                "local variables"
             )
         name = f"{timestamp_us}-{os.urandom(8).hex()}"
         with self._turn:
@@ -99,7 +100,7 @@ class StackFolder:
             except OSError as error:
                 coming.unlink(missing_ok=True)
                 raise StorageError(
-                    f"{str(coming)!r} cannot be written ({error.strerror}): make room there"
+                    f"cannot write {str(coming)!r} ({error.strerror}): free space there"
                 ) from error
             self._sweep_on()
 
@@ -112,7 +113,7 @@ class StackFolder:
         try:
             self._path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{str(self._path)!r} cannot be made: {error.strerror}") from error
+            raise StorageError(f"cannot create {str(self._path)!r}: {error.strerror}") from error
         return self._path / (os.urandom(8).hex() + _COMING)
 
     def close(self) -> None:

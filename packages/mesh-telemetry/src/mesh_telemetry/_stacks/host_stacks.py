@@ -84,7 +84,7 @@ class HostStacks:
         living = await asyncio.to_thread(self._living)
         gone = sorted((procs or frozenset()) - living.keys())
         wanted = sorted(living if procs is None else procs & living.keys())
-        failed = [self._failure(proc, "no such process lives here") for proc in gone]
+        failed = [self._failure(proc, "no such process runs here") for proc in gone]
         if not wanted:
             return HostDump((), tuple(failed))
         spy = PySpy(found_program())
@@ -109,9 +109,11 @@ class HostStacks:
         """
         folder = (await asyncio.to_thread(self._living)).get(proc)
         if folder is None:
-            raise PySpyError(f"no process {proc} lives here: `procs` has those that do")
+            raise PySpyError(f"no process {proc} runs here: query `procs` for the running ones")
         if self._recordings >= _RECORDINGS_AT_ONCE:
-            raise PySpyError(f"{_RECORDINGS_AT_ONCE} recordings at once: ask again later")
+            raise PySpyError(
+                f"too many concurrent recordings (limit {_RECORDINGS_AT_ONCE}): try again later"
+            )
         deadline = time.monotonic() + options.seconds + _RECORDING_MORE_S
         spy = PySpy(found_program())
         self._spies.add(spy)
@@ -148,7 +150,7 @@ class HostStacks:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 await self._dumps.acquire()
         except TimeoutError:
-            return "its turn has not come in time: allow more of it"
+            return "it was not reached in time: increase the timeout"
         try:
             dumped = await spy.dump(folder.place.pid, options.words(), deadline)
             await asyncio.to_thread(self._keep, dump_id, folder, dumped)
@@ -186,4 +188,4 @@ class HostStacks:
 
 
 def _cause(failed: PySpyFailed, folder: ProcFolder) -> str:
-    return str(failed) if is_locked(folder.path) else "it has ended meanwhile"
+    return str(failed) if is_locked(folder.path) else "it has exited"

@@ -56,15 +56,16 @@ def found_program() -> str:
         found = shutil.which(named)
         if found is None:
             raise PySpyError(
-                f"{_VARIABLE} is {named!r}, which is no program here: have it name py-spy, "
-                "or unset it"
+                f"{_VARIABLE} is {named!r}, which is not a program here: set it to py-spy, or "
+                "unset it"
             )
         return found
     beside = Path(sys.executable).parent / _PROGRAM
     found = str(beside) if beside.is_file() else shutil.which(_PROGRAM)
     if found is None:
         raise PySpyError(
-            f"py-spy is not on this host: pip install py-spy there, or name it in {_VARIABLE}"
+            "py-spy is not installed on this host: pip install py-spy there, or set its path in"
+            f" {_VARIABLE}"
         )
     return found
 
@@ -110,7 +111,7 @@ class PySpy:
         except PySpyFailed as failed:
             if failed.is_final:
                 raise
-            warning = f"without frames of other languages: {failed}"
+            warning = f"without native frames: {failed}"
         command.remove(_NATIVE)
         return Dumped(await self._tried(command, pid, deadline), False, (warning,))
 
@@ -144,7 +145,7 @@ class PySpy:
             await self._output([*command, *options], pid, deadline)
             return await asyncio.to_thread(into.read_text, errors="replace")
         except OSError as error:
-            raise PySpyFailed(f"py-spy has written no flame graph: {error.strerror}") from None
+            raise PySpyFailed(f"py-spy did not write a flame graph: {error.strerror}") from None
         finally:
             with suppress(OSError):
                 os.unlink(into)
@@ -169,19 +170,19 @@ class PySpy:
             )
         except OSError as error:
             raise PySpyFailed(
-                f"{self._program!r} cannot be started ({error.strerror}): install py-spy again",
+                f"cannot start {self._program!r} ({error.strerror}): reinstall py-spy",
                 is_final=True,
             ) from None
         self._running.add(process)
         try:
             if self._is_closed:
-                raise PySpyFailed("telemetry was closed meanwhile", is_final=True)
+                raise PySpyFailed("telemetry was closed", is_final=True)
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 said, complaint = await _communicated(process)
         except TimeoutError:
             raise PySpyFailed(
-                "py-spy was not done in time: allow more of it, or ask when the host has less to "
-                "do",
+                "py-spy did not finish in time: increase the timeout, or try again when the host "
+                "is less busy",
                 is_final=True,
             ) from None
         finally:
@@ -208,7 +209,8 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
         said += piece
         if len(said) > _OUTPUT_LEN_MAX:
             raise PySpyFailed(
-                f"py-spy says more than {_OUTPUT_LEN_MAX} bytes: ask without local variables",
+                f"the output of py-spy exceeds {_OUTPUT_LEN_MAX} bytes: dump without local "
+                "variables",
                 is_final=True,
             )
     return bytes(said)
@@ -252,7 +254,7 @@ def _failed(said: str, pid: int) -> PySpyFailed:
     lowered = said.lower()
     if "permission denied" in lowered or "operation not permitted" in lowered:
         return PySpyFailed(
-            f"the system does not let py-spy read the memory of process {pid}: set "
+            f"py-spy is not permitted to read the memory of process {pid}: set "
             "kernel.yama.ptrace_scope to 0 on that host, or give its container the capability "
             "SYS_PTRACE",
             is_final=True,
@@ -260,4 +262,4 @@ def _failed(said: str, pid: int) -> PySpyFailed:
     before, _, _ = said.partition("Stack backtrace:")
     lines = [line.strip() for line in before.splitlines()]
     text = " ".join(line for line in lines if line)[:_CAUSE_LEN_MAX]
-    return PySpyFailed(f"py-spy says: {text or 'nothing'}")
+    return PySpyFailed(f"py-spy failed: {text or 'no output'}")

@@ -40,7 +40,8 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         said = request.json_object()
         where = said.get("where")
         if not (where is None or isinstance(where, str) or _is_names(where)):
-            raise Refused(400, "bad_json", "where: send a condition over procs, or a list of names")
+            text = "invalid where: send a condition over procs, or a list of names"
+            raise Refused(400, "bad_json", text)
         native, has_locals = _flag(said, "native"), _flag(said, "locals")
         has_subprocesses, timeout = _flag(said, "subprocesses"), _seconds(said, "timeout", 10.0)
         with _answered(slots):
@@ -57,7 +58,7 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         said = request.json_object()
         proc = said.get("proc")
         if not isinstance(proc, str):
-            raise Refused(400, "bad_json", "proc: send the name of a process, as 0.3")
+            raise Refused(400, "bad_json", "invalid proc: send the name of a process, such as 0.3")
         seconds, has_rows = _seconds(said, "seconds", 5.0), _flag(said, "rows")
         native, idle = _flag(said, "native"), _flag(said, "idle")
         # The recording is cancelled if the client disconnects, because it takes long and few can
@@ -76,7 +77,8 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
 def _answered(slots: BoundedSemaphore) -> Iterator[None]:
     """Limit concurrency, and convert errors to responses."""
     if not slots.acquire(blocking=False):
-        raise Refused(503, "busy", f"{_AT_ONCE} at once: ask again later")
+        text = f"too many concurrent requests (limit {_AT_ONCE}): try again later"
+        raise Refused(503, "busy", text)
     try:
         yield
     except (QueryError, ValueError) as error:
@@ -96,14 +98,15 @@ def _is_names(value: Any) -> bool:
 def _flag(said: dict[str, Any], name: str) -> bool:
     value = said.get(name, False)
     if not isinstance(value, bool):
-        raise Refused(400, "bad_json", f"{name}: send true or false")
+        raise Refused(400, "bad_json", f"invalid {name}: send true or false")
     return value
 
 
 def _seconds(said: dict[str, Any], name: str, otherwise: float) -> float:
     value = said.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(400, "bad_json", f"{name}: send seconds")
+        raise Refused(400, "bad_json", f"invalid {name}: send a number of seconds")
     if not 0 < value <= _TIMEOUT_S_MAX:
-        raise Refused(400, "bad_json", f"{name}: send above 0, and {_TIMEOUT_S_MAX:g} at most")
+        text = f"invalid {name}: send a value above 0 and up to {_TIMEOUT_S_MAX:g}"
+        raise Refused(400, "bad_json", text)
     return float(value)

@@ -77,8 +77,8 @@ def dump_rows(said: str | Mapping[str, Any], origin: DumpOrigin) -> dict[str, pa
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # These include the errors of Arrow.
         raise TelemetryError(
-            f"no dump of py-spy's ({type(error).__name__}: {error}): give what `py-spy dump "
-            "--json` prints"
+            f"not a dump of py-spy ({type(error).__name__}: {error}): pass the output of `py-spy "
+            "dump --json`"
         ) from error
 
 

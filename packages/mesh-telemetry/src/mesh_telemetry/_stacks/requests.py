@@ -74,7 +74,7 @@ def dump_of(
             failed += outcome.value.failed
     known = {str(host.number) for host in hosts}
     for number in sorted((named or {}).keys() - known):
-        failed += [ProcFailure("", proc, "its host is not known") for proc in (named or {})[number]]
+        failed += [ProcFailure("", proc, "its host is unknown") for proc in (named or {})[number]]
     if not done:
         _complain(failed, hosts_failed)
     return StackDump(dump_id, tuple(done), tuple(failed), tuple(hosts_failed))
@@ -107,7 +107,7 @@ def flame_graph_of(
     for proc in dict.fromkeys(procs):
         host = hosts.get(proc.partition(".")[0])
         if host is None:
-            failed.append(ProcFailure("", proc, "its host is not known"))
+            failed.append(ProcFailure("", proc, "its host is unknown"))
         else:
             asked.append((proc, host))
 
@@ -151,14 +151,14 @@ def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s:
     at, _, _ = proc.partition(".")
     host = next((one for one in hosts if str(one.number) == at), hosts[0])
     if host.rows is None:
-        raise TelemetryError(f"host {host.name} does not answer ({host.error}): try again later")
+        raise TelemetryError(f"host {host.name} did not answer ({host.error}): try again later")
     storing = host.rows.store_pyspy_dump.call_one(dump_id, proc, said)
     try:
         storing.get(max(deadline - time.monotonic(), 0.0))
     except TimeoutError:
         storing.cancel()
         raise TelemetryError(
-            f"host {host.name} has not answered in {timeout_s:g} s: allow more"
+            f"host {host.name} did not answer within {timeout_s:g} s: increase the timeout"
         ) from None
     except StorageError as error:
         raise StorageError(cause_of(error)) from None
@@ -190,11 +190,11 @@ def _asked(
 
 def _outcome(host: HostHandle, future: Future[Any] | None, deadline: float) -> _Outcome:
     if future is None:
-        return _Outcome(None, host.error or "it is being started again")
+        return _Outcome(None, host.error or "it is restarting")
     try:
         return _Outcome(future.get(max(deadline - time.monotonic(), 0.0)), None)
     except TimeoutError:
-        return _Outcome(None, "it has not answered in time")
+        return _Outcome(None, "it did not answer in time")
     except MeshError as error:
         return _Outcome(None, cause_of(error))
 
@@ -213,7 +213,7 @@ def _complain(failed: Sequence[ProcFailure], hosts_failed: Sequence[HostFailure]
     if causes:
         more = len(causes) - _CAUSES_MAX
         rest = f"; and {more} more" if more > 0 else ""
-        raise PySpyError(f"no stacks were taken: {'; '.join(causes[:_CAUSES_MAX])}{rest}")
+        raise PySpyError(f"no stacks were read: {'; '.join(causes[:_CAUSES_MAX])}{rest}")
 
 
 def _write(svgs: dict[str, str], path: str | PathLike[str] | None) -> None:

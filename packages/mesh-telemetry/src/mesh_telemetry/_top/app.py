@@ -50,7 +50,7 @@ ACTIONS: list[BindingType] = [
     Binding("m", "by_mesh", "By mesh or host"),
     Binding("h", "stopped", "Stopped"),
     Binding("s", "system", "System"),
-    Binding("r", "refresh", "Ask now"),
+    Binding("r", "refresh", "Refresh"),
     Binding("x", "stop", "Stop"),
     Binding("S,colon", "sql", "SQL", key_display="S"),
     Binding("d", "details", "Details"),
@@ -112,7 +112,7 @@ class Top(App[None]):
         self._heading = Static(id="heading")
         self._tree = EntryTree()
         self._filter = Input(placeholder="name or class", id="filter")
-        self._log_filter = Input(placeholder="text in the line", id="log-filter")
+        self._log_filter = Input(placeholder="text in lines", id="log-filter")
         self._tabs = TabbedContent(id="right")
         self._panes = {name: Pane(id=f"pane-{name}") for name in DETAILS}
         self._texts = {name: Static(id=f"text-{name}") for name in DETAILS}
@@ -219,7 +219,7 @@ class Top(App[None]):
             self.push_screen(ProgramScreen(found), self._begin_with)
         elif not found:
             which = "a program" if self._pid is None else f"program {self._pid}"
-            self._say(f"{self._gone}looking for {which} of yours that serves telemetry")
+            self._say(f"{self._gone}waiting for {which} of this user that serves telemetry")
 
     def _begin_with(self, served: Served | None) -> None:
         if served is None:
@@ -250,7 +250,7 @@ class Top(App[None]):
         if view.sort != "name":
             text.append(f"  by {view.sort}", "dim")
         if view.wanted:
-            text.append(f"  like {view.wanted!r}", "bold yellow")
+            text.append(f"  matching {view.wanted!r}", "bold yellow")
         if view.are_stopped_hidden:
             text.append("  without stopped", "dim")
         self._head.update(text)
@@ -390,7 +390,7 @@ class Top(App[None]):
     def action_follow(self) -> None:
         """Turn following the end of the logs on or off."""
         self._is_following = not self._is_following
-        self.notify("follows the logs" if self._is_following else "stays where it is")
+        self.notify("following the logs" if self._is_following else "not following the logs")
 
     def action_stop(self) -> None:
         """Stop the mesh of the selected entry after confirmation."""
@@ -412,7 +412,7 @@ class Top(App[None]):
     async def _stop(self, target: Target) -> None:
         asking = self._asking
         if asking is None:
-            self.notify("there is no program to stop anything of", severity="error")
+            self.notify("no program is connected", severity="error")
             return
         request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _BY}
         try:

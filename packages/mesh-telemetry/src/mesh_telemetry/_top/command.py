@@ -33,22 +33,22 @@ class _Door(Protocol):
 def top(
     ctx: typer.Context,
     pid: Annotated[
-        int | None, typer.Option(help="Which program, where several can be asked.")
+        int | None, typer.Option(help="The pid of the program, if several serve telemetry.")
     ] = None,
-    refresh: Annotated[float, typer.Option(help="Seconds between two looks.")] = 1.0,
-    is_once: Annotated[bool, typer.Option("--once", help="Look once, print, and end.")] = False,
-    is_json: Annotated[bool, typer.Option("--json", help="With --once: print JSON.")] = False,
+    refresh: Annotated[float, typer.Option(help="Seconds between refreshes.")] = 1.0,
+    is_once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="With --once, print JSON.")] = False,
 ) -> None:
-    """Look at a running program: one of this user, on this machine, that serves telemetry.
+    """Watch a running program of this user on this machine that serves telemetry.
 
-    With --once it ends with status 1 when something has failed, waits in a circle, or is silent.
+    With --once, exit with status 1 if there is a failure, a deadlock or a host without an answer.
     """
     if is_once:
         raise typer.Exit(_once(ctx.obj, pid, is_json))
     if is_json:
-        raise TelemetryError("--json prints one look: give --once too")
+        raise TelemetryError("--json requires --once: pass both")
     if not refresh >= _REFRESH_S_MIN:
-        raise TelemetryError(f"--refresh {refresh} is too often: at least {_REFRESH_S_MIN}")
+        raise TelemetryError(f"--refresh {refresh} is too short: use at least {_REFRESH_S_MIN}")
     if importlib.util.find_spec("textual") is None:
         raise TelemetryError("mesh top needs textual: pip install 'mesh-telemetry[top]'")
     from mesh_telemetry._top.app import Top

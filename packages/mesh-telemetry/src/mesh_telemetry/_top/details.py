@@ -143,7 +143,7 @@ def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
             text.append(f"{row['proc']} {row['thread']}{task}\n", "bold")
         text.append(f"  {row['function']}")
         text.append(f"  {row['file']}:{row['line']}\n", "dim")
-    return text if text else Text("no process that answers", "dim")
+    return text if text else Text("no process answered", "dim")
 
 
 def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
@@ -158,7 +158,7 @@ def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
             text.append(f"waits for {row['endpoint']} of {row['for_actor']}[{row['for_rank']}]\n")
     text.append(f"\n{'WHO':<20}{'IN':<12}{'WAITS FOR':<26}{'FOR S':>8}\n", "bold")
     for row in snapshot.waits[: _ROWS_MAX * 4]:
-        who = f"somebody in {row['proc']}"
+        who = f"a caller in {row['proc']}"
         if row["actor"] is not None:
             who = f"{row['actor']}[{row['rank']}]"
         elif row["proc"] == "0.0":

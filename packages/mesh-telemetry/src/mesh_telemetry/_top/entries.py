@@ -93,10 +93,10 @@ class Picture:
         if entry.kind == "procs":
             mesh_id = entry.row["id"]
         if mesh_id == 0:
-            return "this is the program, or what looks after a host: end the program itself"
+            return "this is the program or a host agent: end the program instead"
         mesh = self.snapshot.meshes.get(mesh_id)
         if mesh is None:
-            return f"nobody has told of mesh {mesh_id}: it was spawned too long ago"
+            return f"mesh {mesh_id} is unknown: its record has been evicted"
         what = "processes" if mesh.is_of_procs else "actors"
         title = f"{mesh.name}, {mesh.row['size']} {what}"
         return Target(mesh_id, mesh.row["proc"], title)

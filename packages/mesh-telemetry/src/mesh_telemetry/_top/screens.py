@@ -52,7 +52,7 @@ class StopScreen(ModalScreen[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Stop"),
-        Binding("n,escape,q", "answer(False)", "Leave it"),
+        Binding("n,escape,q", "answer(False)", "Cancel"),
     ]
 
     def __init__(self, target: Target) -> None:
@@ -63,9 +63,9 @@ class StopScreen(ModalScreen[bool]):
         """Create a question with two buttons."""
         with Vertical(classes="box"):
             yield Static(Text(f"Stop {self._target.title}?\n", "bold"))
-            yield Static("What is queued is served, then they end. Callers get MeshStopped.")
+            yield Static("Queued messages are processed first. Later callers get MeshStopped.")
             with Horizontal():
-                yield Button("Leave it (n)", id="no")
+                yield Button("Cancel (n)", id="no")
                 yield Button("Stop (y)", id="yes", variant="error")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -93,7 +93,7 @@ class ProgramScreen(ModalScreen["Served | None"]):
     def compose(self) -> ComposeResult:
         """Create the list."""
         with Vertical(classes="box"):
-            yield Static(Text("Several programs can be looked at\n", "bold"))
+            yield Static(Text("Several programs serve telemetry\n", "bold"))
             yield OptionList(
                 *(Option(Text(f"{one.pid}  {one.program}")) for one in self._found), id="programs"
             )

@@ -34,7 +34,7 @@ _CELL_LEN_MAX = 200
 
 SQL_KEYS: list[BindingType] = [
     Binding("f5,ctrl+r", "ask", "Ask", key_display="F5", priority=True),
-    Binding("f2", "history", "Asked before"),
+    Binding("f2", "history", "History"),
     Binding("escape", "back", "Back"),
 ]
 
@@ -67,7 +67,7 @@ class SqlScreen(Screen[None]):
     def on_mount(self) -> None:
         """Move the focus to the editor."""
         self.query_one("#sql", TextArea).focus()
-        self.query_one("#history", OptionList).border_title = "asked before (F2)"
+        self.query_one("#history", OptionList).border_title = "history (F2)"
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Copy a query from the history to the editor."""
@@ -92,7 +92,7 @@ class SqlScreen(Screen[None]):
         said = self.query_one("#sql-said", Static)
         asking = self._asking()
         if asking is None:
-            said.update(Text("there is no program to ask", "bold red"))
+            said.update(Text("no program is connected", "bold red"))
             return
         self._note(sql)
         said.update("asked")
@@ -131,8 +131,8 @@ def _summary(answer: dict[str, Any], took_s: float) -> Text:
     rows, coverage = len(answer["rows"]), answer["coverage"]
     text = Text(f"{rows} rows in {took_s * 1e3:.0f} ms")
     if rows > _SHOWN_MAX:
-        text.append(f", the first {_SHOWN_MAX} shown")
-    text.append(f"; {len(coverage['answered'])} of {len(coverage['asked'])} hosts have answered")
+        text.append(f", showing the first {_SHOWN_MAX}")
+    text.append(f"; {len(coverage['answered'])} of {len(coverage['asked'])} hosts answered")
     for failure in coverage["failed"]:
         text.append(f"\nwithout host {failure['host']}: {failure['cause']}", "bold yellow")
     return text

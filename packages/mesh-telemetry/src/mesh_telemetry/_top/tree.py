@@ -40,8 +40,8 @@ MOVES: list[BindingType] = [
     Binding("ctrl+d,pagedown", "page_down", "Page down", show=False),
     Binding("ctrl+u,pageup", "page_up", "Page up", show=False),
     Binding("right", "open", "Open", show=False),
-    Binding("left", "shut", "Close, or to what is above", show=False),
-    Binding("enter,space,tab", "select_cursor", "Open or close", key_display="Tab"),
+    Binding("left", "shut", "Collapse, or go to the parent", show=False),
+    Binding("enter,space,tab", "select_cursor", "Expand or collapse", key_display="Tab"),
     Binding("c", "close_all", "Close all", show=False),
 ]
 

@@ -32,7 +32,7 @@ def reduce_tree_(tree: Any, combine: Callable[[torch.Tensor], torch.Tensor]) -> 
     """Write the results into the operands; return the tree itself."""
     leaves = pytree.tree_leaves(tree)
     if torch.is_grad_enabled() and any(type(one) is Tensor and one.requires_grad for one in leaves):
-        raise ValueError("what needs gradients is not reduced in place: use reduce")
+        raise ValueError("a tensor that needs gradients cannot be reduced in place: use reduce")
     for bucket in _buckets(leaves):
         results = _combined(leaves, bucket, combine)
         torch._foreach_copy_([leaves[place] for place in bucket], results)
@@ -56,7 +56,7 @@ def _buckets(leaves: Sequence[Any]) -> Iterator[list[int]]:
         if not isinstance(one, torch.Tensor):
             continue
         if type(one) is not Tensor:
-            raise TensorError("a tensor of this process is among those to reduce: put it first")
+            raise TensorError("cannot reduce a local tensor: put it on the mesh first")
         kind = one._meta.mesh, one.dtype, one.device
         length = one.numel() * one.element_size()
         if kind in open_ones and lengths[kind] + length > _BUCKET_LEN:

@@ -75,12 +75,10 @@ def _reduce_one(
 ) -> Tensor:
     how = _reduction(tensor, dims, reduction, scatter)
     if grad not in ("sum", "same"):
-        raise ValueError(f"gradients come back by 'sum' or as the 'same', not by {grad!r}")
+        raise ValueError(f"invalid grad {grad!r}: use 'sum' or 'same'")
     if out is not None:
         if torch.is_grad_enabled() and (tensor.requires_grad or out.requires_grad):
-            raise ValueError(
-                "a result in 'out' has no gradient: leave it out, or use torch.no_grad"
-            )
+            raise ValueError("a result in 'out' has no gradient: omit 'out', or use torch.no_grad")
         return _issue(tensor, how, out)
     if torch.is_grad_enabled() and tensor.requires_grad:
         reduced: Tensor = _Reduce.apply(tensor, how, grad)
@@ -101,14 +99,16 @@ def reduce_(tensor: T, dims: str | Sequence[str] | None = None, reduction: str =
         return combined
     operand = cast("Tensor", tensor)
     if torch.is_grad_enabled() and operand.requires_grad:
-        raise ValueError("what needs gradients is not reduced in place: use reduce")
+        raise ValueError("a tensor that needs gradients cannot be reduced in place: use reduce")
     how = _reduction(operand, dims, reduction, False)
     return cast("T", _issue(operand, how, in_place=True))
 
 
 def _check_tree(reduction: str, scatter: bool, out: Tensor | None) -> None:
     if reduction == "stack" or scatter or out is not None:
-        raise ValueError("a tree is combined element by element: stack and scatter one by one")
+        raise ValueError(
+            "only tensors can be stacked or scattered, not trees: call it for each tensor"
+        )
 
 
 def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> Tensor:
@@ -174,7 +174,7 @@ class _Reduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, how: Reduction, grad: str) -> Tensor:
         if how.op not in ("sum", "avg", "stack"):
-            raise ValueError(f"gradients do not come back through {how.op!r}: detach the tensor")
+            raise ValueError(f"{how.op!r} does not propagate gradients: detach the tensor")
         ctx.how, ctx.grad = how, grad
         return _issue(tensor, how)
 
@@ -227,15 +227,15 @@ def _reduction(
 ) -> Reduction:
     mesh = tensor.mesh
     if reduction not in _NAMES:
-        raise ValueError(f"no reduction {reduction!r}: use one of {', '.join(_NAMES)}")
+        raise ValueError(f"unknown reduction {reduction!r}: use one of {', '.join(_NAMES)}")
     chosen = mesh._dims(dims)
     if len(set(chosen)) != len(chosen):
-        raise ValueError(f"a dimension of {chosen} is there twice")
+        raise ValueError(f"duplicate dimension in {chosen}")
     size = mesh.size(chosen)
     if scatter and (tensor.dim() == 0 or tensor.shape[0] != size):
         raise ValueError(
-            f"the first dimension of {tuple(tensor.shape)} is scattered over {size} processes: "
-            "it must have that size"
+            f"cannot scatter shape {tuple(tensor.shape)} over {size} processes: its first dimension"
+            " must have that size"
         )
     shape = tuple(tensor.shape)
     if tensor._known_scalar is not None:
@@ -254,9 +254,7 @@ def _move(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
     source = tensor._meta.mesh
     mesh = mesh._on(source._lane.stream)
     if source._engine is not mesh._engine:
-        raise WrongMesh(
-            f"{mesh} is on other processes than {source}: fetch the values and put them"
-        )
+        raise WrongMesh(f"{mesh} has other processes than {source}: fetch the values and put them")
     routes = tuple(
         (source._region.rank_at(index), tuple(goals))
         for index, goals in enumerate(_routes(source._region, mesh._region))
@@ -270,8 +268,8 @@ def _routes(source: Region, goal: Region) -> list[list[int]]:
     for label, size in zip(source.labels, source.sizes, strict=True):
         if sizes.get(label, 1) != size:
             raise WrongMesh(
-                f"dimension {label!r} has size {size} at the source and "
-                f"{sizes.get(label, 'none')} at the goal: slice or reduce it first"
+                f"dimension {label!r} has size {size} in the source and {sizes.get(label, 'none')}"
+                " in the target: slice or reduce it first"
             )
     goals: list[list[int]] = [[] for _ in range(len(source))]
     for index in range(len(goal)):

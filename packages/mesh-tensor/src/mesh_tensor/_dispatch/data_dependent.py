@@ -116,7 +116,7 @@ def issue_and_fetch(
     parts: list[Any] = []
     for one, ref in zip(told, refs, strict=False):
         if isinstance(one, (torch.layout, type)):
-            raise UnsupportedOp(f"{plan.name} gives a {one}: call it in a remote function")
+            raise UnsupportedOp(f"{plan.name} returns a {one}: call it in a remote function")
         if not isinstance(one, Described):
             made.append(one)
             parts.append(None)
@@ -150,9 +150,9 @@ def _agreed(name: str, mesh: Any, answers: Sequence[Any]) -> Any:
     for place, one in enumerate(answers):
         if one != first and not _is_nan(one, first):
             raise RanksDisagree(
-                f"what {name} gives is not the same on all of {mesh}: {_words(first)} on the first "
-                f"process, {_words(one)} on number {place}: make their values equal (reduce), pad "
-                "to one shape, or do it in a remote function"
+                f"the result of {name} differs between the processes of {mesh}: {_words(first)} on"
+                f" the first process, {_words(one)} on number {place}: make their values equal"
+                " (reduce), pad to one shape, or do it in a remote function"
             )
     return first
 

@@ -144,8 +144,8 @@ def _brought(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | floa
     nbytes = tensor.numel() * tensor.element_size()
     if nbytes > LOCAL_BYTES_MAX:
         raise LocalTensorError(
-            f"{func} got a tensor of this process with {nbytes} bytes among those of {mesh}: "
-            "send it there once with mesh_tensor.put"
+            f"{func} got a local tensor of {nbytes} bytes together with tensors of {mesh}: put it"
+            " on the mesh with mesh_tensor.put"
         )
     return mesh._engine.put(mesh, tensor)
 

@@ -199,8 +199,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     """Return the result and None; or None and whether querying the processes once is sufficient."""
     if func._schema.name.startswith(("aten::quantize_", "aten::_empty_affine")):
         raise UnsupportedOp(
-            f"{func} gives a tensor that is quantized, and distributed ones are dense: "
-            "call it in a remote function"
+            f"{func} returns a quantized tensor, but distributed tensors are dense: call it in a"
+            " remote function"
         )
     if not is_builtin(func) and any(_is_value(one.type) for one in func._schema.returns):
         # The shape rule of a custom operation describes tensors and does not know values.
@@ -213,7 +213,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     except (UnsupportedOperatorException, NotImplementedError):
         return None, True
     except AssertionError as error:
-        raise UnsupportedOp(f"{func} cannot be done on a mesh: torch has no rule for it") from error
+        raise UnsupportedOp(f"{func} cannot run on a mesh: torch has no rule for it") from error
     finally:
         _quiet.is_on = False
 
@@ -256,12 +256,12 @@ def _checked(func: Any, argument: Any) -> Any:
         return argument
     if isinstance(argument, torch.Generator):
         raise UnsupportedOp(
-            f"{func} got a generator of this process, and the numbers are drawn on the mesh: "
-            "leave it out, and seed the mesh"
+            f"{func} got a local generator, but the numbers are drawn on the mesh: omit it, and"
+            " seed the mesh"
         )
     raise UnsupportedOp(
-        f"{func} has an argument that cannot be sent: a {type(argument).__qualname__}; "
-        "call it in a remote function"
+        f"{func} got an argument of type {type(argument).__qualname__}, which cannot be sent: call"
+        " it in a remote function"
     )
 
 
@@ -274,15 +274,15 @@ def _asked(
 ) -> DataDependentResults:
     """Determine from the schema what the processes have to describe."""
     if not operands:
-        raise UnsupportedOp(f"{func} has no rule for what it gives: call it in a remote function")
+        raise UnsupportedOp(f"{func} has no rule for its results: call it in a remote function")
     given_back = (Operand(one[0]) for one in written if one)
     count = itertools.count()
     returned: list[int | Operand] = []
     for one in func._schema.returns:
         if isinstance(one.type, torch.ListType):
             raise DataDependentError(
-                f"what {func} gives on {mesh} depends on the values of its operands: bring them "
-                "here with mesh_tensor.inspect, or do it in a remote function"
+                f"the result of {func} on {mesh} depends on the values of its operands: fetch them"
+                " with mesh_tensor.inspect, or call it in a remote function"
             )
         is_written = one.alias_info is not None and one.alias_info.is_write
         returned.append(next(given_back) if is_written else next(count))
@@ -306,8 +306,8 @@ def _kind_of(func: Any, result: torch.Tensor) -> Kind:
     if result.layout is not torch.strided or result.is_quantized:
         what = "quantized" if result.layout is torch.strided else str(result.layout)
         raise UnsupportedOp(
-            f"{func} gives a tensor that is {what}, and distributed ones are dense: "
-            "call it in a remote function"
+            f"{func} returns a tensor that is {what}, but distributed tensors are dense: call it in"
+            " a remote function"
         )
     return kind_of(result)
 
@@ -349,7 +349,9 @@ def _parts(
         return parts if isinstance(result, list) else tuple(parts)
     if result is None or isinstance(result, (bool, int, float)):
         return result
-    raise UnsupportedOp(f"{func} gives a {type(result).__qualname__}: call it in a remote function")
+    raise UnsupportedOp(
+        f"{func} returns a {type(result).__qualname__}: call it in a remote function"
+    )
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[int, ...]]:

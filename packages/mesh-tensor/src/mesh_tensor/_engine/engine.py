@@ -266,7 +266,9 @@ class Engine:
         region = mesh._region
         missing = [label for label in region.labels if label not in coordinates]
         if coordinates and missing:
-            raise ValueError(f"also say where in {', '.join(missing)}, or nothing at all")
+            raise ValueError(
+                f"pass a coordinate for {', '.join(missing)} too, or no coordinates at all"
+            )
         chosen = region.select(**(dict(coordinates) or dict.fromkeys(region.labels, 0)))
         rank = chosen.offset
         with self.stream.lock:

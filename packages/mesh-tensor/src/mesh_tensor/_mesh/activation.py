@@ -91,7 +91,7 @@ def mesh_or_active(mesh: DeviceMesh | None) -> DeviceMesh:
     """
     goal = mesh or active_mesh.get()
     if goal is None:
-        raise TensorError("no mesh is active: say which one, or do it within mesh.activate()")
+        raise TensorError("no mesh is active: pass a mesh, or use mesh.activate()")
     return goal._on(active_stream.get())
 
 
@@ -105,8 +105,8 @@ def check_stream(mesh: DeviceMesh) -> None:
     if stream is None or stream is own or torch._C._current_graph_task_id() != -1:
         return
     raise WrongStream(
-        f"a tensor of stream {own.name} is used while {stream.name} is active: borrow it with "
-        "stream.borrow, or do this outside of stream.activate()"
+        f"a tensor of stream {own.name} is used while {stream.name} is active: borrow it with"
+        " stream.borrow, or use it outside of stream.activate()"
     )
 
 

@@ -93,8 +93,8 @@ class DeviceMesh(MeshTrait):
 
     def __reduce__(self) -> Any:
         raise RequiresTensorEngine(
-            "a device mesh stays in the program that controls it: pass it as an argument of its "
-            "own to a remote function, or to an endpoint of an actor on its processes"
+            "a device mesh cannot be pickled: pass it as a separate argument to a remote function,"
+            " or to an endpoint of an actor on its processes"
         )
 
 

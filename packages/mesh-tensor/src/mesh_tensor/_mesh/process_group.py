@@ -29,7 +29,7 @@ class RemoteProcessGroup:
 
     def __reduce__(self) -> Any:
         raise RequiresTensorEngine(
-            "a group is made in its processes: pass it as an argument of its own"
+            "a process group cannot be pickled: pass it as a separate argument"
         )
 
     def size(self) -> int:

@@ -127,7 +127,7 @@ class _ActorCalls:
         with self._lock:
             if token in self._given_up:
                 actor_call = _ActorCall()
-                actor_call.error = RuntimeError("the call was given up")
+                actor_call.error = RuntimeError("the call was cancelled")
                 actor_call.offered.set()
                 return actor_call
             actor_call = self._calls.setdefault(token, _ActorCall())
@@ -142,7 +142,7 @@ class _ActorCalls:
                 return
             actor_call.is_begun = True
             self._given_up.append(token)
-        actor_call.end(None, RuntimeError("the actor has not served the call"))
+        actor_call.end(None, RuntimeError("the actor did not serve the call"))
 
     def forget(self, token: str) -> None:
         with self._lock:

@@ -80,15 +80,15 @@ def _result_spec(engine: Engine, call: TensorEngineCall, arguments: Arguments) -
         for one in arguments.operands:
             if type(one) is Tensor and one.requires_grad:
                 raise NoGradient(
-                    f"{call.name} got a tensor that needs gradients, and none come back through an "
-                    "actor: detach it, or call it under torch.no_grad()"
+                    f"{call.name} got a tensor that needs gradients, but actors do not propagate"
+                    " gradients: detach it, or call it under torch.no_grad()"
                 )
     if call.propagate == "inspect":
         return DROPPED
     if not callable(call.propagate):
         raise TensorError(
-            f"it is not known of what shape the results of {call.name} are: say so with "
-            "@endpoint(propagate=...) or as_endpoint(..., propagate=...)"
+            f"the shapes of the results of {call.name} are unknown: declare them with"
+            " @endpoint(propagate=...) or as_endpoint(..., propagate=...)"
         )
     known = engine.remote.actor_result_specs
     key = None if arguments.key is None else (call.propagate, arguments.key)

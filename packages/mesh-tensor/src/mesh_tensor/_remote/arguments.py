@@ -158,8 +158,8 @@ class Arguments:
             self.mesh._region.ranks()
         ):
             raise WrongMesh(
-                f"{name} runs on {self.mesh}, and not all of it is in {mesh}: pass a mesh that "
-                "has all processes of the call"
+                f"{name} runs on {self.mesh}, which is not contained in {mesh}: pass a mesh with"
+                " all processes of the call"
             )
         mesh = mesh._on(self.mesh._lane.stream)
         if isinstance(one, RemoteProcessGroup):
@@ -227,8 +227,8 @@ def _mesh_of(
     mesh = active_mesh.get()
     if mesh is None:
         raise TensorError(
-            f"{name} is called with nothing that is on processes, while no mesh is active: call it "
-            "within mesh.activate()"
+            f"{name} has no argument on a mesh, and no mesh is active: call it within"
+            " mesh.activate()"
         )
     return mesh
 
@@ -240,8 +240,8 @@ def _checked(name: str, meshes: set[DeviceMesh], where: DeviceMesh, is_part: boo
         is_there = set(here) <= set(there) if is_part else here == there
         if mesh._engine is not where._engine or not is_there:
             raise WrongMesh(
-                f"{name} is called on {where}, and got a tensor of {mesh}: they must be on the "
-                "same processes; slice the mesh of the actors, or move the tensor with to_mesh"
+                f"{name} is called on {where}, but got a tensor of {mesh}: both must have the same"
+                " processes; slice the mesh of the actors, or move the tensor with to_mesh"
             )
     lanes = {mesh._lane for mesh in meshes}
     if len(lanes) > 1:

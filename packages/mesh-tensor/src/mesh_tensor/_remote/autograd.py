@@ -175,8 +175,8 @@ class _Bridge(torch.autograd.Function):
         tape, ctx.tape = ctx.tape, None
         if tape is None:
             raise RuntimeError(
-                "backward was run through a remote function twice: its process keeps what it "
-                "needs for one time only"
+                "backward ran through a remote function twice: its process keeps the saved tensors"
+                " for one backward only"
             )
         given = [one for one, is_one in zip(gradients, ctx.is_tensor, strict=True) if is_one]
         return None, None, None, *_backward(tape, ctx.like, given)

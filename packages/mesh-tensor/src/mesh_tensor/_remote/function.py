@@ -47,7 +47,9 @@ class RemoteFunction(Generic[P, R]):
 
     def __init__(self, target: Callable[P, R] | str, propagate: Rule) -> None:
         if isinstance(propagate, str) and propagate not in _RULES:
-            raise ValueError(f"no propagation {propagate!r}: use 'cached', 'inspect' or a function")
+            raise ValueError(
+                f"unknown propagation {propagate!r}: use 'cached', 'inspect' or a function"
+            )
         self.__remote_target__ = target
         self._rule = propagate or "cached"
         self._name = target if isinstance(target, str) else getattr(target, "__qualname__", "?")
@@ -100,7 +102,7 @@ class RemoteFunction(Generic[P, R]):
         mesh = arguments.mesh
         place = shard or dict.fromkeys(mesh.sizes, 0)
         if set(place) != set(mesh.sizes):
-            raise ValueError(f"say where in {', '.join(mesh.sizes)}, or nothing at all")
+            raise ValueError(f"pass coordinates for {', '.join(mesh.sizes)}, or none at all")
         return self._send("call_one", arguments, mesh.slice(**place))  # type: ignore[no-any-return]
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterable[Future[R]]:
@@ -182,9 +184,9 @@ class RemoteFunction(Generic[P, R]):
         for one in arguments.operands:
             if type(one) is Tensor and one.requires_grad:
                 raise NoGradient(
-                    f"{self._name} got a tensor that needs gradients, and none come back through "
-                    "a remote function: detach it, call it under torch.no_grad(), or use "
-                    "remote_autograd_function"
+                    f"{self._name} got a tensor that needs gradients, but remote functions do not"
+                    " propagate gradients: detach it, call it under torch.no_grad(), or use"
+                    " remote_autograd_function"
                 )
 
     def _ask(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -143,8 +143,8 @@ class RemoteTable:
         for rank, trial in zip(ranks, trials, strict=True):
             if trial.result_spec != first:
                 raise RanksDisagree(
-                    f"{name} gives something else on rank {rank} than on rank {ranks[0]}: its "
-                    "results must be alike, and what is not a tensor the same"
+                    f"the results of {name} on rank {rank} and on rank {ranks[0]} differ: tensors"
+                    " must be alike, and other values equal"
                 )
         return first
 
@@ -256,7 +256,7 @@ def code_of(target: Target) -> FunctionCode:
     if isinstance(target, str):
         if "." not in target:
             raise ValueError(
-                f"{target!r} is no path to a function: write it as 'package.module.function'"
+                f"{target!r} is not a path to a function: use the form 'package.module.function'"
             )
         return FunctionCode(target, None)
     module, path = getattr(target, "__module__", None), getattr(target, "__qualname__", "")

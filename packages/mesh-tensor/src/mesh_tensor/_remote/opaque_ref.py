@@ -46,7 +46,9 @@ class OpaqueRef:
             AttributeError: This is the program, which does not have the object.
         """
         if self.is_remote:
-            raise AttributeError("the object is in its processes: use it in a remote function")
+            raise AttributeError(
+                "the object exists only in its processes: use it in a remote function"
+            )
         return self._value
 
     @property
@@ -64,7 +66,7 @@ class OpaqueRef:
 
     def __reduce__(self) -> Any:
         raise RequiresTensorEngine(
-            "an opaque object stays in its process: use it in a remote function"
+            "an opaque object cannot leave its process: use it in a remote function"
         )
 
 

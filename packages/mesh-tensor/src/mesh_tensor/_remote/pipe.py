@@ -89,7 +89,7 @@ class Pipe:
 
     def _open(self) -> OpaqueRef:
         if self._ref is None:
-            raise PipeEnded(f"the pipe of {self._name} was dropped: create another one")
+            raise PipeEnded(f"the pipe of {self._name} was dropped: create a new one")
         return self._ref
 
 
@@ -129,7 +129,7 @@ def create_pipe(
         >>> images, labels = batches.recv()
     """
     if depth < 1:
-        raise ValueError(f"a pipe holds one message at least, not {depth}")
+        raise ValueError(f"invalid depth {depth}: a pipe holds at least one message")
     with mesh_or_active(mesh).activate():
         ref = _begin(function, args, kwargs, depth)
     return Pipe(ref, getattr(function, "__qualname__", repr(function)), propagate)

@@ -55,7 +55,7 @@ class _Channel:
         with self._turn:
             self._turn.wait_for(lambda: queue or self._are_over[1 - side])
             if not queue:
-                raise PipeEnded("the other end of the pipe has ended") from self._error
+                raise PipeEnded("the other end of the pipe has exited") from self._error
             message = queue.popleft()
             self._turn.notify_all()
         return message
@@ -139,7 +139,7 @@ class ServedPipe:
         except PipeEnded as ended:
             error = ended.__cause__
             if error is None:
-                raise PipeEnded(f"{self._name} has ended: nothing more is received") from None
+                raise PipeEnded(f"{self._name} has ended: it sends no more messages") from None
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f'File "{frame.filename}", line {frame.lineno}, in {frame.name}'
             what = f"{type(error).__name__}: {error}"

@@ -41,7 +41,7 @@ def infer_results(name: str, rule: Callable[..., Any], arguments: Arguments) -> 
         # A handle that the rule received is not a new object, so it must not be returned.
         known = [one for one in arguments.operands if any(one is leaf for leaf in _handles(result))]
         if known:
-            raise UnsupportedOp(f"the rule of {name} gives {known[0]!r} back: leave it out")
+            raise UnsupportedOp(f"the rule of {name} returns {known[0]!r}: omit it")
         if shapes != [None if one is None else one.shape for one in operands]:
             raise UnsupportedOp(f"the rule of {name} changes the shape of an argument")
         result_spec = describe(result, operands, versions, is_rule=True)
@@ -58,8 +58,8 @@ def _check_constants(name: str, result_spec: ResultSpec) -> None:
         if value is None or (is_reported and type(value) in (*ATOMS, float)):
             continue
         raise UnsupportedOp(
-            f"the rule of {name} returns {value!r}, and a rule describes tensors: get values with "
-            f"{name}.call(...), or return them as tensors"
+            f"the rule of {name} returns {value!r}, but a rule must return tensors: get values with"
+            f" {name}.call(...), or return them as tensors"
         )
 
 

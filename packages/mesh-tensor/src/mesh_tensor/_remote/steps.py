@@ -77,7 +77,7 @@ def _load(code: FunctionCode) -> Callable[..., Any]:
 
 def _raiser(name: str, error: Exception) -> Callable[..., Any]:
     def function(*_: Any, **__: Any) -> Any:
-        raise RuntimeError(f"function {name} cannot be had in this process: {error}") from error
+        raise RuntimeError(f"function {name} cannot be loaded in this process: {error}") from error
 
     return function
 
@@ -215,8 +215,7 @@ def keep_results(
     leaves = pytree.tree_leaves(result)
     if len(leaves) != call.count:
         raise BrokenPromise(
-            f"{name} gave {len(leaves)} results, and {call.count} were expected: "
-            "see how its results are propagated"
+            f"{name} returned {len(leaves)} results instead of {call.count}: check its propagation"
         )
     for place, operand in call.returned:
         if not _is_same(leaves[place], arguments[operand]):
@@ -227,8 +226,8 @@ def keep_results(
     for place, value in call.constants:
         if not _is_equal(leaves[place], value):
             raise BrokenPromise(
-                f"{name} returned {_shown(leaves[place])}, and {value!r} was expected: see how its "
-                "results are propagated"
+                f"{name} returned {_shown(leaves[place])} instead of {value!r}: check its"
+                " propagation"
             )
     fitted: dict[int, Any] = {}
     for place, part in call.kept:
@@ -253,8 +252,8 @@ def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> N
             continue
         if not any(_shares(one, given[place]) for one in known):
             raise BrokenPromise(
-                f"{plan.name} writes to tensor {place} of its arguments, and its rule or its first "
-                "call did not: have the rule write to it, too"
+                f"{plan.name} writes to tensor {place} of its arguments, but its rule or its first"
+                " call did not: write to it in the rule too"
             )
 
 
@@ -316,14 +315,16 @@ def _fit(
     leaf = _plain(leaves[place], wrapped=True)
     if not isinstance(part, TensorPart):
         if not isinstance(leaf, OpaqueRef):
-            raise BrokenPromise(f"{name} gave a {type(leaf).__qualname__} and not an OpaqueRef")
+            raise BrokenPromise(
+                f"{name} returned a {type(leaf).__qualname__} instead of an OpaqueRef"
+            )
         return leaf.value
     if not isinstance(leaf, torch.Tensor):
-        raise BrokenPromise(f"{name} gave a {type(leaf).__qualname__} where a tensor was expected")
+        raise BrokenPromise(f"{name} returned a {type(leaf).__qualname__} instead of a tensor")
     if tuple(leaf.shape) != part.shape or leaf.dtype != part.dtype:
         raise BrokenPromise(
-            f"{name} gave {leaf.dtype} of shape {tuple(leaf.shape)}, and {part.dtype} of shape "
-            f"{part.shape} was expected: see how its results are propagated"
+            f"{name} returned {leaf.dtype} of shape {tuple(leaf.shape)} instead of {part.dtype} of"
+            f" shape {part.shape}: check its propagation"
         )
     found = shape_of(leaf, part.aliased)
     is_alike = found.strides == part.strides and found.offset == part.offset
@@ -333,7 +334,7 @@ def _fit(
         if is_alike and (not shared or _shares(expected, leaf)):
             return leaf
         if shared:
-            raise BrokenPromise(f"{name} gave another view than was expected")
+            raise BrokenPromise(f"{name} returned a different view than expected")
     elif is_alike and not shared:
         return leaf
     return _laid_out(name, leaf, part)
@@ -357,7 +358,7 @@ def _laid_out(name: str, leaf: torch.Tensor, part: TensorPart) -> torch.Tensor:
     out = memory.as_strided(part.shape, part.strides, part.offset)
     if torch._debug_has_internal_overlap(out) == 1:
         raise BrokenPromise(
-            f"{name} returned a tensor with strides {tuple(leaf.stride())}, and {part.strides} "
-            "were expected: call contiguous() on the result"
+            f"{name} returned a tensor with strides {tuple(leaf.stride())} instead of"
+            f" {part.strides}: call contiguous() on the result"
         )
     return out.copy_(leaf)

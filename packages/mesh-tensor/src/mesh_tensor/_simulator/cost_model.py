@@ -203,8 +203,7 @@ class CostModel:
         if device is None:
             known = ", ".join(self.devices)
             raise ValueError(
-                f"the cost model knows no device {work.device!r}, only {known}: add it to "
-                "its devices"
+                f"the cost model has no device {work.device!r}, only {known}: add it to its devices"
             )
         return device.op_s(work)
 

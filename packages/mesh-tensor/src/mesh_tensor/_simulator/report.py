@@ -110,8 +110,8 @@ class SimulationReport:
 
     def __str__(self) -> str:
         rows = [
-            f"{_seconds(self.total_s)} on {self.processes} processes, of which the program issues "
-            f"for {_seconds(self.program_s)}",
+            f"{_seconds(self.total_s)} on {self.processes} processes, of which"
+            f" {_seconds(self.program_s)} in the program",
             f"{'device':<8}{'ranks':>14}{'compute':>9}{'exchange':>9}{'waiting':>9}{'starved':>9}"
             f"{'idle':>9}{'peak':>12}",
         ]

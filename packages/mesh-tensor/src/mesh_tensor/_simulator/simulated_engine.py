@@ -48,8 +48,7 @@ class Simulated:
         if device.type not in self._types:
             known = ", ".join(self._types)
             raise ValueError(
-                f"nothing is known of a device {str(device)!r}, only of {known}: add it to the "
-                "devices of the cost model"
+                f"the cost model has no device {str(device)!r}, only {known}: add it to its devices"
             )
         return device if device == _HOST else _NOWHERE
 

@@ -45,7 +45,9 @@ class SimulatedPart:
             TensorError: The part has not ended yet.
         """
         if self._report is None:
-            raise TensorError("the report is there when the step is over: ask behind the `with`")
+            raise TensorError(
+                "the report is not available until the step is over: read it after the `with` block"
+            )
         return self._report
 
 

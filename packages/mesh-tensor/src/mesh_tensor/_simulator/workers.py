@@ -194,18 +194,18 @@ class SimulatedWorkers:
         self.world.arrived_s = self.program_s + self.world.model.delivery_s
 
 
-_ITEM = "a value was asked for (by item(), or a condition on a tensor)"
-_DESCRIBE = "an operation was asked for whose results depend on values"
-_ATTEMPT = "a remote function was called of which it is not said what it gives"
+_ITEM = "a value was requested (by item(), or a condition on a tensor)"
+_DESCRIBE = "an operation was called whose results depend on values"
+_ATTEMPT = "a remote function without a propagation rule was called"
 _INVOKE = "a remote function was called for its value"
 
 
 def _refusal(what: str) -> Callable[..., Any]:
     def refuse(*_: Any) -> Any:
         raise NoValues(
-            f"{what}, and simulated tensors have none: leave it out of what is simulated, give "
-            "remote functions a rule with remote(propagate=...), or have zeros in place of values "
-            "with Simulator(fake_values=True)"
+            f"{what}, but simulated tensors have no values: leave it out of the simulation, give"
+            " remote functions a rule with remote(propagate=...), or use zeros as values with"
+            " Simulator(fake_values=True)"
         )
 
     return refuse

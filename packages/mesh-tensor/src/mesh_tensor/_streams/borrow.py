@@ -149,7 +149,7 @@ class Borrow:
         # A finalizer must not acquire the lock: the next issued operation drops the borrow.
         self._borrows.forgotten.append(loan)
         warnings.warn(
-            "a borrow was forgotten: drop it, or use it in a with statement; it was borrowed "
+            "a borrow was never dropped: drop it, or use it in a with statement; it was borrowed "
             + loan.words(),
             ResourceWarning,
             stacklevel=2,
@@ -270,17 +270,18 @@ class Borrows:
             )
         if loan is not None and is_written and not loan.is_mutable:
             raise MutatingBorrow(
-                f"a tensor is written to that was borrowed {loan.words()}\n"
-                "borrow it with mutable=True"
+                f"a borrowed tensor is written to; it was borrowed {loan.words()}\nborrow it with"
+                " mutable=True"
             )
         for lent in share.lent:
             if lent.lasts and lent.is_mutable:
                 raise BorrowedMutably(
-                    f"a tensor is used while it is borrowed {lent.words()}\ndrop that first"
+                    f"a tensor is used while it is borrowed {lent.words()}\ndrop the borrow first"
                 )
             if lent.lasts and is_written:
                 raise MutatingBorrow(
-                    f"a tensor is written to while it is borrowed {lent.words()}\ndrop that first"
+                    f"a tensor is written to while it is borrowed {lent.words()}\n"
+                    "drop the borrow first"
                 )
 
     def _await(self, share: Share, is_written: bool) -> None:
@@ -359,12 +360,12 @@ def _share_of(family: Ref) -> Share | None:
 def borrow(stream: Stream, tensor: Tensor, is_mutable: bool) -> tuple[Tensor, Borrow]:
     """Lend a tensor to another stream; see `Stream.borrow`."""
     if type(tensor) is not Tensor:
-        raise LocalTensorError("only distributed tensors are borrowed: put it on a mesh first")
+        raise LocalTensorError("only distributed tensors can be borrowed: put it on a mesh first")
     needs_grad = tensor.requires_grad and torch.is_grad_enabled()
     if needs_grad and is_mutable:
         raise NoGradient(
-            "a tensor that needs gradients is borrowed to be written to: detach it, or do it "
-            "under torch.no_grad()"
+            "a tensor that needs gradients cannot be borrowed with mutable=True: detach it, or"
+            " borrow it under torch.no_grad()"
         )
     mesh = tensor._meta.mesh
     borrows = mesh._engine.borrows

@@ -71,8 +71,8 @@ def shard(
     parts = goal.size(chosen)
     if tensor.dim() == 0 or tensor.shape[axis] % parts:
         raise ValueError(
-            f"dimension {axis} of {tuple(tensor.shape)} cannot be cut into {parts} equal parts: "
-            "pad it, or leave out what is too much"
+            f"dimension {axis} of {tuple(tensor.shape)} cannot be split into {parts} equal parts:"
+            " pad it, or drop the remainder"
         )
     return goal._engine.put(goal, tensor, part=(chosen, axis % tensor.dim(), parts))
 

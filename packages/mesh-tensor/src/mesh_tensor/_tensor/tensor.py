@@ -86,9 +86,7 @@ class Tensor(torch.Tensor):
     @data.setter
     def data(self, value: torch.Tensor) -> None:
         if not isinstance(value, Tensor):
-            raise LocalTensorError(
-                f"{self} cannot hold a tensor of this process: put it on the mesh first"
-            )
+            raise LocalTensorError(f"{self} cannot hold a local tensor: put it on the mesh first")
         own: Any = value.detach()
         become(self, own._meta)
         self._ref, self._known_scalar = own._ref, None
@@ -133,13 +131,13 @@ class Tensor(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise RequiresTensorEngine(
-            "a distributed tensor stays in its processes: get its value with mesh_tensor.inspect, "
-            "or spawn the actor first and pass the tensor to an endpoint as an argument of its own"
+            "a distributed tensor cannot be pickled: get its value with mesh_tensor.inspect, or"
+            " spawn the actor first and pass the tensor to an endpoint as a separate argument"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
-            raise RuntimeError("only tensors that the program has made are copied: detach it first")
+            raise RuntimeError("only leaf tensors can be copied: detach it first")
         copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             copied = torch.nn.Parameter(copied, self.requires_grad)

@@ -83,8 +83,8 @@ class Recorder:
         plan = self._engine.plans[words[0]]
         if plan.lane or plan.kind in _BORROWING:
             raise TraceError(
-                "a trace is of the default stream alone, and this is of another one, or borrows: "
-                "trace the parts between"
+                "a trace can only use the default stream, without borrows: trace the parts in"
+                " between"
             )
         given: Any = None
         numbers: tuple[float, ...] = ()
@@ -125,9 +125,9 @@ class Recorder:
             return
         if not is_once:
             raise TraceError(
-                "a trace is the same operations each time, and this reads a value (item, a "
-                "comparison, inspect), or has a shape that depends on one: do it outside of the "
-                "traced function; for optimizers that count their steps there is fused=True"
+                "a traced function cannot read a value (item, a comparison, inspect) or create a"
+                " shape that depends on one: do it outside of the traced function; for optimizers"
+                " that count their steps, use fused=True"
             )
         self.is_first_of_its_kind = True
 
@@ -139,9 +139,8 @@ class Recorder:
         """
         if threading.get_ident() == self._thread:
             raise TraceError(
-                "a trace is the same operations each time, and this sends a tensor of the "
-                "program, which may be another one the next time: pass it as an argument, or put "
-                "it on the mesh before"
+                "a traced function cannot send a local tensor, which may differ in the next call:"
+                " pass it as an argument, or put it on the mesh before"
             )
 
     def number_of(self, tensor: Any) -> int | None:
@@ -173,8 +172,8 @@ class Recorder:
     def _brought(self, plan: Plan, place: int) -> Any:
         if plan.kind == "lend":
             raise TraceError(
-                f"a trace is for tensors, and {plan.name} is a method of an actor: call it outside "
-                "of the traced function, or have it be a remote function"
+                f"a traced function cannot call {plan.name}, an endpoint of an actor: call it"
+                " outside of the traced function, or use a remote function"
             )
         if plan.kind == "adopt":
             # This is the first call of its kind; later calls use another plan.

@@ -73,7 +73,7 @@ def record(
     finally:
         engine.stream.recorder = None
     if recorder.is_first_of_its_kind:
-        why_none = "it calls something for the first time each time"
+        why_none = "each call uses an operation for the first time"
     elif guards.state() != before:
         why_none = f"it changes {guards.changed(before)} itself"
     if why_none:
@@ -192,7 +192,7 @@ class Recording:
             return ""
         at = min(len(self.body.ops), len(other.body.ops)) if at is None else at
         here = words_of(self._lines[at]) if at < len(self._lines) else "  (it has ended before)"
-        return f"operation {at} is another one, issued here:\n{here}"
+        return f"operation {at} differs, issued here:\n{here}"
 
     def _said(self) -> list[Any]:
         plans = [(one.name, repr((one.args, one.kwargs))) for one in self.body.plans]
@@ -218,9 +218,9 @@ def _kept(recorder: Recorder, gradients: Sequence[Gradient], result: Any) -> dic
             continue
         if one.requires_grad:
             raise TraceError(
-                "a traced function returns a tensor that needs gradients, and none come back "
-                "through a trace: call backward() in it, detach what it returns, or decorate it "
-                f"with torch.no_grad(); this one is made here:\n{recorder.maker_of(number)}"
+                "a traced function returns a tensor that needs gradients, but traces do not"
+                " propagate gradients: call backward() in it, detach the result, or decorate it"
+                f" with torch.no_grad(); the tensor is created here:\n{recorder.maker_of(number)}"
             )
         kept[number] = one
     return kept
@@ -239,8 +239,8 @@ def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) 
         if not left:
             return ""
     return (
-        "it makes a tensor that outlives the call without being returned, here:\n"
-        f"{recorder.maker_of(left[0])}"
+        "it creates a tensor that outlives the call without being returned,"
+        f" here:\n{recorder.maker_of(left[0])}"
     )
 
 
@@ -253,8 +253,9 @@ def _check_shapes(recorder: Recorder) -> None:
     for one in recorder.inputs.values():
         if one.meta is not None and one.tensor._meta is not one.meta:
             raise TraceError(
-                f"a traced function changes the shape of a tensor that was there before, from "
-                f"{tuple(one.meta.shape)} to {tuple(one.tensor.shape)}: return another one instead"
+                "a traced function changes the shape of an existing tensor from"
+                f" {tuple(one.meta.shape)} to {tuple(one.tensor.shape)}: return a new tensor"
+                " instead"
             )
 
 

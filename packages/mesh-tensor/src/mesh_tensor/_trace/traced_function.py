@@ -89,7 +89,7 @@ class Traced(Generic[P, R]):
     ) -> R:
         self.recorded += 1
         if len(recordings) >= _TOO_MANY:
-            self._warn(f"{recordings[0].changed()} is another one at each call")
+            self._warn(f"{recordings[0].changed()} differs at each call")
             recordings.clear()
         recorded = record(engine, self._function, leaves, spec)
         if recorded.recording is not None:
@@ -150,7 +150,9 @@ def trace(function: Any = None, *, check_every: int = 0) -> Any:
         ValueError: `check_every` is negative.
     """
     if check_every < 0:
-        raise ValueError(f"check_every is {check_every}: give a number of calls, or 0 for never")
+        raise ValueError(
+            f"invalid check_every {check_every}: pass a number of calls, or 0 for never"
+        )
     if function is None:
         return functools.partial(trace, check_every=check_every)
     return Traced(function, check_every)
@@ -164,7 +166,7 @@ def _placed(leaves: list[Any]) -> tuple[Engine, list[Any]]:
             mesh = one._meta.mesh
             break
     if mesh is None:
-        raise TensorError("a traced function has no tensor and no mesh is active: activate one")
+        raise TensorError("a traced function got no tensor, and no mesh is active: activate one")
     engine = mesh._engine
     if any(isinstance(one, torch.Tensor) and type(one) is not Tensor for one in leaves):
         leaves = [
@@ -195,7 +197,7 @@ def _key(leaves: list[Any], spec: Any) -> tuple[Any, ...]:
         hash(made := tuple(parts))
     except TypeError:
         raise TraceError(
-            "an argument of a traced function that is no tensor tells calls apart, and so must "
-            "be hashable: pass numbers, strings, tuples, or modules"
+            "an argument of a traced function that is not a tensor must be hashable: pass numbers,"
+            " strings, tuples, or modules"
         ) from None
     return made

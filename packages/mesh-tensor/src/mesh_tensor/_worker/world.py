@@ -148,7 +148,7 @@ class World:
             if self._meeting[0] != _meetings:
                 # This is a stream of an earlier engine that still runs; it must not use the new
                 # groups.
-                raise TensorError("the processes have met anew, after one of them had died")
+                raise TensorError("the processes were reconnected after one of them died")
             ranks = sorted(key)
             if ranks != list(key):
                 found = self.group(ranks)
@@ -173,6 +173,6 @@ class World:
 def _check_size(size: int) -> None:
     if dist.get_world_size() != size:
         raise TensorError(
-            f"torch.distributed was begun here for {dist.get_world_size()} processes, and there "
-            f"are {size}: leave it to mesh-tensor, or begin it for all, in the order of ranks"
+            f"torch.distributed was initialized for {dist.get_world_size()} processes instead of"
+            f" {size}: leave it to mesh-tensor, or initialize it for all, in the order of ranks"
         )

@@ -16,7 +16,7 @@ export function actorDetail(side, page, id) {
     stacks.button,
     stacks.element,
     parts.waits,
-    h("h3", {}, "What has become of it"),
+    h("h3", {}, "Status changes"),
     parts.statuses,
     h("h3", {}, "Latest spans"),
     parts.spans,
@@ -35,7 +35,7 @@ export function actorDetail(side, page, id) {
   return page.live("actor", { id }, (value) => {
     const actor = value.actor;
     if (!actor) {
-      say(heading, "This actor is not known any more");
+      say(heading, "This actor is no longer known");
       return;
     }
     say(heading, `${actor.display_name}[${actor.rank}]`);
@@ -83,7 +83,7 @@ export function procDetail(side, page, row) {
     h("dl", {}, words.map(([name, said]) => [h("dt", {}, name), h("dd", {}, said)])),
     stacks.button,
     " ",
-    h("a", { href: `#/logs?proc=${encodeURIComponent(row.proc)}` }, "Lines that it has printed"),
+    h("a", { href: `#/logs?proc=${encodeURIComponent(row.proc)}` }, "Its log lines"),
     stacks.element,
   );
   return () => {};

@@ -105,7 +105,7 @@ function silent(coverage) {
 function gate(error) {
   leave();
   turn += 1;
-  state("lost", "not let in");
+  state("lost", "not authorized");
   notice.hidden = true;
   root.className = "";
   const field = h("input", { type: "password", name: "token", "aria-label": "Token", autocomplete: "off" });
@@ -119,7 +119,7 @@ function gate(error) {
     h(
       "form",
       { class: "panel gate", onsubmit: enter },
-      h("h1", {}, "This page has no right token"),
+      h("h1", {}, "The token is missing or invalid"),
       h("p", {}, "Open the address that ", h("code", { class: "mono" }, "mesh dash"), " prints, or enter the token of the program."),
       h("p", { class: "muted" }, error.message),
       h("div", { class: "tools" }, field, h("button", { class: "main", type: "submit" }, "Enter")),

@@ -25,7 +25,7 @@ export function open(root, page) {
     h(
       "div",
       { class: "split wide" },
-      h("section", { class: "panel", "aria-label": "Waits" }, h("div", { class: "tools" }, h("h1", {}, "Who waits for whom"), found), circles, rows),
+      h("section", { class: "panel", "aria-label": "Waits" }, h("div", { class: "tools" }, h("h1", {}, "Waiting actors"), found), circles, rows),
       h("section", { class: "panel scroll", "aria-label": "Stacks" }, heading, h("p", { class: "muted" }, "Choose a process of a wait, or one in the explorer."), stacks.button, stacks.element),
     ),
   );
@@ -36,7 +36,7 @@ export function open(root, page) {
     // Durations always change; buttons are rebuilt only if other values have changed.
     if (now !== shown) {
       put(circles, value.circles.map(circleOf));
-      put(rows, value.rows.length ? waitTable(value.rows.slice(0, SHOWN_MAX), look) : h("p", { class: "empty" }, "Nobody waits for an answer."));
+      put(rows, value.rows.length ? waitTable(value.rows.slice(0, SHOWN_MAX), look) : h("p", { class: "empty" }, "No actor waits for an answer."));
     }
     shown = now;
     for (const cell of rows.querySelectorAll("[data-since]")) say(cell, lasting(Math.max(0, Date.now() * 1000 - Number(cell.dataset.since))));
@@ -51,7 +51,7 @@ function circleOf(circle) {
     { class: "circle", role: "alert", "data-part": "circle" },
     h("strong", {}, "Deadlock: "),
     names.map((one, at) => [["", " waits for "][at] ?? ", which waits for ", h("a", { href: `#/explorer?id=${one.id}` }, one.name)]),
-    ". None of them can go on.",
+    ". None of them can continue.",
   );
 }
 

@@ -109,14 +109,14 @@ function meshDetail(side, page, id) {
         h("dt", {}, "Messages"), h("dd", {}, count(value.message_count)),
         h("dt", {}, "Started"), h("dd", {}, clock(actor.timestamp_us)),
       ),
-      h("p", {}, h("a", { href: `#/explorer?id=${actor.id}` }, "All about it")),
+      h("p", {}, h("a", { href: `#/explorer?id=${actor.id}` }, "Details")),
     );
   }
   let shown = "";
   const end = page.live("mesh", { id }, (value) => {
     mesh = value.mesh;
     if (!mesh) {
-      say(heading, "This mesh is not known any more");
+      say(heading, "This mesh is no longer known");
       return;
     }
     say(heading, `${mesh.given_name || "–"} (${mesh.class})`);
