@@ -160,14 +160,14 @@ def test_nothing_survives_a_frozen_controller_that_is_killed(tmp_path: Path, mod
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_death_of_the_warden_is_named_and_survived(recorder: Recorder, sig: int) -> None:
+def test_death_of_the_supervisor_is_named_and_survived(recorder: Recorder, sig: int) -> None:
     program = "import subprocess\nprint('child', subprocess.Popen(['sleep', '99']).pid)\n"
     recorder.spawn(program + FOREVER, count=3)
     recorder.wait_for_lines(3, "up")
     pids = [recorder.pid(slot) for slot in (1, 2, 3)]
     grandchildren = [int(text.split()[1]) for text in recorder.texts("child")]
-    warden = parent(pids[0])
-    os.kill(warden, sig)
+    supervisor = parent(pids[0])
+    os.kill(supervisor, sig)
     reports = recorder.wait_for_exits(3)
     for pid, report in zip(pids, reports, strict=True):
         assert (report.pid, report.signal) == (pid, signal.SIGKILL)
@@ -196,9 +196,9 @@ def test_deaths_in_random_order_leave_nothing(tmp_path: Path, modules: Path) -> 
     dice = random.Random(7)
     for number in range(8):
         with controlled(tmp_path / f"job{number}", "pause", "json") as (controller, pids):
-            warden = pids[3]
-            everyone = {*pids, *children(warden)}
-            victims = [controller.pid, *dice.sample(sorted(everyone - {warden}), 3)]
+            supervisor = pids[3]
+            everyone = {*pids, *children(supervisor)}
+            victims = [controller.pid, *dice.sample(sorted(everyone - {supervisor}), 3)]
             dice.shuffle(victims)
             for pid in victims:
                 # A previous death may already have led to its exit.

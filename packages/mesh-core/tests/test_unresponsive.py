@@ -155,35 +155,37 @@ def test_a_process_that_a_debugger_stops_is_left_alone(local_procs: LocalProcs) 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_stopped_warden_holds_up_no_calls_and_no_end(local_procs: LocalProcs) -> None:
+def test_a_stopped_supervisor_holds_up_no_calls_and_no_end(local_procs: LocalProcs) -> None:
     procs = local_procs({"procs": 1})
     actors, pid = member(procs)
-    warden = parent(pid)
-    freeze(warden)
+    supervisor = parent(pid)
+    freeze(supervisor)
     try:
         assert actors.echo.call_one(1).get(timeout=LIMIT_S) == 1
-        why = rf"its process supervisor \(pid {warden}\).*has been stopped by a signal"
+        why = rf"its process supervisor \(pid {supervisor}\).*has been stopped by a signal"
         with pytest.raises(ProcDied, match=re.compile(f"could not start: {why}", re.DOTALL)):
             local_procs({"procs": 1}).initialized.get(timeout=LIMIT_S)
         procs.stop().get(timeout=LIMIT_S)
     finally:
-        continued(warden)
+        continued(supervisor)
     assert wait_until(lambda: not is_alive(pid), LIMIT_S)
     assert local_procs({"procs": 1}).initialized.get(timeout=LIMIT_S)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_process_that_dies_under_a_stopped_warden_is_reported(local_procs: LocalProcs) -> None:
+def test_a_process_that_dies_under_a_stopped_supervisor_is_reported(
+    local_procs: LocalProcs,
+) -> None:
     actors, pid = member(local_procs({"procs": 1}))
-    warden = parent(pid)
-    freeze(warden)
+    supervisor = parent(pid)
+    freeze(supervisor)
     try:
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(ProcDied) as raised:
             actors.echo.call_one(1).get(timeout=LIMIT_S)
         assert (raised.value.pid, raised.value.signal) == (pid, signal.SIGKILL)
     finally:
-        continued(warden)
+        continued(supervisor)
 
 
 def test_a_stopped_template_is_replaced(local_procs: LocalProcs) -> None:
@@ -229,17 +231,17 @@ def test_a_wait_for_the_end_of_a_stopped_process_names_it(local_procs: LocalProc
     ended.get(timeout=LIMIT_S)
 
 
-def test_a_wait_for_a_start_names_the_stopped_warden(local_procs: LocalProcs) -> None:
+def test_a_wait_for_a_start_names_the_stopped_supervisor(local_procs: LocalProcs) -> None:
     _, pid = member(local_procs({"procs": 1}))
-    warden = parent(pid)
-    freeze(warden)
+    supervisor = parent(pid)
+    freeze(supervisor)
     started = local_procs({"procs": 1}).initialized
     try:
-        why = rf"rank 0 .*its process supervisor \(pid {warden}\) has been"
+        why = rf"rank 0 .*its process supervisor \(pid {supervisor}\) has been"
         with pytest.raises(TimeoutError, match=why):
             started.get(timeout=2.0)
     finally:
-        continued(warden)
+        continued(supervisor)
     assert started.get(timeout=LIMIT_S)
 
 

@@ -413,10 +413,10 @@ class HostAgent:
         return ""
 
     def _why_not_started(self) -> str:
-        warden = self._host.stopped_warden()
-        if warden is None:
+        supervisor = self._host.stopped_supervisor()
+        if supervisor is None:
             return ""
-        pid, stopped_s = warden
+        pid, stopped_s = supervisor
         return (
             f"; its process supervisor (pid {pid}) has been stopped by a signal "
             f"for {stopped_s:.0f} s"

@@ -28,7 +28,7 @@ class Cradle:
 
     link: Link
     """To the supervisor; used only to report why the process could not be set up."""
-    warden: int
+    supervisor: int
     """The pid of the supervisor, its future parent."""
     midwife: int
     """The pid of the intermediate process, which forks it and then exits."""
@@ -89,7 +89,7 @@ def _find_parent(cradle: Cradle) -> None:
     is_complete = os.read(cradle.go, 1) == b"g"
     os.close(cradle.go)
     _kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != cradle.warden:
+    if os.getppid() != cradle.supervisor:
         os._exit(_EXIT_CANNOT_START)  # The supervisor has died, so the exit cannot be reported.
     if not is_complete:
         raise ChildProcessError("its template was killed while it forked")

@@ -39,8 +39,8 @@ from mesh_core._processes.template_cache import SeededProcess, Seeds, ask
 
 # These are read when a process is executed, so a fork of a running interpreter cannot apply them.
 _EXEC_TIME_PREFIXES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
-_WARDEN_NAME = "mesh"
-_WARDEN_SLOT = -1
+_SUPERVISOR_NAME = "mesh"
+_SUPERVISOR_SLOT = -1
 # The time beyond the grace period that the supervisor needs to kill, reap and report the rest.
 _CLOSE_LIMIT_S = 12.0
 _FLUSH_LIMIT_S = 5.0
@@ -98,7 +98,7 @@ class Stop:
 class _Proc:
     name: str
     log: ProcLog
-    warden: "_Warden"
+    supervisor: "_Supervisor"
     unresponsive_timeout_s: float
     pid: int | None = None
     signal_sent: int | None = None
@@ -106,7 +106,7 @@ class _Proc:
 
 
 @dataclass
-class _Warden:
+class _Supervisor:
     link: Link
     process: "subprocess.Popen[bytes] | SeededProcess"
     log: ProcLog
@@ -169,14 +169,14 @@ class LocalHost:
         self._lock = threading.RLock()
         self._procs: dict[_Key, _Proc] = {}
         self._latest: dict[int, _Key] = {}
-        self._warden: _Warden | None = None
-        self._warden_count = 0
+        self._supervisor: _Supervisor | None = None
+        self._supervisor_count = 0
         self._pump = Pump(on_log, self._look)
         self._owner_pid = os.getpid()
         self._is_closing = False
         self._has_closer = False
         self._is_closed = threading.Event()
-        self._is_warden_gone = threading.Event()
+        self._is_supervisor_gone = threading.Event()
 
     @property
     def denied(self) -> dict[str, str]:
@@ -211,12 +211,14 @@ class LocalHost:
                 raise RuntimeError("cannot spawn: the host is closed")
             self._check_free(specs)
             world = _current_world()
-            warden = self._warden or self._start_warden(world, preload)
+            supervisor = self._supervisor or self._start_supervisor(world, preload)
             is_same_env = all(spec.env == specs[0].env for spec in specs)
             if specs and is_same_env:
                 world = _changed_world(world, specs[0].env)
-            births = [_birth(spec, world, warden.env, is_same_env, self._launch) for spec in specs]
-            self._send_births(warden, world, births, tuple(preload))
+            births = [
+                _birth(spec, world, supervisor.env, is_same_env, self._launch) for spec in specs
+            ]
+            self._send_births(supervisor, world, births, tuple(preload))
 
     def kill(self, slot: int, sig: int = signal.SIGKILL) -> None:
         """Send a signal to the process in a slot, if it has one."""
@@ -226,11 +228,11 @@ class LocalHost:
             if key is None or proc is None:
                 return
             proc.signal_sent = sig
-            if proc.warden.stopped_s and proc.pid is not None:
+            if proc.supervisor.stopped_s and proc.pid is not None:
                 # The pid cannot have been reused, because only the supervisor could reap it.
                 _kernel.kill_quietly(proc.pid, sig)
             else:
-                self._send(proc.warden, Kill(*key, sig))
+                self._send(proc.supervisor, Kill(*key, sig))
 
     def stop_of(self, slot: int) -> Stop | None:
         """Return the signal that stopped the process in a slot and the time; None if it runs."""
@@ -238,13 +240,13 @@ class LocalHost:
             proc = self._procs.get(self._latest.get(slot, (slot, -1)))
             return None if proc is None else proc.stop
 
-    def stopped_warden(self) -> tuple[int, float] | None:
+    def stopped_supervisor(self) -> tuple[int, float] | None:
         """Return the pid of the supervisor and the seconds it has been stopped; None if it runs."""
         with self._lock:
-            warden = self._warden
-            if warden is None or not warden.stopped_s:
+            supervisor = self._supervisor
+            if supervisor is None or not supervisor.stopped_s:
                 return None
-            return warden.process.pid, warden.stopped_s
+            return supervisor.process.pid, supervisor.stopped_s
 
     def flush(self, limit_s: float = _FLUSH_LIMIT_S) -> bool:
         """Wait until every line printed so far was passed to `on_log`; return whether it was."""
@@ -261,9 +263,9 @@ class LocalHost:
         is_callback = self._pump.is_current_thread()
         with self._lock:
             self._is_closing = True
-            warden = self._warden
-            if warden is not None:
-                self._send(warden, End(grace))
+            supervisor = self._supervisor
+            if supervisor is not None:
+                self._send(supervisor, End(grace))
             is_closer = not is_callback and not self._has_closer
             self._has_closer |= is_closer
         if is_callback:
@@ -271,9 +273,9 @@ class LocalHost:
         if not is_closer:
             self._is_closed.wait(grace + _CLOSE_LIMIT_S)
             return
-        if warden is not None and not self._is_warden_gone.wait(grace + _CLOSE_LIMIT_S):
-            warden.process.kill()
-            self._is_warden_gone.wait(_CLOSE_LIMIT_S)
+        if supervisor is not None and not self._is_supervisor_gone.wait(grace + _CLOSE_LIMIT_S):
+            supervisor.process.kill()
+            self._is_supervisor_gone.wait(_CLOSE_LIMIT_S)
         self._pump.flush(_FLUSH_LIMIT_S)
         self._pump.close()
         shutil.rmtree(self._job_dir, ignore_errors=True)
@@ -288,19 +290,23 @@ class LocalHost:
             raise ValueError(f"slots are taken: {sorted(taken) or sorted(keys)}")
 
     def _send_births(
-        self, warden: _Warden, world: World, births: Sequence[Birth], preload: tuple[str, ...]
+        self,
+        supervisor: _Supervisor,
+        world: World,
+        births: Sequence[Birth],
+        preload: tuple[str, ...],
     ) -> None:
         pipes = _open_pipes(len(births))
         for birth, (read, _) in zip(births, pipes, strict=True):
             key = (birth.slot, birth.incarnation)
             log = self._open_log(*key, birth.name, read)
-            self._procs[key] = _Proc(birth.name, log, warden, birth.unresponsive_timeout_s)
+            self._procs[key] = _Proc(birth.name, log, supervisor, birth.unresponsive_timeout_s)
             self._latest[birth.slot] = key
             self._pump.add_log(log)
         for start in range(0, len(births), FDS_PER_MESSAGE_MAX):
             part = slice(start, start + FDS_PER_MESSAGE_MAX)
             order = Spawn(world, tuple(births[part]), preload)
-            self._send(warden, order, [write for _, write in pipes[part]])
+            self._send(supervisor, order, [write for _, write in pipes[part]])
 
     def _open_log(self, slot: int, incarnation: int, name: str, fd: int) -> ProcLog:
         path = None
@@ -309,19 +315,19 @@ class LocalHost:
             path = self._log_dir / f"{plain}-{slot}.{incarnation}.log"
         return ProcLog(slot, incarnation, name, fd, self._tail_lines, path)
 
-    def _send(self, warden: _Warden, message: object, fds: Sequence[int] = ()) -> None:
-        if warden.link.send(message, fds):
-            self._pump.want_write(warden.link)
+    def _send(self, supervisor: _Supervisor, message: object, fds: Sequence[int] = ()) -> None:
+        if supervisor.link.send(message, fds):
+            self._pump.want_write(supervisor.link)
 
     # The process supervisor.
 
-    def _start_warden(self, world: World, preload: Sequence[str]) -> _Warden:
+    def _start_supervisor(self, world: World, preload: Sequence[str]) -> _Supervisor:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
             bed = None if self._seeds is None else self._seeds.bed
             ends = (theirs.fileno(), write, bed)
-            process = self._grow_warden(world, preload, theirs.fileno(), write) or execute(
+            process = self._grow_supervisor(world, preload, theirs.fileno(), write) or execute(
                 world, self._job_dir, self._launch, list(self._denied), ends
             )
         except BaseException:
@@ -331,19 +337,19 @@ class LocalHost:
         finally:
             os.close(write)
             theirs.close()
-        log = self._open_log(_WARDEN_SLOT, self._warden_count, _WARDEN_NAME, read)
-        warden = _Warden(Link(ours), process, log, world.env)
-        self._warden = warden
-        self._warden_count += 1
+        log = self._open_log(_SUPERVISOR_SLOT, self._supervisor_count, _SUPERVISOR_NAME, read)
+        supervisor = _Supervisor(Link(ours), process, log, world.env)
+        self._supervisor = supervisor
+        self._supervisor_count += 1
         self._pump.add_log(log)
         self._pump.add_link(
-            warden.link,
-            lambda message: self._on_report(warden, message),
-            lambda: self._on_warden_gone(warden),
+            supervisor.link,
+            lambda message: self._on_report(supervisor, message),
+            lambda: self._on_supervisor_gone(supervisor),
         )
-        return warden
+        return supervisor
 
-    def _grow_warden(
+    def _grow_supervisor(
         self, world: World, preload: Sequence[str], link: int, log: int
     ) -> SeededProcess | None:
         """Fork a supervisor from the retained template; return None if none is available."""
@@ -359,7 +365,7 @@ class LocalHost:
         )
         return ask(self._seeds.latest, wanted, link, log)
 
-    def _on_report(self, warden: _Warden, message: object) -> None:
+    def _on_report(self, supervisor: _Supervisor, message: object) -> None:
         match message:
             case Born():
                 with self._lock:
@@ -367,7 +373,7 @@ class LocalHost:
                     if proc is None:
                         # The start was abandoned while the supervisor was stopped.
                         sig = signal.SIGKILL
-                        self._send(warden, Kill(message.slot, message.incarnation, sig))
+                        self._send(supervisor, Kill(message.slot, message.incarnation, sig))
                         return
                     proc.pid = message.pid
                 if self._on_start is not None:
@@ -405,18 +411,18 @@ class LocalHost:
     def _look(self, passed_s: float) -> None:
         """Check whether the supervisor is stopped; if so, do what cannot wait for it."""
         with self._lock:
-            warden = self._warden
+            supervisor = self._supervisor
             procs = dict(self._procs)
-        if warden is not None:
-            is_stopped = _kernel.state_of(warden.process.pid) == "T"
-            warden.stopped_s = warden.stopped_s + passed_s if is_stopped else 0.0
-            if warden.stopped_s:
+        if supervisor is not None:
+            is_stopped = _kernel.state_of(supervisor.process.pid) == "T"
+            supervisor.stopped_s = supervisor.stopped_s + passed_s if is_stopped else 0.0
+            if supervisor.stopped_s:
                 for key, proc in procs.items():
-                    self._look_past(warden, key, proc)
+                    self._look_past(supervisor, key, proc)
         if self._on_look is not None:
             self._call(self._on_look, passed_s)
 
-    def _look_past(self, warden: _Warden, key: _Key, proc: _Proc) -> None:
+    def _look_past(self, supervisor: _Supervisor, key: _Key, proc: _Proc) -> None:
         """Detect the exit of a process of a stopped supervisor, or abandon an overdue start."""
         pid = proc.pid or proc.log.pid
         if pid is not None:
@@ -424,10 +430,10 @@ class LocalHost:
             if status is not None:
                 _kernel.kill_group_quietly(pid, signal.SIGKILL)
                 self._bury(key, Exited(*key, pid, status, None))
-        elif warden.stopped_s >= proc.unresponsive_timeout_s:
+        elif supervisor.stopped_s >= proc.unresponsive_timeout_s:
             why = (
-                f"its process supervisor (pid {warden.process.pid}), the parent of all processes "
-                f"of the host, has been stopped by a signal for {warden.stopped_s:.0f} s"
+                f"its process supervisor (pid {supervisor.process.pid}), the parent of all processes "
+                f"of the host, has been stopped by a signal for {supervisor.stopped_s:.0f} s"
             )
             self._bury(key, Exited(*key, None, 0, why))
 
@@ -438,13 +444,13 @@ class LocalHost:
         except Exception:
             traceback.print_exc()
 
-    def _on_warden_gone(self, warden: _Warden) -> None:
+    def _on_supervisor_gone(self, supervisor: _Supervisor) -> None:
         """Kill everything left of a supervisor and report the exits that it did not report."""
-        status = warden.process.wait()
+        status = supervisor.process.wait()
         with self._lock:
-            if self._warden is warden:
-                self._warden = None
-            left = {key: proc for key, proc in self._procs.items() if proc.warden is warden}
+            if self._supervisor is supervisor:
+                self._supervisor = None
+            left = {key: proc for key, proc in self._procs.items() if proc.supervisor is supervisor}
         for proc in left.values():
             self._pump.drain_log(proc.log)
             proc.pid = proc.pid or proc.log.pid
@@ -461,9 +467,9 @@ class LocalHost:
         why = f"its process supervisor, the parent of all processes of the host, {how}"
         for key, proc in left.items():
             self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))
-        self._pump.finish_log(warden.log)
+        self._pump.finish_log(supervisor.log)
         if self._is_closing:
-            self._is_warden_gone.set()
+            self._is_supervisor_gone.set()
 
 
 def _open_pipes(count: int) -> list[tuple[int, int]]:
@@ -499,7 +505,7 @@ def _changed_world(world: World, changes: Mapping[str, str | None]) -> World:
 def _birth(
     spec: ProcSpec,
     world: World,
-    warden_env: Mapping[str, str],
+    supervisor_env: Mapping[str, str],
     is_same_env: bool,
     launch: str,
 ) -> Birth:
@@ -516,7 +522,7 @@ def _birth(
     if command is not None:
         env = {**command.env, **env}
         inherits_env = command.inherit_env
-    elif _needs_exec({**world.env, **env}, warden_env):
+    elif _needs_exec({**world.env, **env}, supervisor_env):
         command = default_bootstrap_cmd(launch)
     if command is not None:
         argv = (command.program, command.arg0 or command.program, *command.args)
@@ -535,10 +541,10 @@ def _birth(
     )
 
 
-def _needs_exec(env: Mapping[str, str | None], warden_env: Mapping[str, str]) -> bool:
+def _needs_exec(env: Mapping[str, str | None], supervisor_env: Mapping[str, str]) -> bool:
     """Return whether a variable differs that only a fresh interpreter would apply."""
-    names = {name for name in {*env, *warden_env} if name.startswith(_EXEC_TIME_PREFIXES)}
-    return any(env.get(name) != warden_env.get(name) for name in names)
+    names = {name for name in {*env, *supervisor_env} if name.startswith(_EXEC_TIME_PREFIXES)}
+    return any(env.get(name) != supervisor_env.get(name) for name in names)
 
 
 def _exit_report(message: Exited, proc: _Proc, is_closing: bool) -> ExitReport:

@@ -112,7 +112,7 @@ def _sprout(seedling: socket.socket, wanted: Sprout, fds: list[int]) -> None:
     except OSError:
         return
     try:
-        from mesh_core._processes import spawner_start as _warden_start
+        from mesh_core._processes import spawner_start as _supervisor_start
 
         seedling.close()
         os.setsid()
@@ -121,6 +121,6 @@ def _sprout(seedling: socket.socket, wanted: Sprout, fds: list[int]) -> None:
         os.dup2(log, 2)
         os.write(answer, str(os.getpid()).encode())
         close_all((log, answer))
-        _warden_start.sprout(link, wanted)
+        _supervisor_start.sprout(link, wanted)
     finally:
         os._exit(1)

@@ -86,7 +86,7 @@ class _Proc:
     why: str | None = None
 
 
-class Warden:
+class Supervisor:
     """Process supervisor that owns templates and processes and ends them with its owner.
 
     Args:
@@ -305,13 +305,13 @@ class Warden:
     def _forked_template(self, key: WorldKey | None) -> _Template:
         """Fork this process to create a template."""
         ours, theirs = socket.socketpair()
-        warden = os.getpid()
+        supervisor = os.getpid()
         if _kernel.fork() == 0:
-            self._become_template(ours, Link(theirs), warden)
+            self._become_template(ours, Link(theirs), supervisor)
         theirs.close()
         return self._adopt_template(_Template(Link(ours), key))
 
-    def _become_template(self, ours: socket.socket, link: Link, warden: int) -> None:
+    def _become_template(self, ours: socket.socket, link: Link, supervisor: int) -> None:
         """Release everything that belongs to the supervisor and serve; runs in the fork."""
         try:
             signal.set_wakeup_fd(-1)
@@ -323,7 +323,7 @@ class Warden:
             # Log pipes are the important ones: a copy held here would prevent their readers from
             # seeing EOF.
             _kernel.close_all_but([link.fileno(), self._bed])
-            source = _template.Source(warden, self._why_unsafe, self._is_blank, self._bed)
+            source = _template.Source(supervisor, self._why_unsafe, self._is_blank, self._bed)
             _template.serve(link, self._launch, source)
         except BaseException:
             traceback.print_exc()

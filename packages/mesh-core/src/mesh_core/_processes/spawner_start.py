@@ -15,7 +15,7 @@ from mesh_core._processes import stdio as _stdio
 from mesh_core._processes import template as _template
 from mesh_core._processes.link import Link
 from mesh_core._processes.messages import Sprout, World
-from mesh_core._processes.spawner import Warden
+from mesh_core._processes.spawner import Supervisor
 
 _PROGRAM = (
     "import sys; fd, bed, job_dir, launch, denied, *sys.path = sys.argv[1:]; "
@@ -73,7 +73,7 @@ def main(fd: int, bed: int, job_dir: str, launch: str, denied: str) -> None:
         os.set_inheritable(bed, False)
     controller = Link(socket.socket(fileno=fd))
     _run(
-        Warden(
+        Supervisor(
             controller, job_dir, launch, denied.split(","),
             owner=os.getppid(), bed=bed if bed >= 0 else None,
         )
@@ -93,7 +93,7 @@ def sprout(fd: int, wanted: Sprout) -> None:
     controller = Link(socket.socket(fileno=fd))
     # The retained template stays available to the next job, so no other is needed.
     _run(
-        Warden(
+        Supervisor(
             controller, wanted.job_dir, wanted.launch, wanted.denied.split(","),
             owner=wanted.session, bed=None, is_blank=False,
         )
@@ -104,12 +104,12 @@ def _settle(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _stdio.install()
     _kernel.adopt_orphans()
-    _kernel.set_title("mesh-warden")
+    _kernel.set_title("mesh-supervisor")
     os.set_inheritable(fd, False)
     sys.argv[:] = [""]
 
 
-def _run(warden: Warden) -> NoReturn:
-    warden.run()
+def _run(supervisor: Supervisor) -> NoReturn:
+    supervisor.run()
     _stdio.flush()
     os._exit(0)

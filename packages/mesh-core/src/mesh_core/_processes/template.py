@@ -61,7 +61,7 @@ _BIRTHS_PER_MIDWIFE_MIN = 4
 class Source:
     """The origin of a template."""
 
-    warden: int
+    supervisor: int
     """The pid of the process supervisor."""
     why_unsafe: str | None
     """Why processes must not be forked from this interpreter; None if they may."""
@@ -96,7 +96,7 @@ class _Template:
     def __init__(self, link: Link, launch: str, source: Source) -> None:
         self.link = link
         self._launch = launch
-        self._warden = source.warden
+        self._supervisor = source.supervisor
         self._is_blank = source.is_blank
         self._bed = source.bed
         self._tried: set[str] = set()
@@ -105,9 +105,9 @@ class _Template:
         self._why_unsafe = source.why_unsafe
         # Whether it holds more modules than the supervisor that it was forked from.
         self._has_grown = source.is_blank
-        self._adopt_warden()
+        self._adopt_supervisor()
 
-    def _adopt_warden(self) -> None:
+    def _adopt_supervisor(self) -> None:
         """Bind the life of this template to its parent, or exit if the parent is already dead."""
         parent = os.getppid()
         _kernel.die_with_parent(signal.SIGKILL)
@@ -148,7 +148,7 @@ class _Template:
         if _kernel.fork() == 0:
             self.link.close()
             self.link = Link(socket.socket(fileno=fd))
-            self._adopt_warden()
+            self._adopt_supervisor()
         else:
             os.close(fd)
 
@@ -246,7 +246,7 @@ class _Template:
         os.close(verdict)
         _kernel.wait_until_orphaned(parent)
         _kernel.die_with_parent(signal.SIGKILL)
-        if os.getppid() != self._warden:
+        if os.getppid() != self._supervisor:
             os._exit(0)
 
     def _note_sources(self) -> None:
@@ -293,7 +293,7 @@ class _Template:
         try:
             _kernel.die_with_parent(signal.SIGKILL)
             go, done = os.pipe()
-            cradle = Cradle(self.link, self._warden, os.getpid(), go, self._launch)
+            cradle = Cradle(self.link, self._supervisor, os.getpid(), go, self._launch)
             count = 0
             for index in share:
                 birth = order.births[index]

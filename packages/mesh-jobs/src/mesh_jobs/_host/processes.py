@@ -16,8 +16,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_LEN = os.sysconf("SC_PAGE_SIZE")
 _COMMAND_LEN_MAX = 300
 # The names that mesh-core gives to the processes that start the processes of programs.
-_WARDEN = "mesh-warden"
-_MACHINERY = (_WARDEN, "mesh-template", "mesh-seed")
+_SUPERVISOR = "mesh-supervisor"
+_MACHINERY = (_SUPERVISOR, "mesh-template", "mesh-seed")
 
 
 class Kind(StrEnum):
@@ -127,10 +127,10 @@ def _kind(process: Process, parent: Process, of_parent: Kind) -> Kind:
         # session.
         return Kind.AGENT if process.session == parent.session else Kind.MACHINERY
     if of_parent is Kind.AGENT:
-        return Kind.MACHINERY if _name_of(process.pid) == _WARDEN else Kind.CHILD
+        return Kind.MACHINERY if _name_of(process.pid) == _SUPERVISOR else Kind.CHILD
     if of_parent is Kind.MACHINERY:
         is_own = _name_of(process.pid) in _MACHINERY
-        return Kind.MACHINERY if is_own or _name_of(parent.pid) != _WARDEN else Kind.PROC
+        return Kind.MACHINERY if is_own or _name_of(parent.pid) != _SUPERVISOR else Kind.PROC
     return Kind.CHILD
 
 
