@@ -432,7 +432,7 @@ class LocalHost:
                 self._bury(key, Exited(*key, pid, status, None))
         elif supervisor.stopped_s >= proc.unresponsive_timeout_s:
             why = (
-                f"its process supervisor (pid {supervisor.process.pid}), the parent of all processes"
+                f"its process supervisor (pid {supervisor.process.pid}), parent of all processes"
                 f" of the host, has been stopped by a signal for {supervisor.stopped_s:.0f} s"
             )
             self._bury(key, Exited(*key, None, 0, why))
