@@ -45,9 +45,9 @@ with Telemetry() as telemetry, telemetry.serve() as serving:
 READER = """
 import json, sys, time
 from pyarrow import flight
-from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.program_client import ProgramClient
 from mesh_telemetry._serve.flight_messages import packed
-from mesh_telemetry._serve.served import served_program
+from mesh_telemetry._serve.program_files import served_program
 
 SQL = "select count(*) as procs from procs"
 served = served_program()
@@ -58,7 +58,7 @@ took_s = []
 for _ in range(int(sys.argv[2])):
     began = time.monotonic()
     if sys.argv[1] == "http":
-        with Asking(served) as asking:
+        with ProgramClient(served) as asking:
             rows = asking.query(SQL)["rows"]
     else:
         with flight.connect(served.flight_url) as client:

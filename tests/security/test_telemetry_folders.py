@@ -47,14 +47,14 @@ for folder in (elsewhere, *made):
 PROGRAM = """
 from mesh_core import this_host
 from mesh_telemetry import Telemetry
-from mesh_telemetry._serve.asking import Asking
-from mesh_telemetry._serve.served import served_program
+from mesh_telemetry._serve.program_client import ProgramClient
+from mesh_telemetry._serve.program_files import served_program
 
 with Telemetry() as telemetry, telemetry.serve():
     procs = this_host().spawn_procs({"gpus": 2}, name="team")
     procs.initialized.get()
-    with Asking(served_program()) as asking:
-        rows = asking.query("select proc from procs where mesh = 'team' order by rank")["rows"]
+    with ProgramClient(served_program()) as client:
+        rows = client.query("select proc from procs where mesh = 'team' order by rank")["rows"]
     print(len(rows), "recorded")
 """
 

@@ -21,7 +21,7 @@ from mesh_telemetry import Telemetry, TelemetryConfig
 from mesh_telemetry._dash.dashboard import Dashboard, dashboard_url
 from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.live import Live
-from mesh_telemetry._dash.looking import pattern
+from mesh_telemetry._dash.page_queries import pattern
 from mesh_telemetry._dash.queries import TOPICS
 from mesh_telemetry._dash.waits import circles
 from mesh_telemetry._errors import CoverageError

@@ -9,8 +9,8 @@ import pytest
 
 from mesh_telemetry import StorageError
 from mesh_telemetry._events.folders import open_host_folder, sweep
+from mesh_telemetry._serve.program_files import ServedProgramFile, served_program, served_programs
 from mesh_telemetry._serve.scopes import Tokens
-from mesh_telemetry._serve.served import ServedNote, served_program, served_programs
 
 RUN = "4711-" + "ab" * 8 + "cd" * 8
 PREFIX = f"mesh-telemetry-{os.geteuid()}-"
@@ -91,7 +91,9 @@ def test_programs_are_found_when_the_folder_for_notes_is_taken(
     taken = runtime / f"mesh-served-{os.geteuid()}"
     take(taken, how, elsewhere)
     tokens = Tokens.random()
-    notes = [ServedNote(os.getpid(), f"http://127.0.0.1:{port}", "", tokens) for port in (1, 2)]
+    notes = [
+        ServedProgramFile(os.getpid(), f"http://127.0.0.1:{port}", "", tokens) for port in (1, 2)
+    ]
     assert {served.url[-1] for served in served_programs()} == {"1", "2"}
     notes.pop().remove()
     found = served_program()
@@ -107,7 +109,7 @@ def test_notes_in_a_folder_that_others_can_write_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    note = ServedNote(os.getpid(), "http://127.0.0.1:1", "", Tokens.random())
+    note = ServedProgramFile(os.getpid(), "http://127.0.0.1:1", "", Tokens.random())
     assert len(served_programs()) == 1
     (tmp_path / f"mesh-served-{os.geteuid()}").chmod(0o777)
     assert served_programs() == []

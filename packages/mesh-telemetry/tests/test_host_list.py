@@ -1,4 +1,4 @@
-"""The presumed hosts are queried at once; the result counts if the `Keeper` confirms the hosts."""
+"""The presumed hosts are queried at once; their result counts if they are confirmed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh_telemetry._keeper import HostHandle
+from mesh_telemetry._coordinator import HostHandle
 from mesh_telemetry._query.host_list import HostList
 
 ROWS: Any = object()
@@ -15,17 +15,17 @@ ONE, OTHER = HostHandle(0, "a", ROWS, None), HostHandle(1, "b", ROWS, None)
 LOST = HostHandle(0, "a", None, "it has ended")
 
 
-class Keeper:
-    """A fake `Keeper` that replies, when it is waited for, with the current value."""
+class Coordinator:
+    """A fake `Coordinator` that replies, when it is waited for, with the current value."""
 
     def __init__(self, *now: HostHandle) -> None:
         self.now = list(now)
 
     @property
-    def hosts(self) -> Keeper:
+    def hosts(self) -> Coordinator:
         return self
 
-    def call_one(self) -> Keeper:
+    def call_one(self) -> Coordinator:
         return self
 
     def get(self, timeout: float) -> list[HostHandle]:
@@ -52,8 +52,8 @@ class Asked:
 
 
 def test_the_only_host_is_asked_once() -> None:
-    keeper: Any = Keeper(ONE)
-    hosts = HostList(keeper)
+    coordinator: Any = Coordinator(ONE)
+    hosts = HostList(coordinator)
     for _ in range(3):
         ask = Asked()
         assert hosts.asked(ask, 10.0) == [ONE]
@@ -62,10 +62,10 @@ def test_the_only_host_is_asked_once() -> None:
 
 @pytest.mark.parametrize("now", [[OTHER], [ONE, OTHER], [LOST]])
 def test_others_than_were_presumed_are_asked_instead(now: list[HostHandle]) -> None:
-    keeper: Any = Keeper(ONE)
-    hosts = HostList(keeper)
+    coordinator: Any = Coordinator(ONE)
+    hosts = HostList(coordinator)
     hosts.asked(Asked(), 10.0)
-    keeper.now = now
+    coordinator.now = now
     ask = Asked()
     assert hosts.asked(ask, 10.0) == now
     assert ask.hosts == [[ONE], now]
@@ -75,8 +75,8 @@ def test_others_than_were_presumed_are_asked_instead(now: list[HostHandle]) -> N
 
 
 def test_what_goes_wrong_with_the_right_hosts_is_raised() -> None:
-    keeper: Any = Keeper(ONE)
-    hosts = HostList(keeper)
+    coordinator: Any = Coordinator(ONE)
+    hosts = HostList(coordinator)
     hosts.asked(Asked(), 10.0)
     ask = Asked(ValueError("no"))
     with pytest.raises(ValueError, match="no"):

@@ -14,7 +14,7 @@ from workers import WorkerProcess, workers
 from mesh_core import attach_to_workers, configured, shutdown_context
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
-from mesh_telemetry._keeper import HostHandle
+from mesh_telemetry._coordinator import HostHandle
 from mesh_telemetry._rows.host_tables import HostTables
 
 

@@ -6,20 +6,20 @@ import pyarrow as pa
 import pytest
 
 from mesh_telemetry import QueryError
-from mesh_telemetry._query.kept_sessions import KeptSessions
+from mesh_telemetry._query.session_cache import SessionCache
 
 LIMIT_BYTES = 1 << 26
 FEW, MORE = [pa.record_batch({"x": [1, 2]})], [pa.record_batch({"x": [1, 2, 3]})]
 
 
-def asked(sessions: KeptSessions, sql: str, **tables: list[pa.RecordBatch]) -> list[object]:
+def asked(sessions: SessionCache, sql: str, **tables: list[pa.RecordBatch]) -> list[object]:
     with sessions.filled(LIMIT_BYTES, tables) as session:
         batches = session.open(sql, {}).collect()
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
 def test_rows_are_those_of_the_question() -> None:
-    sessions = KeptSessions()
+    sessions = SessionCache()
     for rows, total in [(FEW, 3), (FEW, 3), (MORE, 6), (FEW, 3)]:
         assert asked(sessions, "select sum(x) from t", t=rows) == [total]
         assert asked(sessions, "select count(*) from t a join t b on a.x = b.x", t=rows) == [
@@ -28,7 +28,7 @@ def test_rows_are_those_of_the_question() -> None:
 
 
 def test_tables_of_another_question_are_not_there() -> None:
-    sessions = KeptSessions()
+    sessions = SessionCache()
     assert asked(sessions, "select count(*) from t", t=FEW) == [2]
     with pytest.raises(QueryError, match="no table t"):
         asked(sessions, "select count(*) from t", u=FEW)
@@ -37,13 +37,13 @@ def test_tables_of_another_question_are_not_there() -> None:
 
 
 def test_what_gives_another_value_each_time_does() -> None:
-    sessions = KeptSessions()
+    sessions = SessionCache()
     for sql in ("select cast(now() as varchar)", "select random()"):
         assert len({tuple(asked(sessions, sql, t=FEW)) for _ in range(3)}) == 3
 
 
 def test_values_are_those_of_the_question() -> None:
-    sessions = KeptSessions()
+    sessions = SessionCache()
     for value in (5, 7):
         with sessions.filled(LIMIT_BYTES, {"t": FEW}) as session:
             frame = session.open("select sum(x) + $1 from t", {"1": pa.scalar(value)})
@@ -51,7 +51,7 @@ def test_values_are_those_of_the_question() -> None:
 
 
 def test_a_session_whose_question_failed_is_not_used_again() -> None:
-    sessions = KeptSessions()
+    sessions = SessionCache()
     with sessions.filled(LIMIT_BYTES, {"t": FEW}) as first:
         pass
     with sessions.filled(LIMIT_BYTES, {"t": FEW}) as again:
@@ -66,7 +66,7 @@ def test_a_session_whose_question_failed_is_not_used_again() -> None:
 
 
 def test_large_tables_are_let_go() -> None:
-    sessions = KeptSessions()
+    sessions = SessionCache()
     large = [pa.record_batch({"x": pa.nulls(5 << 20, pa.int64())})]
     assert asked(sessions, "select count(*) from t", t=large) == [5 << 20]
     with sessions.filled(LIMIT_BYTES, {}) as session:

@@ -9,8 +9,8 @@ from shards import HostRows, Shards
 from mesh_telemetry._errors import CoverageError, QueryError
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.fragment import ShardAnswer
-from mesh_telemetry._query.planned import Plans
 from mesh_telemetry._query.query import Query
+from mesh_telemetry._query.query_plan import QueryPlans
 
 TABLE = pa.table({"id": [1, 2, 3], "timestamp_us": [10, 20, 30]})
 
@@ -78,7 +78,7 @@ def test_a_host_that_does_not_answer_is_named(alone: Shards) -> None:
 
 
 def test_what_was_planned_is_planned_once() -> None:
-    plans = Plans({"t": TABLE.schema})
+    plans = QueryPlans({"t": TABLE.schema})
     first = plans.plan("select id from t", None, 1 << 26)
     assert plans.plan("select id from t", None, 1 << 26) is first
     bound = plans.plan("select id from t where id = $1", [1], 1 << 26)

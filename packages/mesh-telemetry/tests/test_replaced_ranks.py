@@ -16,7 +16,7 @@ from mesh_core import Actor, MeshError, MeshFailure, ProcMesh, endpoint, this_ho
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
 from mesh_telemetry._dash.actors import procs as procs_topic
-from mesh_telemetry._dash.looking import Looking
+from mesh_telemetry._dash.page_queries import Looking
 from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._rows.schemas import TABLE_DOCS
 from mesh_telemetry._top.snapshot import take

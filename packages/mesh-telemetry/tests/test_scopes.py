@@ -19,9 +19,9 @@ from recorded_program import config
 from mesh_telemetry import Telemetry
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.flight_messages import packed
+from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.routes import known_route
 from mesh_telemetry._serve.scopes import ROUTE_SCOPES, Scope, Tokens
-from mesh_telemetry._serve.served import served_program
 from mesh_telemetry._serve.serving import Serving
 
 LIMIT_S = 30.0

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from mesh_telemetry._serve.program_files import ServedProgramFile, served_programs
 from mesh_telemetry._serve.scopes import Tokens
-from mesh_telemetry._serve.served import ServedNote, served_programs
 
 #: Registers as serving under the pid of its parent, prints a line, and waits for the end of its
 #: input.
 PROGRAM = """
 import os, sys
 from mesh_telemetry._serve.scopes import Tokens
-from mesh_telemetry._serve.served import ServedNote
+from mesh_telemetry._serve.program_files import ServedProgramFile
 
-note = ServedNote(os.getppid(), "http://127.0.0.1:1", "", Tokens("read", "act"))
+note = ServedProgramFile(os.getppid(), "http://127.0.0.1:1", "", Tokens("read", "act"))
 print("noted", flush=True)
 sys.stdin.read()
 """
@@ -55,7 +55,7 @@ def test_the_next_program_removes_the_tokens_of_a_killed_one(folder: Path) -> No
         program.send_signal(signal.SIGKILL)
     left = {path.name for path in folder.rglob("*") if path.is_file()}
     assert len(left) == 2
-    note = ServedNote(os.getpid(), "http://127.0.0.1:2", "", Tokens("read", "act"))
+    note = ServedProgramFile(os.getpid(), "http://127.0.0.1:2", "", Tokens("read", "act"))
     assert not left & {path.name for path in folder.rglob("*")}
     assert [one.url for one in served_programs()] == ["http://127.0.0.1:2"]
     note.remove()

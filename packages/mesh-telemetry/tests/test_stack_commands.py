@@ -23,7 +23,7 @@ from mesh_telemetry._stacks.commands import dump, flame
 from mesh_telemetry._stacks.text import grouped, stacks_of, written
 
 
-class Served:
+class ServedProgram:
     """A program that serves telemetry, with two busy-looping processes."""
 
     def __init__(self, place: Path) -> None:
@@ -56,9 +56,9 @@ class Served:
 
 
 @pytest.fixture
-def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def served(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedProgram]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    made = Served(place)
+    made = ServedProgram(place)
     yield made
     made.close()
 
@@ -73,7 +73,7 @@ def run(*words: str) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
-def test_stacks_that_are_the_same_are_printed_once(served: Served) -> None:
+def test_stacks_that_are_the_same_are_printed_once(served: ServedProgram) -> None:
     out, err = run("dump", "--where", "mesh = 'team'", "--locals", "--timeout", "30")
     spins = [block for block in out.split("\n\n") if "Stuck.spin" in block]
     assert spins
@@ -89,14 +89,14 @@ def test_stacks_that_are_the_same_are_printed_once(served: Served) -> None:
     assert "mesh_core" in out
 
 
-def test_a_flame_graph_is_written(served: Served, tmp_path: Path) -> None:
+def test_a_flame_graph_is_written(served: ServedProgram, tmp_path: Path) -> None:
     path = tmp_path / "out.svg"
     out, _ = run("flame", served.names[0], "--seconds", "1", "-o", str(path))
     assert out.startswith(f"{path}: ")
     assert "Stuck.spin" in path.read_text()
 
 
-def test_stacks_are_asked_over_http(served: Served) -> None:
+def test_stacks_are_asked_over_http(served: ServedProgram) -> None:
     status, _, body = served.post("/pyspy/dump", where=[*served.names, "0.999"], timeout=LIMIT_S)
     made = json.loads(body)
     assert (status, made["procs"]) == (200, served.names)
@@ -133,7 +133,7 @@ def test_what_cannot_be_had_has_a_code(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with Telemetry(config(place)) as telemetry:
-        asked = Served.__new__(Served)
+        asked = ServedProgram.__new__(ServedProgram)
         asked.serving = telemetry.serve()
         found, _, body = asked.post(f"/pyspy/{path}", **said)
     assert (found, json.loads(body)["error"]["code"]) == (status, code)

@@ -17,7 +17,7 @@ from mesh_telemetry._disk.conversion import convert, waiting_in
 from mesh_telemetry._disk.spill import bound
 from mesh_telemetry._disk.stored_runs import HostNote, note_host
 from mesh_telemetry._disk.stored_tables import StoredTables
-from mesh_telemetry._events.moving import COMING, move_proc, move_segment
+from mesh_telemetry._events.segment_export import COMING, move_proc, move_segment
 from mesh_telemetry._events.segments import SegmentWriter, message_header, segments_of
 from mesh_telemetry._query.engine import run_fragment
 from mesh_telemetry._query.fragment import Fragment

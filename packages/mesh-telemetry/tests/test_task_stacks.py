@@ -15,7 +15,7 @@ from stuck_actors import Dreamer
 from mesh_core import this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry
-from mesh_telemetry._events.door import stacks
+from mesh_telemetry._events.process_socket import stacks
 from mesh_telemetry._events.task_stacks import task_frames
 
 

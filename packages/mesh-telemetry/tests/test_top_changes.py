@@ -19,9 +19,9 @@ from top_pilot import LIMIT_S, Person, top
 from top_program import program
 
 from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.program_files import ServedProgramFile
 from mesh_telemetry._serve.routes import Request, Route, json_reply, known_route
 from mesh_telemetry._serve.scopes import Tokens
-from mesh_telemetry._serve.served import ServedNote
 
 COMMAND = Path(__file__).with_name("top_command.py")
 
@@ -168,7 +168,7 @@ async def test_hosts_that_are_silent_are_named_and_nothing_blocks(around: Path) 
     let_go = threading.Event()
     tokens = Tokens.random()
     with HttpServer(answering({"procs": [PROC]}, let_go), tokens) as server:
-        note = ServedNote(os.getpid(), server.url, "", tokens)
+        note = ServedProgramFile(os.getpid(), server.url, "", tokens)
         try:
             async with top(os.getpid()) as person:
                 await person.until(lambda: "without host b/1" in person.text("said"))

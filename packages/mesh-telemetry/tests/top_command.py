@@ -13,7 +13,7 @@ from mesh_telemetry import TelemetryError
 from mesh_telemetry._top.command import top
 
 
-class Door:
+class ProcessSocket:
     """Prints plain text."""
 
     def print_json(self, value: Any) -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(top)
     try:
-        app(obj=Door())
+        app(obj=ProcessSocket())
     except TelemetryError as error:
         print(f"mesh: {error}", file=sys.stderr)
         sys.exit(1)

@@ -40,7 +40,7 @@ Meshes = Annotated[
 ]
 
 
-class _Door(Protocol):
+class _CommandContext(Protocol):
     """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def attached(
@@ -88,7 +88,7 @@ def mount(
 
     Mounting the same directory again shows what has changed.
     """
-    door: _Door = ctx.obj
+    command: _CommandContext = ctx.obj
     path = os.path.abspath(source)
     there = path if mntpoint is None else mntpoint
     fields = {
@@ -100,13 +100,13 @@ def mount(
         "ignore": ignore or [],
         "allow_other": is_for_others,
     }
-    status = door.hold(context, _KIND, there, fields)
+    status = command.hold(context, _KIND, there, fields)
     if is_waiting:
-        status = _waited(door, context, there, is_quiet=is_json)
+        status = _waited(command, context, there, is_quiet=is_json)
     if is_json:
-        door.print_json(status)
+        command.print_json(status)
     else:
-        _print_mounts(door, [status])
+        _print_mounts(command, [status])
 
 
 def umount(
@@ -121,26 +121,26 @@ def umount(
     """Unmount a directory that mount has mounted on the hosts."""
     if (mntpoint is None) == (not is_all):
         raise MountError("give either a mountpoint or --all")
-    door: _Door = ctx.obj
+    command: _CommandContext = ctx.obj
     if is_all:
-        names = [str(one["name"]) for one in door.held(context, _KIND)]
+        names = [str(one["name"]) for one in command.held(context, _KIND)]
     else:
         # `mount` uses the absolute path as the name if no mountpoint is given.
         names = [os.path.abspath(str(mntpoint))]
     for name in names:
-        door.release(context, _KIND, name)
+        command.release(context, _KIND, name)
     if is_json:
-        door.print_json({"unmounted": names})
+        command.print_json({"unmounted": names})
 
 
 def mounts(ctx: typer.Context, context: Context = None, is_json: Json = False) -> None:
     """List the mounts on the hosts of a job, and how much of each has arrived."""
-    door: _Door = ctx.obj
-    found = door.held(context, _KIND)
+    command: _CommandContext = ctx.obj
+    found = command.held(context, _KIND)
     if is_json:
-        door.print_json(list(found))
+        command.print_json(list(found))
     else:
-        _print_mounts(door, found)
+        _print_mounts(command, found)
 
 
 def sync(
@@ -163,10 +163,10 @@ def sync(
     is_json: Json = False,
 ) -> None:
     """Copy a directory into a directory of each host; other files there are kept."""
-    door: _Door = ctx.obj
+    command: _CommandContext = ctx.obj
     snapshot = SnapshotOptions(ignore=tuple(ignore or ()))
     rows: list[dict[str, Any]] = []
-    with door.attached(context, None, timeout) as found:
+    with command.attached(context, None, timeout) as found:
         unknown = [name for name in meshes or () if name not in found]
         if unknown:
             raise MountError(f"the job has no mesh {unknown[0]!r}: it has {', '.join(found)}")
@@ -177,10 +177,10 @@ def sync(
                     for rank, one in enumerate(written.result.hosts.values())
                 ]
     if is_json:
-        door.print_json(rows)
+        command.print_json(rows)
     else:
         columns = ("mesh", "rank", "directory", "written", "removed", "overwritten", "error")
-        door.print_table(
+        command.print_table(
             [column.upper() for column in columns],
             ([str(row.get(column, "-")) for column in columns] for row in rows),
         )
@@ -200,11 +200,13 @@ def _synced(host: Any) -> dict[str, Any]:
     }
 
 
-def _waited(door: _Door, context: str | None, name: str, *, is_quiet: bool) -> Mapping[str, Any]:
+def _waited(
+    command: _CommandContext, context: str | None, name: str, *, is_quiet: bool
+) -> Mapping[str, Any]:
     """Wait until all reachable hosts have all available files."""
     with shown_progress(False if is_quiet else None) as tell:
         while True:
-            status = _found(door, context, name)
+            status = _found(command, context, name)
             hosts = [one for one in status.get("hosts", ()) if "error" not in one]
             if tell is not None:
                 tell(_arrived(hosts))
@@ -213,8 +215,8 @@ def _waited(door: _Door, context: str | None, name: str, *, is_quiet: bool) -> M
             time.sleep(_LOOK_S)
 
 
-def _found(door: _Door, context: str | None, name: str) -> Mapping[str, Any]:
-    for one in door.held(context, _KIND):
+def _found(command: _CommandContext, context: str | None, name: str) -> Mapping[str, Any]:
+    for one in command.held(context, _KIND):
         if one["name"] == name:
             return one
     raise MountError(f"{name!r} was unmounted by another command: mount it again")
@@ -230,12 +232,12 @@ def _arrived(hosts: Sequence[Mapping[str, Any]]) -> Arrived:
     )
 
 
-def _print_mounts(door: _Door, found: Sequence[Mapping[str, Any]]) -> None:
+def _print_mounts(command: _CommandContext, found: Sequence[Mapping[str, Any]]) -> None:
     if not found:
         sys.stdout.write("nothing is mounted by mesh mount\n")
         return
     columns = ("SOURCE", "MOUNTPOINT", "WAY", "HOSTS", "FILES", "HERE", "STATE")
-    door.print_table(columns, (_row(one) for one in found))
+    command.print_table(columns, (_row(one) for one in found))
 
 
 def _row(status: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
-from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.program_client import ProgramClient
+from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.scopes import Scope
-from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["query"]
 
 
-class _Door(Protocol):
+class _CommandContext(Protocol):
     """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
@@ -57,20 +57,20 @@ def query(
 
     Hosts that did not answer are reported on standard error.
     """
-    door: _Door = ctx.obj
+    command: _CommandContext = ctx.obj
     text = sys.stdin.read() if sql == "-" else sql
     if past:
         answer = _asked_of_past(past, run, text, timeout)
     else:
         scope = Scope.ACT if is_act else Scope.READ
-        with Asking(served_program(pid)) as asking:
-            answer = asking.query(text, timeout_s=timeout, scope=scope)
+        with ProgramClient(served_program(pid)) as client:
+            answer = client.query(text, timeout_s=timeout, scope=scope)
     if is_json:
-        door.print_json(answer)
+        command.print_json(answer)
         return
     rows = answer["rows"]
     columns = answer["columns"]
-    door.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
+    command.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
     for failure in answer["coverage"]["failed"]:
         print(f"without host {failure['host']}: {failure['cause']}", file=sys.stderr)
 

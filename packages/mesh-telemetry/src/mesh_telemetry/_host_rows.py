@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from mesh_telemetry._coordinator import Coordinator, HostHandle
     from mesh_telemetry._debug.failure_rules import FailureRule
     from mesh_telemetry._debug.host_debugging import Said
     from mesh_telemetry._disk.spill import Spill
-    from mesh_telemetry._keeper import HostHandle, Keeper
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._otlp.export import OtlpExport
     from mesh_telemetry._stacks.dump import DumpOptions, HostDump
@@ -127,7 +127,7 @@ class HostRows(Actor):
         request: bytes,
         timeout_s: float,
         is_outside: bool,
-        others: tuple[Keeper, tuple[HostHandle, ...]] | None,
+        others: tuple[Coordinator, tuple[HostHandle, ...]] | None,
     ) -> bytes:
         """Answer a query in a query process, which is killed if the call is cancelled.
 
@@ -135,18 +135,18 @@ class HostRows(Actor):
             request: The query as a pickled `Request`.
             timeout_s: Seconds after which the process is killed.
             is_outside: Whether the query comes from another program.
-            others: The keeper, which must be notified of lost hosts, and all hosts; None if this is
-                the only host.
+            others: The coordinator, which must be notified of lost hosts, and all hosts; None if
+                this is the only host.
 
         Returns:
             A packed `Reply`.
         """
         # Imported here because the imported module imports this one.
-        from mesh_telemetry._query.host_asking import HostAsking
+        from mesh_telemetry._query.host_queries import HostQueries
 
-        def ask_hosts(fragment: bytes, deadline_s: float) -> HostAsking:
+        def ask_hosts(fragment: bytes, deadline_s: float) -> HostQueries:
             assert others is not None, "there are several hosts"
-            return HostAsking(*others, fragment, deadline_s)
+            return HostQueries(*others, fragment, deadline_s)
 
         work = OUTSIDE if is_outside else OWN
         task = Task(work, request, timeout_s, _QUESTION_BYTES_MAX, ask_hosts)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, this_proc
+from mesh_telemetry._coordinator import COORDINATOR_NAME, Coordinator
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._job_extension import RecordedJob
-from mesh_telemetry._keeper import KEEPER_NAME, Keeper
 from mesh_telemetry._options import TelemetryConfig, with_otlp
 from mesh_telemetry._query.moments import microseconds
-from mesh_telemetry._watching import watch_until_begun
+from mesh_telemetry._recorded_processes import watch_until_begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class Telemetry:
         self._own_tables = dict(tables or {})
         if self._own_tables:
             self.tables()
-        self._keeper: Keeper | None = None
+        self._coordinator: Coordinator | None = None
         self._pid = 0
         self._servings: list[Serving] = []
         self._client: QueryClient | None = None
@@ -89,18 +89,18 @@ class Telemetry:
             ValueError: The export is configured by environment variables, and one cannot be parsed.
             RuntimeError: Telemetry is already started.
         """
-        if self._keeper is not None:
+        if self._coordinator is not None:
             raise RuntimeError("telemetry is already started: use it, or call close() first")
         run = f"{os.getpid()}-{os.urandom(16).hex()}"
         config = with_otlp(self.config, os.environ)
-        keeper = this_proc().spawn(KEEPER_NAME, Keeper, run, config)
+        coordinator = this_proc().spawn(COORDINATOR_NAME, Coordinator, run, config)
         try:
-            keeper.begin.call_one(keeper).get()
+            coordinator.begin.call_one(coordinator).get()
         except BaseException:
             with suppress(MeshError):
-                _stop(keeper).get(_CLOSE_S)
+                _stop(coordinator).get(_CLOSE_S)
             raise
-        self._keeper, self._pid = keeper, os.getpid()
+        self._coordinator, self._pid = coordinator, os.getpid()
         return self
 
     def watch(self, procs: ProcMesh, *, timeout: float = 30.0) -> None:
@@ -209,9 +209,9 @@ class Telemetry:
         # Imported here because processes that only record must not load Arrow.
         from mesh_telemetry._query.client import QueryClient
 
-        keeper = self._started()
+        coordinator = self._started()
         if self._client is None:
-            self._client = QueryClient(keeper, self._own_tables, list(self.tables()))
+            self._client = QueryClient(coordinator, self._own_tables, list(self.tables()))
         return self._client
 
     def pyspy_dump(
@@ -330,7 +330,7 @@ class Telemetry:
             >>> with Archive("/shared/before-the-change") as past:
             ...     past.query("select name, count(*) from spans group by name").table
         """
-        from mesh_telemetry._disk.saving import save
+        from mesh_telemetry._disk.export import save
 
         def ask(sql: str, as_of_us: int | None) -> Answer:
             as_of = None if as_of_us is None else as_of_us / 1e6
@@ -575,7 +575,7 @@ class Telemetry:
         Raises:
             StorageError: The directory for events cannot be used.
         """
-        if self._keeper is None:
+        if self._coordinator is None:
             self.start()
         return RecordedJob(self.close)
 
@@ -584,17 +584,17 @@ class Telemetry:
         servings, self._servings = self._servings, []
         for serving in servings:
             serving.close()
-        keeper, self._keeper = self._keeper, None
+        coordinator, self._coordinator = self._coordinator, None
         self._client = None
-        if keeper is None or os.getpid() != self._pid:
+        if coordinator is None or os.getpid() != self._pid:
             return
         with suppress(MeshError, TimeoutError):
-            keeper.close.call_one().get(_CLOSE_S)
+            coordinator.close.call_one().get(_CLOSE_S)
         with suppress(MeshError, TimeoutError):
-            _stop(keeper).get(_CLOSE_S)
+            _stop(coordinator).get(_CLOSE_S)
 
     def __enter__(self) -> Self:
-        return self if self._keeper is not None else self.start()
+        return self if self._coordinator is not None else self.start()
 
     def __exit__(
         self,
@@ -604,16 +604,16 @@ class Telemetry:
     ) -> None:
         self.close()
 
-    def _started(self) -> Keeper:
-        if self._keeper is None:
+    def _started(self) -> Coordinator:
+        if self._coordinator is None:
             raise TelemetryError("telemetry is not started: call start() first")
         if os.getpid() != self._pid:
             raise TelemetryError(
                 "this process is a fork of the process with telemetry: use telemetry there"
             )
-        return self._keeper
+        return self._coordinator
 
 
-def _stop(keeper: Keeper) -> Future[None]:
-    stopped: Future[None] = keeper.stop()
+def _stop(coordinator: Coordinator) -> Future[None]:
+    stopped: Future[None] = coordinator.stop()
     return stopped

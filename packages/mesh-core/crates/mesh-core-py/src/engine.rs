@@ -194,7 +194,7 @@ impl PyEngine {
     }
 
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
-        if self.engine.is_forsaken() {
+        if self.engine.is_aborted() {
             return;
         }
         let closed = Closed { code, detail: detail.to_vec().into() };
@@ -202,7 +202,7 @@ impl PyEngine {
     }
 
     fn drop_port(&self, port: u64) {
-        if self.engine.is_forsaken() {
+        if self.engine.is_aborted() {
             return;
         }
         self.engine.with_node(|node| node.drop_port(PortId(port)));
@@ -546,8 +546,8 @@ impl PyEngine {
     }
 
     /// Disables this engine in a forked child, where it cannot be used.
-    fn forsake(&self) {
-        self.engine.forsake();
+    fn abort(&self) {
+        self.engine.abort();
     }
 
     /// Makes the pages of open messages private to this process. Call it before a fork.
@@ -694,7 +694,7 @@ impl PyEngine {
     /// Raises in a forked child, which has no engine threads and only copies of the parent's
     /// connections.
     fn check_process(&self) -> PyResult<()> {
-        if self.engine.is_forsaken() {
+        if self.engine.is_aborted() {
             let text = "this process was forked from one of the job and is no member of it: use \
                         what belongs to the job in the parent";
             return Err(PyRuntimeError::new_err(text));

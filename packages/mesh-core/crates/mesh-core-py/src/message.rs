@@ -28,7 +28,7 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !*self.is_open.get_mut() && !self.engine.is_forsaken() {
+        if !*self.is_open.get_mut() && !self.engine.is_aborted() {
             self.engine.with_node(|node| {
                 for hold in &self.holds {
                     node.release(hold.owner, hold.segment, hold.generation);

@@ -10,32 +10,32 @@
 //! # Layout
 //! - `waiting`: threads that wait; [`parker`] and `poller`: the primitives on which they sleep
 //! - [`ready`]: wake-up of an event loop instead of a thread
-//! - `tending`: the IO thread
-//! - `chores`: execution of the node's effects without its lock
+//! - `io_thread`: the IO thread
+//! - `deferred`: execution of the node's effects without its lock
 //! - [`wire`]: one socket; `links`: the sockets of the node
-//! - `here`: connections to other processes of this host
-//! - [`listener`], [`channel`], [`dial`], `gateway`, `afar`: connections to other hosts
+//! - `local_links`: connections to other processes of this host
+//! - [`listener`], [`channel`], [`dial`], `gateway`, `remote_links`: connections to other hosts
 //! - `acknowledgement`: the last acknowledgements from the kernels of other hosts
 //! - `direct_receives`: direct receive of messages into shared memory
-//! - `strangers`: connections within this host whose peer is not identified yet
+//! - `unidentified_links`: connections within this host whose peer is not identified yet
 //! - `shortage`: handling of a lack of descriptors
 
 mod acknowledgement;
-mod afar;
 pub mod channel;
-mod chores;
+mod deferred_effects;
 pub mod dial;
 mod direct_receives;
 mod gateway;
-mod here;
+mod io_thread;
 mod links;
 pub mod listener;
+mod local_links;
 pub mod parker;
 mod poller;
 pub mod ready;
+mod remote_links;
 mod shortage;
-mod strangers;
-mod tending;
+mod unidentified_links;
 mod waiting;
 pub mod wire;
 
@@ -45,10 +45,10 @@ use crate::hash::FastMap;
 use crate::node::{LinkId, Node, NodeConfig};
 use acknowledgement::Acknowledgements;
 use bytes::Bytes;
-use chores::Chores;
+use deferred_effects::DeferredEffects;
 use dial::Route;
 use direct_receives::DirectReceives;
-use here::socket_path;
+use local_links::socket_path;
 use mesh_trust::Trust;
 use mesh_wire::id::{HostId, PortId, ProcId};
 use parker::Parker;
@@ -61,7 +61,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use strangers::Strangers;
+use unidentified_links::UnidentifiedLinks;
 use wire::{Descriptors, Wire, lock};
 
 /// The interval at which an exiting process checks whether everything it sent is written.
@@ -77,7 +77,7 @@ struct Shared {
     redials: BinaryHeap<Reverse<(Instant, ProcId)>>,
     /// When to look for unused shared memory next; `None` while none is idle.
     sweep_at: Option<Instant>,
-    strangers: Strangers,
+    unidentified: UnidentifiedLinks,
     /// Until when no connection is accepted or opened, because of a lack of descriptors.
     shortage_ends_at: Option<Instant>,
 }
@@ -101,7 +101,7 @@ pub struct Engine {
     led_until_us: AtomicU64,
     is_closed: AtomicBool,
     /// Whether this process is a fork of the process that the engine belongs to.
-    is_forsaken: AtomicBool,
+    is_aborted: AtomicBool,
     epoch: Instant,
     me: ProcId,
     this: Weak<Self>,
@@ -143,7 +143,7 @@ impl Engine {
             credit_waiters: Vec::new(),
             redials: BinaryHeap::new(),
             sweep_at: None,
-            strangers: Strangers::default(),
+            unidentified: UnidentifiedLinks::default(),
             shortage_ends_at: None,
         };
         let (lead, io) = (Poller::new()?, Poller::new()?);
@@ -154,7 +154,7 @@ impl Engine {
             is_led: AtomicBool::new(false),
             led_until_us: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-            is_forsaken: AtomicBool::new(false),
+            is_aborted: AtomicBool::new(false),
             epoch,
             me,
             this: Weak::clone(this),
@@ -184,13 +184,13 @@ impl Engine {
     ///
     /// The connections belong to the parent, and its threads, which may hold locks here, do not
     /// exist in the child. Nothing of the engine may be used afterwards.
-    pub fn forsake(&self) {
-        self.is_forsaken.store(true, Ordering::SeqCst);
+    pub fn abort(&self) {
+        self.is_aborted.store(true, Ordering::SeqCst);
     }
 
     /// Whether this process is a fork of the process that the engine belongs to.
-    pub fn is_forsaken(&self) -> bool {
-        self.is_forsaken.load(Ordering::Relaxed)
+    pub fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
     }
 
     /// Creates a parker for one thread.
@@ -250,14 +250,14 @@ impl Engine {
 
     /// Runs `step` on the node and carries out its effects.
     pub fn with_node<T>(&self, step: impl FnOnce(&mut Node) -> T) -> T {
-        let mut chores = Chores::default();
+        let mut deferred = DeferredEffects::default();
         let result = {
             let mut shared = self.enter();
             let result = step(&mut shared.node);
-            shared.collect(&mut chores, &*self.descriptors);
+            shared.collect(&mut deferred, &*self.descriptors);
             result
         };
-        self.finish(chores);
+        self.finish(deferred);
         result
     }
 

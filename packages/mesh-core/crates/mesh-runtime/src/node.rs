@@ -12,16 +12,17 @@
 //! - `call`: calls and their replies
 //! - `cast`: one frame for all ranks of a host, and one combined reply from them
 //! - `relay`: frames that hosts forward to each other along a tree
-//! - `patience`: the timer that limits how long collected items wait for the missing ones
+//! - `batch_timer`: the timer that limits how long collected items wait for the missing ones
 //! - `bulk`: long frames in pieces
 //! - `direct_receive`: direct receive of long messages from other hosts into shared memory
 //! - `holds`: references of messages to shared memory
-//! - `pulse`: failure detection for other hosts
+//! - `failure_detector`: failure detection for other hosts
 //! - `epoch`: machines that replace dead ones, and dead machines that return
 //! - `trim`: release of unused memory
 //! - `early_messages`: messages that arrive before the spawn of their receiver
 //! - this file: ports, delivery, time
 
+mod batch_timer;
 mod bulk;
 mod call;
 mod cast;
@@ -29,11 +30,10 @@ mod death;
 mod direct_receive;
 mod early_messages;
 mod epoch;
+mod failure_detector;
 mod greeting;
 mod holds;
-mod patience;
 mod peer;
-mod pulse;
 mod relay;
 mod trim;
 
@@ -41,10 +41,10 @@ pub use bulk::BulkId;
 pub use call::{Answer, CallSpec, Progress, SendError, Target};
 pub use direct_receive::ReceivedBody;
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
+pub use failure_detector::HostWatch;
 pub use greeting::gone;
 pub use holds::PORT_MARK;
 pub use peer::LinkId;
-pub use pulse::HostWatch;
 
 use crate::events::{Event, EventKind, Events, Subject};
 use crate::fault;
@@ -55,10 +55,10 @@ use bytes::Bytes;
 use call::PendingCall;
 use cast::Gathers;
 use early_messages::{EarlyMessages, count_of_job, first_count, maker, maker_of, numbered};
+use failure_detector::FailureDetector;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
 use peer::{Link, Peer};
-use pulse::Pulse;
 use relay::Relays;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -139,7 +139,7 @@ pub enum Effect {
         bytes: Bytes,
     },
     /// No more bytes of such a message will arrive: its sender is dead.
-    Forsake(BulkId),
+    Abort(BulkId),
     /// A process is dead.
     ///
     /// What it held of our segments is free; what we hold of its segments stays readable.
@@ -178,7 +178,7 @@ pub struct Node {
     /// A replacement has the same port number.
     respawning: FastMap<PortId, u32>,
     deadlines: BinaryHeap<Reverse<(Duration, PortId)>>,
-    pulse: Pulse,
+    failure_detector: FailureDetector,
     /// Another host of the job has declared this host dead.
     is_fenced: bool,
     gathers: Gathers,
@@ -205,7 +205,7 @@ impl Node {
             holds_early: false,
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
-            pulse: Pulse::default(),
+            failure_detector: FailureDetector::default(),
             is_fenced: false,
             gathers: Gathers::default(),
             relays: Relays::default(),
@@ -489,7 +489,7 @@ impl Node {
     pub fn next_deadline(&mut self) -> Option<Duration> {
         let waits =
             [self.early_messages.next_due(), self.gathers.next_due(), self.relays.next_due()];
-        let others = [self.next_timeout(), self.pulse.next_look()];
+        let others = [self.next_timeout(), self.failure_detector.next_look()];
         waits.into_iter().chain(others).flatten().min()
     }
 
@@ -506,7 +506,7 @@ impl Node {
     /// Sends a frame to the receiver in its head, which may be in this process.
     fn dispatch(&mut self, mut frame: Frame) {
         if frame.head.kind == Kind::Died {
-            self.pulse.told(&frame);
+            self.failure_detector.told(&frame);
         }
         if frame.head.to.proc == self.config.me {
             return self.deliver(frame);

@@ -160,7 +160,7 @@ class LoopCell(ActorCell):
                 value, error = await self._outcome(serve, message, plan.function, args, kwargs)
         except BaseException as raised:
             error = raised
-        if self.runtime.is_forsaken:
+        if self.runtime.is_aborted:
             leave_fork(error)
         if self._was_cancelled(message, error):
             return
@@ -244,7 +244,7 @@ class LoopCell(ActorCell):
                 result = run(function, *args, **kwargs)
             except BaseException as error:
                 raised = error
-            if self.runtime.is_forsaken:
+            if self.runtime.is_aborted:
                 leave_fork(raised)
             return result, raised
 

@@ -64,10 +64,10 @@ class ThreadCell(ActorCell, Interruptible):
         try:
             instance = order.cls.__new__(order.cls, *order.args, **order.kwargs)
             instance.__init__(*order.args, **order.kwargs)
-            if self.runtime.is_forsaken:
+            if self.runtime.is_aborted:
                 leave_fork(None)
         except BaseException as error:
-            if self.runtime.is_forsaken:
+            if self.runtime.is_aborted:
                 leave_fork(error)
             raise self.fails_of(error) from error
         self.instance = instance
@@ -106,10 +106,10 @@ class ThreadCell(ActorCell, Interruptible):
             args, kwargs = self.arguments(message, plan)
             value = plan.function(self.instance, *args, **kwargs)
             self.running = None
-            if self.runtime.is_forsaken:
+            if self.runtime.is_aborted:
                 leave_fork(None)
         except BaseException as error:
-            if self.runtime.is_forsaken:
+            if self.runtime.is_aborted:
                 leave_fork(error)
             self.running = None
             if self.cancelling is None or not self.was_interrupted(message):
@@ -190,9 +190,9 @@ class ThreadCell(ActorCell, Interruptible):
         try:
             cleanup(cause)
         except BaseException as problem:
-            if self.runtime.is_forsaken:
+            if self.runtime.is_aborted:
                 leave_fork(problem)
             return problem
-        if self.runtime.is_forsaken:
+        if self.runtime.is_aborted:
             leave_fork(None)
         return None

@@ -120,7 +120,7 @@ class Runtime:
         # The job has ended, so its remaining objects in the program are unusable.
         self.is_over = False
         # This process is a fork of the process that owns the runtime.
-        self.is_forsaken = False
+        self.is_aborted = False
         # Meshes that this process has stopped, with the future of the stop.
         self.stopped_meshes: dict[int, EndFuture] = {}
         # The reasons of stops that another process has requested.
@@ -347,8 +347,8 @@ def _after_fork() -> None:
     global _current, _lock
     if _current is not None:
         _forsaken.append(_current)
-        _current.is_forsaken = _current.is_over = True
-        _current.engine.forsake()
+        _current.is_aborted = _current.is_over = True
+        _current.engine.abort()
     _current = None
     _lock = threading.RLock()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mesh_telemetry._dash.looking import Arguments, Looking, pattern
+from mesh_telemetry._dash.page_queries import Arguments, PageQueries, pattern
 
 __all__ = ["actor", "actors", "hosts", "procs", "stacks"]
 
@@ -16,9 +16,9 @@ _HOSTS_MAX = 10_000
 _FRAMES_MAX = 5000
 
 
-def hosts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def hosts(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the hosts with processes; hosts on one machine differ in their number."""
-    rows = looking.rows(
+    rows = queries.rows(
         "select host, split_part(proc, '.', 1) as number, count(*) as procs,"
         " count(*) filter (where state = 'dead') as dead from procs"
         f" group by host, split_part(proc, '.', 1) order by host, number limit {_HOSTS_MAX}"
@@ -26,11 +26,11 @@ def hosts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def procs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def procs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return a page of the processes of `host` and `number`, each with its number of actors."""
     arguments = Arguments(said)
     where, values = _where_host(arguments)
-    count, rows, held = looking.together(
+    count, rows, held = queries.together(
         (f"select count(*) as n from procs where {where}", *values),
         (
             "select host, proc, mesh, mesh_id, rank, incarnation, pid, state, cpu_s, rss_bytes,"
@@ -46,7 +46,7 @@ def procs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows}
 
 
-def actors(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def actors(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return a page of actors with `text` in name or class, optionally of one `host` and `proc`."""
     arguments = Arguments(said)
     where, values = "(display_name ilike $1 or class ilike $1 or full_name ilike $1)", []
@@ -55,7 +55,7 @@ def actors(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         if arguments.has(column):
             values.append(arguments.text(column))
             where += f" and {column} = ${len(values)}"
-    count, rows = looking.together(
+    count, rows = queries.together(
         (f"select count(*) as n from actors where {where}", *values),
         (
             "select id, display_name, class, rank, mesh_id, full_name, host, proc from actors"
@@ -66,30 +66,30 @@ def actors(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows}
 
 
-def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def actor(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the details of one actor, given by its `id` or by its `mesh` and `rank`."""
     arguments = Arguments(said)
     if arguments.has("mesh"):
         rank = pa.scalar(arguments.number("rank", 0, 2**63 - 1), pa.uint64())
-        found = looking.rows(
+        found = queries.rows(
             "select * from actors where mesh_id = $1 and rank = $2 order by timestamp_us desc"
             " limit 1",
             arguments.id("mesh"),
             rank,
         )
     else:
-        found = looking.rows("select * from actors where id = $1 limit 1", arguments.id("id"))
+        found = queries.rows("select * from actors where id = $1 limit 1", arguments.id("id"))
     if not found:
         return {"actor": None}
     row = found[0]
     ident = pa.scalar(int(row["id"]), pa.uint64())
-    statuses, received, counts, spans, lines, waits, awaited, nodes = looking.together(
+    statuses, received, counts, spans, lines, waits, awaited, nodes = queries.together(
         (
             "select timestamp_us, new_status, reason from actor_status_events where actor_id = $1"
             f" order by timestamp_us desc limit {_ROWS_MAX}",
             ident,
         ),
-        (_messages(looking), ident),
+        (_messages(queries), ident),
         ("select count(*) as n from messages where to_actor_id = $1", ident),
         (
             "select id, timestamp_us, name, fields_json from spans where actor_id = $1"
@@ -127,10 +127,10 @@ def actor(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def stacks(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def stacks(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the current stacks of the threads of `proc` on `host`, innermost frame first."""
     arguments = Arguments(said)
-    rows = looking.rows(
+    rows = queries.rows(
         "select thread, thread_id, depth, function, file, line from stacks"
         f" where host = $1 and proc = $2 order by thread_id, depth limit {_FRAMES_MAX}",
         arguments.text("host"),
@@ -139,8 +139,8 @@ def stacks(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def _messages(looking: Looking) -> str:
-    endpoint = "m.endpoint" if looking.has("messages", "endpoint") else "cast(null as varchar)"
+def _messages(queries: PageQueries) -> str:
+    endpoint = "m.endpoint" if queries.has("messages", "endpoint") else "cast(null as varchar)"
     return (
         f"select m.id, m.timestamp_us, m.from_proc, m.bytes, {endpoint} as endpoint"
         f" from messages m where m.to_actor_id = $1 order by m.timestamp_us desc limit {_ROWS_MAX}"

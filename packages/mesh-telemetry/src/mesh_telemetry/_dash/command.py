@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from mesh_telemetry._dash.dashboard import dashboard_url
-from mesh_telemetry._serve.served import served_program
+from mesh_telemetry._serve.program_files import served_program
 
 __all__ = ["dash"]
 

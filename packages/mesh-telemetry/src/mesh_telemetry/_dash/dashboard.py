@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.live import Live
-from mesh_telemetry._dash.queries import TOPICS, Looking
+from mesh_telemetry._dash.queries import TOPICS, PageQueries
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route, known_route
 
@@ -95,12 +95,12 @@ class Dashboard:
         topic = TOPICS.get(name)
         if topic is None:
             raise Refused(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
-        looking = Looking(self._look, self._docs)
+        queries = PageQueries(self._look, self._docs)
         try:
-            value = topic(looking, arguments)
+            value = topic(queries, arguments)
         except TelemetryError as error:
             raise Refused(502, "failed", str(error)) from error
-        said = {"value": value, "coverage": looking.coverage()}
+        said = {"value": value, "coverage": queries.coverage()}
         return json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
 
 

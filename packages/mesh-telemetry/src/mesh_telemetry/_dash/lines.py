@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mesh_telemetry._dash.looking import Arguments, Looking, id_list, pattern
+from mesh_telemetry._dash.page_queries import Arguments, PageQueries, id_list, pattern
 from mesh_telemetry._serve.routes import Refused
 
 __all__ = ["logs", "timeline"]
@@ -23,7 +23,7 @@ _SEVERITIES = {
 }
 
 
-def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def logs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the last lines with `text`, filtered by `mesh`, `proc`, `stream` and `severity`.
 
     With `before`, in microseconds since the epoch, only lines before that time are returned.
@@ -44,7 +44,7 @@ def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         where.append(f"timestamp_us < {arguments.number('before', 0, _TIME_MAX)}")
     limit = arguments.number("limit", _LINES, _LINES_MAX)
     condition = " and ".join(where)
-    count, rows, meshes = looking.together(
+    count, rows, meshes = queries.together(
         (f"select count(*) as n from logs where {condition}", *values),
         (
             "select timestamp_us, mesh, rank, stream, line, host, proc from logs"
@@ -56,18 +56,18 @@ def logs(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows[::-1], "meshes": [row["mesh"] for row in meshes]}
 
 
-def timeline(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def timeline(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return spans and messages of some `actors` between `since` and `until`, latest first.
 
     Without `actors`, the actors with the most spans and messages are chosen.
     """
     arguments = Arguments(said)
-    chosen = arguments.ids("actors", _LANES_MAX) or _busiest(looking)
+    chosen = arguments.ids("actors", _LANES_MAX) or _busiest(queries)
     since = arguments.number("since", 0, _TIME_MAX)
     until = arguments.number("until", _TIME_MAX, _TIME_MAX)
     ids = id_list(chosen)
     within = f"timestamp_us >= {since} and timestamp_us <= {until}"
-    named, spans, messages = looking.together(
+    named, spans, messages = queries.together(
         (
             "select id, display_name, rank, mesh_id, host, proc from actors"
             f" where id in ({ids}) order by display_name, rank, id",
@@ -88,7 +88,7 @@ def timeline(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         first_us = min(row["timestamp_us"] for row in spans)
         ends = {
             (row["process_id"], row["id"]): row
-            for row in looking.rows(
+            for row in queries.rows(
                 "select process_id, id, timestamp_us, is_error from span_events"
                 f" where event_type = 'close' and timestamp_us >= {first_us}"
                 f" and id in ({id_list([row['id'] for row in spans])})"
@@ -103,8 +103,8 @@ def timeline(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"actors": named, "spans": spans, "messages": messages, "is_cut": is_cut}
 
 
-def _busiest(looking: Looking) -> list[int]:
-    by_spans, by_messages = looking.together(
+def _busiest(queries: PageQueries) -> list[int]:
+    by_spans, by_messages = queries.together(
         (
             "select actor_id, count(*) as n from spans where actor_id is not null"
             " group by actor_id order by n desc, actor_id limit 8",
@@ -114,7 +114,7 @@ def _busiest(looking: Looking) -> list[int]:
             " order by n desc, to_actor_id limit 20",
         ),
     )
-    known = looking.rows(
+    known = queries.rows(
         "select id from actors where id in"
         f" ({id_list([row['actor_id'] for row in (*by_spans, *by_messages)])})"
     )

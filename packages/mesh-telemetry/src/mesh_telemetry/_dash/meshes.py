@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mesh_telemetry._dash.looking import Arguments, Looking, id_list, pattern
+from mesh_telemetry._dash.page_queries import Arguments, PageQueries, id_list, pattern
 
 __all__ = ["graph", "mesh", "meshes"]
 
@@ -18,12 +18,12 @@ _FIELDS = (
 )
 
 
-def meshes(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def meshes(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return a page of meshes whose name or class contains `text`, oldest first."""
     arguments = Arguments(said)
     wanted = pattern(arguments.text("text"))
     where = "where (given_name ilike $1 or class ilike $1)"
-    count, rows = looking.together(
+    count, rows = queries.together(
         (f"select count(*) as n from meshes {where}", wanted),
         (
             f"select {_FIELDS} from meshes {where} order by timestamp_us, id"
@@ -32,7 +32,7 @@ def meshes(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         ),
     )
     ids = id_list([row["id"] for row in rows])
-    ended, failed = looking.together(
+    ended, failed = queries.together(
         (
             "select mesh_id, new_status, count(distinct actor_id) as n from actor_status_events"
             f" where new_status <> 'running' and mesh_id in ({ids}) group by mesh_id, new_status",
@@ -47,10 +47,10 @@ def meshes(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
     return {"count": count[0]["n"], "rows": rows}
 
 
-def mesh(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def mesh(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the mesh with a given `id`: its shape, and its ranks that are not simply running."""
     wanted = Arguments(said).id("id")
-    found, latest, waiting, procs, failures = looking.together(
+    found, latest, waiting, procs, failures = queries.together(
         (f"select {_FIELDS} from meshes where id = $1 limit 1", wanted),
         (
             "select rank, new_status, max(timestamp_us) as at from actor_status_events"
@@ -103,11 +103,11 @@ def _states(latest: list[dict[str, Any]]) -> dict[int, str]:
     return states
 
 
-def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def graph(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the busiest meshes, their spawn relations, and the messages between them."""
-    count, sent, procs, sizes = looking.together(
+    count, sent, procs, sizes = queries.together(
         ("select count(*) as n from meshes",),
-        _sent(looking),
+        _sent(queries),
         ("select host, proc, mesh_id, mesh from procs group by host, proc, mesh_id, mesh",),
         (f"select id from meshes order by size desc, timestamp_us limit {_NODES_MAX}",),
     )
@@ -120,12 +120,12 @@ def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
             totals[edge] = totals.get(edge, 0) + row["n"]
     busiest = sorted(totals, key=lambda edge: -totals[edge])
     chosen = _first([one for edge in busiest for one in edge] + [row["id"] for row in sizes])
-    nodes = looking.rows(f"select {_FIELDS} from meshes where id in ({id_list(chosen)})")
+    nodes = queries.rows(f"select {_FIELDS} from meshes where id in ({id_list(chosen)})")
     # The parents of a mesh are included.
     parents = {one for row in nodes for one in (row["parent_mesh_id"], row["owner_mesh_id"])}
     parents -= {None, *(row["id"] for row in nodes)}
     if parents:
-        nodes += looking.rows(
+        nodes += queries.rows(
             f"select {_FIELDS} from meshes where id in ({id_list(sorted(parents))})"
         )
     known = {row["id"] for row in nodes} | {"0"}
@@ -134,13 +134,13 @@ def graph(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         "count": count[0]["n"],
         "nodes": sorted(nodes, key=lambda row: (row["timestamp_us"], row["id"])),
         "edges": [[*edge, totals[edge]] for edge in edges[:_EDGES_MAX]],
-        "sender_is_known": looking.has("sent_messages", "sender_actor_id"),
+        "sender_is_known": queries.has("sent_messages", "sender_actor_id"),
     }
 
 
-def _sent(looking: Looking) -> tuple[str]:
+def _sent(queries: PageQueries) -> tuple[str]:
     """Return a query that counts messages from each process, or actor if known, to each mesh."""
-    if looking.has("sent_messages", "sender_actor_id"):
+    if queries.has("sent_messages", "sender_actor_id"):
         return (
             "select s.host, s.proc, a.mesh_id as from_mesh_id, s.actor_mesh_id, sum(s.n) as n"
             " from (select host, proc, sender_actor_id, actor_mesh_id, count(*) as n"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mesh_telemetry._dash.looking import Looking
+from mesh_telemetry._dash.page_queries import PageQueries
 
 __all__ = ["counts", "overview"]
 
@@ -17,19 +17,19 @@ _ACTORS = "select count(*) as n, count(distinct mesh_id) as meshes from actors"
 _PROCS = "select state = 'dead' as is_dead, count(*) as n from procs group by 1"
 
 
-def counts(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def counts(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the numbers of actors and processes, which are shown first."""
-    actors, procs = looking.together((_ACTORS,), (_PROCS,))
+    actors, procs = queries.together((_ACTORS,), (_PROCS,))
     return _counted(actors, procs)
 
 
-def overview(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def overview(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return counts, the activity of the last minute by second, the latest failures, and hosts."""
     # The current second is incomplete.
     until_s = int(time.time()) - 1
     since_us, until_us = (until_s - _SECONDS) * 1_000_000, until_s * 1_000_000
     actors, ended, failed, procs, waits, failures, failure_count, hosts, *activity = (
-        looking.together(
+        queries.together(
             (_ACTORS,),
             (
                 "select count(distinct actor_id) as n from actor_status_events"

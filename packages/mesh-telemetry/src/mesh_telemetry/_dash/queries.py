@@ -7,19 +7,19 @@ from typing import Any
 
 from mesh_telemetry._dash.actors import actor, actors, hosts, procs, stacks
 from mesh_telemetry._dash.lines import logs, timeline
-from mesh_telemetry._dash.looking import Look, Looking
 from mesh_telemetry._dash.meshes import graph, mesh, meshes
 from mesh_telemetry._dash.overview import counts, overview
+from mesh_telemetry._dash.page_queries import Look, PageQueries
 from mesh_telemetry._dash.waits import waits
 from mesh_telemetry._rows.schemas import LIVE_TABLES
 
-__all__ = ["TOPICS", "Look", "Looking", "Topic"]
+__all__ = ["TOPICS", "Look", "PageQueries", "Topic"]
 
 #: Returns a JSON value for the arguments of a request.
-Topic = Callable[[Looking, Mapping[str, str]], dict[str, Any]]
+Topic = Callable[[PageQueries, Mapping[str, str]], dict[str, Any]]
 
 
-def tables(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def tables(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the tables with their columns, for users who write SQL."""
     rows = [
         {
@@ -31,7 +31,7 @@ def tables(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
                 for column in doc.columns
             ],
         }
-        for name, doc in sorted(looking.docs.items())
+        for name, doc in sorted(queries.docs.items())
     ]
     return {"rows": rows}
 

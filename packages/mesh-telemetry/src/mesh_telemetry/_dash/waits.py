@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mesh_telemetry._dash.looking import Looking, id_list
+from mesh_telemetry._dash.page_queries import PageQueries, id_list
 
 __all__ = ["circles", "waits"]
 
 _ROWS_MAX = 2000
 
 
-def waits(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
+def waits(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
     """Return the pending answers, longest wait first, and the deadlocks among them."""
-    count, rows = looking.together(
+    count, rows = queries.together(
         ("select count(*) as n from waits",),
         (
             "select actor_id, actor, running, since_us, endpoint, for_actor_id, for_proc, host,"
@@ -22,7 +22,7 @@ def waits(looking: Looking, said: Mapping[str, str]) -> dict[str, Any]:
         ),
     )
     ids = {row["for_actor_id"] for row in rows} | {row["actor_id"] for row in rows} - {None}
-    named = looking.rows(
+    named = queries.rows(
         f"select id, display_name, rank from actors where id in ({id_list(sorted(ids))})"
     )
     names = {row["id"]: f"{row['display_name']}[{row['rank']}]" for row in named}

@@ -15,7 +15,7 @@ from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.routes import STREAM
 
 if TYPE_CHECKING:
-    from mesh_telemetry._serve.asking import Asking
+    from mesh_telemetry._serve.program_client import ProgramClient
 
 __all__ = ["Terminal", "opened"]
 
@@ -25,7 +25,7 @@ _HISTORY = "debug-history"
 _HISTORY_LEN = 1000
 
 
-def opened(asking: Asking, session: str, *, how: str, is_kept: bool) -> socket.socket:
+def opened(asking: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
     """Open a stream to a session.
 
     Raises:

@@ -12,9 +12,9 @@ import typer
 from mesh_telemetry._debug.client import Terminal, opened
 from mesh_telemetry._debug.editor import relay_editor
 from mesh_telemetry._errors import DebugError
-from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.program_client import ProgramClient
+from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.scopes import Scope
-from mesh_telemetry._serve.served import served_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ _Ranks = Annotated[str | None, typer.Option(help="Only sessions of these ranks, 
 _Ids = Annotated[list[str] | None, typer.Argument(help="The ids of sessions; all if omitted.")]
 
 
-class _Door(Protocol):
+class _CommandContext(Protocol):
     """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
@@ -54,15 +54,15 @@ def list_sessions(
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the paused sessions."""
-    door: _Door = ctx.obj
-    with Asking(served_program(pid)) as asking:
+    command: _CommandContext = ctx.obj
+    with ProgramClient(served_program(pid)) as asking:
         sessions = _sessions(asking)
     if is_json:
-        door.print_json(sessions)
+        command.print_json(sessions)
         return
     columns = ["id", "kind", "actor", "rank", "host", "function", "place", "attached"]
     rows = [{**one, "place": f"{os.path.basename(one['file'])}:{one['line']}"} for one in sessions]
-    door.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
+    command.print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
 
 
 @debug.command()
@@ -82,7 +82,7 @@ def attach(
     ] = 5678,
 ) -> None:
     """Attach to a session with pdb or an editor; the code continues when you leave."""
-    with Asking(served_program(pid)) as asking:
+    with ProgramClient(served_program(pid)) as asking:
         chosen = session or _only(asking)
         if is_dap:
             relay_editor(opened(asking, chosen, how="dap", is_kept=False), port)
@@ -102,15 +102,15 @@ def cast(
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a pdb command in several sessions; print equal answers once."""
-    with Asking(served_program(pid)) as asking:
+    with ProgramClient(served_program(pid)) as asking:
         found = _chosen_sessions(asking, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
         limit_s = timeout + _ANSWER_S
         done = asking.post("/debug/run", said, timeout_s=limit_s, scope=Scope.ACT)
     answers = done["sessions"]
     if is_json:
-        door: _Door = ctx.obj
-        door.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
+        command: _CommandContext = ctx.obj
+        command.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
         return
     groups: dict[tuple[str, str], list[str]] = {}
     for one, answer in zip(found, answers, strict=True):
@@ -131,7 +131,7 @@ def go_on(
     """Let sessions continue without their breakpoints."""
     if not (sessions or is_all or mesh or ranks):
         raise DebugError("no session selected: pass session ids, --all, --mesh or --ranks")
-    with Asking(served_program(pid)) as asking:
+    with ProgramClient(served_program(pid)) as asking:
         found = _chosen_sessions(asking, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found]}
         done = asking.post("/debug/continue", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
@@ -152,16 +152,16 @@ def on_failure(
 ) -> None:
     """Pause where unhandled exceptions are raised, before the caller sees them."""
     said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
-    with Asking(served_program(pid)) as asking:
+    with ProgramClient(served_program(pid)) as asking:
         asking.post("/debug/on-failure", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
 
 
-def _sessions(asking: Asking) -> list[dict[str, Any]]:
+def _sessions(asking: ProgramClient) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = asking.query(_SQL, timeout_s=_ANSWER_S)["rows"]
     return rows
 
 
-def _only(asking: Asking) -> str:
+def _only(asking: ProgramClient) -> str:
     found = _sessions(asking)
     if not found:
         raise DebugError(
@@ -174,7 +174,7 @@ def _only(asking: Asking) -> str:
 
 
 def _chosen_sessions(
-    asking: Asking, ids: list[str] | None, mesh: str | None, ranks: str | None
+    asking: ProgramClient, ids: list[str] | None, mesh: str | None, ranks: str | None
 ) -> list[dict[str, Any]]:
     found = _sessions(asking)
     missing = set(ids or ()) - {one["id"] for one in found}

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from mesh_telemetry._coordinator import Coordinator
     from mesh_telemetry._debug.host_debugging import Said
     from mesh_telemetry._host_rows import HostRows
-    from mesh_telemetry._keeper import Keeper
 
 __all__ = ["DebugConnection", "DebugConsole", "Debugging"]
 
@@ -64,11 +64,11 @@ class Debugging:
     """Operations on the debug sessions of a program.
 
     Args:
-        keeper: The actor that knows the hosts.
+        coordinator: The actor that knows the hosts.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
 
     def open(self, session: str, greeting: dict[str, Any]) -> DebugConnection:
         """Attach to a session.
@@ -104,7 +104,7 @@ class Debugging:
         return _gathered(sessions, asked, _ANSWER_S)
 
     def _hosts(self) -> list[HostRows]:
-        handles = self._keeper.hosts.call_one().get(_ANSWER_S)
+        handles = self._coordinator.hosts.call_one().get(_ANSWER_S)
         return [handle.rows for handle in handles if handle.rows is not None]
 
 

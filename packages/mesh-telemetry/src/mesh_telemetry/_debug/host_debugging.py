@@ -12,8 +12,8 @@ from mesh_telemetry._debug.failure_rules import write_rules
 from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.session import PREFIX
 from mesh_telemetry._errors import DebugError
-from mesh_telemetry._events.door import RULES, ask_all, nearby
 from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._events.process_socket import RULES, ask_all, nearby
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

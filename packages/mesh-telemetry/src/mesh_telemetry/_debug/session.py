@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from mesh_core.spi import is_actor_ending, process_location
 from mesh_telemetry._debug.lines import LineReader, encoded
-from mesh_telemetry._events.door import nearby
+from mesh_telemetry._events.process_socket import nearby
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from mesh_telemetry._disk.conversion import convert, waiting_in
 from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
 from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._events.folders import Lock, is_locked, remove_if_free
-from mesh_telemetry._events.moving import move_proc
 from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._events.segment_export import move_proc
 from mesh_telemetry._rows.live_tables import live_batches
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mesh_telemetry._events.moving import make_folder, write_whole
+from mesh_telemetry._events.segment_export import make_folder, write_whole
 
 __all__ = ["HostNote", "Run", "StoredHost", "hosts_of", "note_host", "noted_host", "runs_in"]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mesh_telemetry._events.moving import COMING, make_folder
+from mesh_telemetry._events.segment_export import COMING, make_folder
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
+    from mesh_telemetry._coordinator import Coordinator
     from mesh_telemetry._events.recording import Recording
-    from mesh_telemetry._keeper import Keeper
 
 __all__ = ["COLLECTOR_NAME", "Collector", "is_ours"]
 
@@ -97,12 +97,12 @@ class Collector(Actor):
 
     Args:
         recording: The run for which the process is recorded.
-        keeper: The actor that tracks all hosts of the run.
+        coordinator: The actor that tracks all hosts of the run.
     """
 
-    def __init__(self, recording: Recording, keeper: Keeper) -> None:
+    def __init__(self, recording: Recording, coordinator: Coordinator) -> None:
         self._recording = recording
-        self._keeper = keeper
+        self._coordinator = coordinator
         self._is_over = False
         self._turn = threading.Lock()
         self._watched: list[_Watched] = []
@@ -178,7 +178,7 @@ class Collector(Actor):
             if any(watched.whole == procs for watched in self._watched):
                 return
         self._tell_hosts(procs.host_mesh)
-        collectors = procs.spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
+        collectors = procs.spawn(COLLECTOR_NAME, Collector, self._recording, self._coordinator)
         self._add(procs, collectors, procs)
 
     def _add(self, procs: ProcMesh, collectors: Collector, whole: ProcMesh) -> _Watched:
@@ -201,8 +201,8 @@ class Collector(Actor):
             host = row.slice(host=at)
             # Only the agent process of a host is notified of the output and the exits of its
             # processes.
-            host_agents(host).spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
-            self._keeper.seen.broadcast(host)
+            host_agents(host).spawn(COLLECTOR_NAME, Collector, self._recording, self._coordinator)
+            self._coordinator.seen.broadcast(host)
 
     def _on_restarted(self) -> None:
         with self._turn:
@@ -237,7 +237,7 @@ class Collector(Actor):
     def _begin_again(self, watched: _Watched, rank: int) -> None:
         member = watched.procs.flatten("rank").slice(rank=slice(rank, rank + 1))
         began_at = time.monotonic()
-        again = member.spawn(COLLECTOR_NAME, Collector, self._recording, self._keeper)
+        again = member.spawn(COLLECTOR_NAME, Collector, self._recording, self._coordinator)
         added = self._add(member, again, watched.whole)
         again.initialized.add_done_callback(partial(self._look_at, added, began_at))
         # The replacement may be on another host than the process that was registered.

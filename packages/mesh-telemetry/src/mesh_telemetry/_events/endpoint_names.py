@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mesh_telemetry._events.moving import write_whole
+from mesh_telemetry._events.segment_export import write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

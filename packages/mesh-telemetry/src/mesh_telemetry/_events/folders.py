@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mesh_telemetry._errors import StorageError
-from mesh_telemetry._events.moving import note_spill, rescue
+from mesh_telemetry._events.segment_export import note_spill, rescue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

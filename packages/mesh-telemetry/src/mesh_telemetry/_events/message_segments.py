@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mesh_core.spi import MESSAGE_RECORD
-from mesh_telemetry._events.moving import COMING
 from mesh_telemetry._events.sealed_segments import SealedSegments
+from mesh_telemetry._events.segment_export import COMING
 from mesh_telemetry._events.segments import (
     MESSAGES,
     PARTS,

@@ -24,20 +24,6 @@ from mesh_core.spi import (
     subscribe,
 )
 from mesh_telemetry._debug.breakpoints import Breakpoints
-from mesh_telemetry._events.door import (
-    ACTIVITY,
-    FLUSH,
-    ROWS,
-    RULES,
-    SESSIONS,
-    STACKS,
-    STOP,
-    WAITS,
-    Door,
-    activities,
-    stacks,
-    waits,
-)
 from mesh_telemetry._events.endpoint_names import write_endpoints
 from mesh_telemetry._events.event_lines import encode_line, line_of
 from mesh_telemetry._events.folders import (
@@ -52,8 +38,22 @@ from mesh_telemetry._events.folders import (
 )
 from mesh_telemetry._events.measurements import Measurements
 from mesh_telemetry._events.message_segments import MessageSegments
-from mesh_telemetry._events.moving import make_folder, move_proc
+from mesh_telemetry._events.process_socket import (
+    ACTIVITY,
+    FLUSH,
+    ROWS,
+    RULES,
+    SESSIONS,
+    STACKS,
+    STOP,
+    WAITS,
+    ProcessSocket,
+    activities,
+    stacks,
+    waits,
+)
 from mesh_telemetry._events.pulse import Pulse
+from mesh_telemetry._events.segment_export import make_folder, move_proc
 from mesh_telemetry._events.segments import FAMILIES, MESSAGES, SegmentWriter
 from mesh_telemetry._events.stops import stop_here
 from mesh_telemetry._sources import live_rows
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 __all__ = ["OWN_NAMES", "Recorder"]
 
 #: Names of the meshes that telemetry spawns for itself; they are not recorded.
-OWN_NAMES = frozenset({"mesh-telemetry", "mesh-telemetry-collector", "mesh-telemetry-keeper"})
+OWN_NAMES = frozenset({"mesh-telemetry", "mesh-telemetry-collector", "mesh-telemetry-coordinator"})
 
 _PERIOD_S = 0.1
 _BUSY_PERIOD_S = 0.01
@@ -129,7 +129,7 @@ class Recorder:
         self._lock = Lock(self.folder, is_shared=False)
         self._write_place(place)
         self._breakpoints = Breakpoints(self.folder, self._host_folder)
-        self._door = Door(self.folder, self._answers(), {ROWS: live_rows})
+        self._door = ProcessSocket(self.folder, self._answers(), {ROWS: live_rows})
         self._bell, self._ear = socket.socketpair()
         self._pulse = Pulse(self.folder)
         # The log comes first, because it contains the messages from before any subscription.

@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import suppress
 from typing import NamedTuple
 
-from mesh_telemetry._events.moving import move_segment
+from mesh_telemetry._events.segment_export import move_segment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

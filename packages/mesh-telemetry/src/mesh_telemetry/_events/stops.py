@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from mesh_core.spi import stop_owned
-from mesh_telemetry._events.door import STOP, ask_all
 from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._events.process_socket import STOP, ask_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import typer
 
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._profile.trace_output import trace_output
-from mesh_telemetry._serve.asking import Asking
-from mesh_telemetry._serve.served import Served, served_program
+from mesh_telemetry._serve.program_client import ProgramClient
+from mesh_telemetry._serve.program_files import ServedProgram, served_program
 
 __all__ = ["profile"]
 
@@ -59,12 +59,12 @@ def profile(
     print(f"wrote {output} ({length} bytes): open it in ui.perfetto.dev")
 
 
-def _fetch(served: Served, since_us: int, until_us: int, output: Path) -> int:
+def _fetch(served: ServedProgram, since_us: int, until_us: int, output: Path) -> int:
     """Write a trace as it arrives; an existing file is replaced when the trace is complete."""
     asked = urlencode({"since_us": since_us, "until_us": until_us})
     try:
-        with trace_output(output) as file, Asking(served) as asking:
-            for piece in asking.pieces(f"/profile?{asked}", timeout_s=_SILENCE_S):
+        with trace_output(output) as file, ProgramClient(served) as client:
+            for piece in client.pieces(f"/profile?{asked}", timeout_s=_SILENCE_S):
                 file.write(piece)
         return output.stat().st_size
     except OSError as error:

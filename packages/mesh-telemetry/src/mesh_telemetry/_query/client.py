@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from mesh_core import MeshError, SupervisionError
+from mesh_telemetry._coordinator import cause_of
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
-from mesh_telemetry._keeper import cause_of
 from mesh_telemetry._query.coverage import Answer
-from mesh_telemetry._query.host_asking import HostAsking, label
 from mesh_telemetry._query.host_list import HostList
+from mesh_telemetry._query.host_queries import HostQueries, label
 from mesh_telemetry._query.question import Question, Reply, Request, coverage_from
 from mesh_telemetry._query.stream import Stream
-from mesh_telemetry._query.streamed import Streamed
+from mesh_telemetry._query.streaming_query import StreamingQuery
 from mesh_telemetry._rows.added_tables import added_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh_core import Future
-    from mesh_telemetry._keeper import HostHandle, Keeper
+    from mesh_telemetry._coordinator import Coordinator, HostHandle
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.fragment import Fragment
     from mesh_telemetry._query.question import Form
@@ -58,16 +58,16 @@ class QueryClient:
     This process does not parse, plan or compute any part of a query.
 
     Args:
-        keeper: The actor that knows the hosts.
+        coordinator: The actor that knows the hosts.
         tables: The tables that the program has added.
         names: The names of all tables.
     """
 
     def __init__(
-        self, keeper: Keeper, tables: Mapping[str, SourceTable], names: Sequence[str]
+        self, coordinator: Coordinator, tables: Mapping[str, SourceTable], names: Sequence[str]
     ) -> None:
-        self._keeper = keeper
-        self._hosts = HostList(keeper)
+        self._coordinator = coordinator
+        self._hosts = HostList(coordinator)
         self._tables = tables
         self._added = pickle.dumps(added_tables(names, tables))
 
@@ -111,13 +111,13 @@ class QueryClient:
             batches = answer.table.to_batches(max_chunksize=_STREAM_ROWS)
             return Stream(answer.table.schema, iter(batches), lambda: answer.coverage)
         left_s = max(deadline - time.monotonic(), 0.0)
-        streamed = Streamed.from_plain(plain, left_s)
+        streamed = StreamingQuery.from_plain(plain, left_s)
         hosts = self._hosts.all(left_s)
 
-        def ask(fragment: Fragment) -> HostAsking:
+        def ask(fragment: Fragment) -> HostQueries:
             added = added_tables(fragment.tables, self._tables)
             sent = pickle.dumps(replace(fragment, added=added))
-            asked = HostAsking(self._keeper, hosts, sent, fragment.deadline_s)
+            asked = HostQueries(self._coordinator, hosts, sent, fragment.deadline_s)
             if asking.cancellation is not None:
                 asking.cancellation.call(asked.close)
             return asked
@@ -170,7 +170,7 @@ class QueryClient:
             pickle.dumps(request),
             timeout_s if is_only else timeout_s * (1 + _REST),
             asking.is_outside,
-            None if is_only else (self._keeper, tuple(hosts)),
+            None if is_only else (self._coordinator, tuple(hosts)),
         )
         if asking.cancellation is not None:
             asking.cancellation.call(call.cancel)
@@ -183,7 +183,7 @@ class QueryClient:
             if isinstance(error, TelemetryError):
                 raise
             cause = cause_of(error)
-            self._keeper.lost.broadcast(chosen.number, chosen.rows, cause)
+            self._coordinator.lost.broadcast(chosen.number, chosen.rows, cause)
             if not is_only:
                 lost[chosen.number] = cause
             raise _no_host([(label(chosen), cause)]) from None

@@ -20,9 +20,9 @@ from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
 from mesh_telemetry._plan.time_bounds import since_us_of
 from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
-from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_types import cast_batch, plain_schema
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame, readable
+from mesh_telemetry._query.session_cache import SessionCache
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 __all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
@@ -107,7 +107,7 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
 
 
 def run_until(
-    fragment: Fragment, rows: Rows, deadline: float, sessions: KeptSessions | None = None
+    fragment: Fragment, rows: Rows, deadline: float, sessions: SessionCache | None = None
 ) -> bytes:
     """Run a fragment in the calling thread; a single batch may take longer than the deadline.
 
@@ -130,7 +130,7 @@ def run_until(
         table: parts.batches or [empty_batch(rows.schemas[table])]
         for table, parts in tables.items()
     }
-    with (sessions or KeptSessions()).filled(fragment.memory_max_bytes, filled) as session:
+    with (sessions or SessionCache()).filled(fragment.memory_max_bytes, filled) as session:
         frame = session.open(fragment.sql, fragment.values)
         batches = _all_batches if _gives_few(frame, filled) else _batches
         return _collect(frame, batches, fragment, deadline)

@@ -1,6 +1,6 @@
 """The hosts to which a query is sent.
 
-If there was one host, it is used while the keeper is still being queried for the current list.
+If there was one host, it is used while the coordinator is still being queried for the current list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh_core import Future
-    from mesh_telemetry._keeper import HostHandle, Keeper
+    from mesh_telemetry._coordinator import Coordinator, HostHandle
 
 __all__ = ["HostList"]
 
@@ -27,20 +27,20 @@ class HostList:
     """The current hosts.
 
     Args:
-        keeper: The actor that knows them.
+        coordinator: The actor that knows them.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
         self._last: list[HostHandle] = []
 
     def all(self, timeout_s: float) -> list[HostHandle]:
         """Return the current hosts.
 
         Raises:
-            TimeoutError: The keeper did not answer in time.
+            TimeoutError: The coordinator did not answer in time.
         """
-        return self._keeper.hosts.call_one().get(timeout_s)
+        return self._coordinator.hosts.call_one().get(timeout_s)
 
     def asked(
         self,
@@ -53,13 +53,13 @@ class HostList:
             ask: Sends a query. Its arguments are the hosts, a function to call after the query was
                 sent, and the seconds that are left. It is called a second time if the assumed hosts
                 turned out to be outdated.
-            timeout_s: Seconds to wait for the keeper.
+            timeout_s: Seconds to wait for the coordinator.
 
         Raises:
-            TimeoutError: The keeper did not answer in time.
+            TimeoutError: The coordinator did not answer in time.
         """
         deadline = time.monotonic() + timeout_s
-        listing = self._keeper.hosts.call_one()
+        listing = self._coordinator.hosts.call_one()
         last = self._last
         # Most programs have one host, which does not change.
         if len(last) == 1 and last[0].rows is not None:

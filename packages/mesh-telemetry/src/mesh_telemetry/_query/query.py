@@ -20,11 +20,11 @@ from mesh_telemetry._query.deadline import Late, within
 from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._query.gather import Ask, Gathering
 from mesh_telemetry._query.plain_types import plain_table
-from mesh_telemetry._query.planned import Plans, open_query
 from mesh_telemetry._query.query_limits import QueryLimits
+from mesh_telemetry._query.query_plan import QueryPlans, open_query
 from mesh_telemetry._query.session import readable
 from mesh_telemetry._query.stream import Stream
-from mesh_telemetry._query.streamed import Streamed
+from mesh_telemetry._query.streaming_query import StreamingQuery
 
 __all__ = ["Query", "QueryLimits"]
 
@@ -66,12 +66,12 @@ class Query:
         parameters: Sequence[object] | Mapping[str, object] | None,
         schemas: Mapping[str, pa.Schema],
         limits: QueryLimits | None = None,
-        plans: Plans | None = None,
+        plans: QueryPlans | None = None,
     ) -> None:
         self._limits = limits or QueryLimits()
         self._known = schemas
         memory_max_bytes = self._limits.memory_max_bytes
-        self._planned = (plans or Plans(schemas)).plan(sql, parameters, memory_max_bytes)
+        self._planned = (plans or QueryPlans(schemas)).plan(sql, parameters, memory_max_bytes)
         self._is_answered = False
 
     @property
@@ -153,7 +153,7 @@ class Query:
         self._begin()
         return streamed.stream(ask, timeout_s, self._limits.memory_max_bytes, require_full)
 
-    def streamed(self, until_us: int | None, timeout_s: float) -> Streamed | None:
+    def streamed(self, until_us: int | None, timeout_s: float) -> StreamingQuery | None:
         """Return the fragment of a query whose rows are passed on without further work.
 
         Returns:
@@ -166,7 +166,7 @@ class Query:
         deadline = time.monotonic() + timeout_s
         fragment = self._fragment(whole.sql, (whole.table,), until_us, deadline)
         fragment = replace(fragment, answer_bytes_max=self._limits.answer_bytes_max)
-        return Streamed(fragment, whole.schema, self._planned.wanted, self._split.rows_max)
+        return StreamingQuery(fragment, whole.schema, self._planned.wanted, self._split.rows_max)
 
     def _begin(self) -> None:
         if self._is_answered:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.question import failure_reply
-from mesh_telemetry._query_process.answering import Answering
 from mesh_telemetry._query_process.frames import FAILURE, FRAGMENT, RESULT, Frame, packed
 from mesh_telemetry._query_process.limits import SLACK_BYTES, limit_files, out_of_memory
 from mesh_telemetry._query_process.link import Link
+from mesh_telemetry._query_process.query_worker import QueryWorker
 
 if TYPE_CHECKING:
     import socket
@@ -28,11 +28,11 @@ def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
 
     Args:
         connection: The connection to the telemetry process of the host.
-        host: The arguments of `Answering` about the host.
+        host: The arguments of `QueryWorker` about the host.
     """
     limit_files()
     link = Link(connection)
-    answering = Answering(link, **host)
+    answering = QueryWorker(link, **host)
     while True:
         frame = link.next_request()
         if frame is None:
@@ -44,7 +44,7 @@ def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
             os._exit(1)
 
 
-def _reply(answering: Answering, frame: Frame) -> tuple[bytes, bool]:
+def _reply(answering: QueryWorker, frame: Frame) -> tuple[bytes, bool]:
     """Return the frame that answers a request, and whether this process is still usable."""
     is_fragment = frame.kind == FRAGMENT
     is_sound = True

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from mesh_telemetry._disk.stored_tables import Parts
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._events.door import ROWS
+from mesh_telemetry._events.process_socket import ROWS
 from mesh_telemetry._rows.columns import constant
 from mesh_telemetry._rows.schemas import TABLE_DOCS, TABLES, Column, TableDoc, column, schema_of
 from mesh_telemetry._sources import source_tables

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from mesh_telemetry._disk.conversion import families_of, source_of
 from mesh_telemetry._disk.stored_tables import Parts, StoredFile, StoredTables, read_files
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._events.door import FLUSH
 from mesh_telemetry._events.proc_folder import proc_folders
+from mesh_telemetry._events.process_socket import FLUSH
 from mesh_telemetry._events.segments import FAMILIES
 from mesh_telemetry._rows.live_tables import live_batches, said_by
 from mesh_telemetry._rows.same_batches import are_same

@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError
+from mesh_telemetry._coordinator import cause_of
 from mesh_telemetry._events.stops import BY_LEN_MAX
-from mesh_telemetry._keeper import cause_of
 from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_telemetry._keeper import Keeper
+    from mesh_telemetry._coordinator import Coordinator
 
 __all__ = ["action_routes"]
 
@@ -23,7 +23,7 @@ _PROC = re.compile(r"(\d{1,9})\.(\d{1,9})")
 _STATUSES = {"own": 403, "not_found": 404, "silent": 504}
 
 
-def action_routes(keeper: Keeper) -> list[Route]:
+def action_routes(coordinator: Coordinator) -> list[Route]:
     """Return the route `POST /stop`.
 
     A request has `mesh_id` and `proc` with the values of `meshes.id` and `meshes.proc`, and `by`
@@ -32,7 +32,7 @@ def action_routes(keeper: Keeper) -> list[Route]:
 
     def stop(request: Request) -> Reply:
         mesh_id, host, slot, by = _wanted(request.json_object())
-        answer = _asked(keeper, host, slot, mesh_id, by)
+        answer = _asked(coordinator, host, slot, mesh_id, by)
         if "refused" in answer:
             raise Refused(_STATUSES[answer["code"]], answer["code"], answer["refused"])
         return json_reply({"mesh_id": mesh_id, "name": answer["name"], "state": "stopping"})
@@ -57,10 +57,10 @@ def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:
     return mesh_id, int(place[1]), int(place[2]), by
 
 
-def _asked(keeper: Keeper, host: int, slot: int, mesh_id: int, by: str) -> dict[str, str]:
+def _asked(coordinator: Coordinator, host: int, slot: int, mesh_id: int, by: str) -> dict[str, str]:
     deadline = time.monotonic() + _LIMIT_S
     try:
-        for handle in keeper.hosts.call_one().get(_LIMIT_S):
+        for handle in coordinator.hosts.call_one().get(_LIMIT_S):
             if handle.number == host:
                 if handle.rows is None:
                     break

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._events.door import nearby
+from mesh_telemetry._events.process_socket import nearby
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
 from mesh_telemetry._serve.access import check_sql

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from mesh_telemetry._query.deadline import Cancellation
-from mesh_telemetry._serve.hanging_up import told_of_hanging_up
+from mesh_telemetry._serve.disconnects import on_disconnect
 from mesh_telemetry._serve.scopes import ROUTE_SCOPES, Scope
 
 __all__ = ["JSON", "Refused", "Reply", "Request", "Route", "json_reply", "known_route"]
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     def cancellation(self) -> Iterator[Cancellation]:
         """Yield a cancellation that is triggered when the client disconnects within the block."""
         cancellation = Cancellation()
-        with told_of_hanging_up(self.connection, cancellation.cancel):
+        with on_disconnect(self.connection, cancellation.cancel):
             yield cancellation
 
 

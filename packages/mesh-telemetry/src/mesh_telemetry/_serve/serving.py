@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from mesh_telemetry._dash.dashboard import dashboard_url
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.program_files import ServedProgramFile
 from mesh_telemetry._serve.query_routes import query_routes
-from mesh_telemetry._serve.served import ServedNote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,9 @@ class Serving:
         self.url: str = self._http.url
         self.flight_url: str = self._flight.url
         self.dashboard_url: str = dashboard_url(self.url, self.token)
-        self._note: ServedNote | None = ServedNote(os.getpid(), self.url, self.flight_url, tokens)
+        self._note: ServedProgramFile | None = ServedProgramFile(
+            os.getpid(), self.url, self.flight_url, tokens
+        )
 
     def close(self) -> None:
         """Stop serving; later calls do nothing."""

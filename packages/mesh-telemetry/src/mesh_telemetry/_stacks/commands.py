@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.asking import Asking
+from mesh_telemetry._serve.program_client import ProgramClient
+from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.scopes import Scope
-from mesh_telemetry._serve.served import served_program
 from mesh_telemetry._stacks.text import grouped, stacks_of, written
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Pid = Annotated[
 ]
 
 
-class _Door(Protocol):
+class _CommandContext(Protocol):
     """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
@@ -65,10 +65,10 @@ def dump(
     if proc and where:
         raise TelemetryError("--proc and --where are exclusive: pass only one")
     wanted = {"where": proc or where, "native": native, "locals": has_locals, "timeout": timeout}
-    with Asking(served_program(pid)) as asking:
-        made = asking.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S, scope=Scope.ACT)
+    with ProgramClient(served_program(pid)) as client:
+        made = client.post("/pyspy/dump", wanted, timeout_s=timeout + _MORE_S, scope=Scope.ACT)
         rows = {
-            name: asking.query(
+            name: client.query(
                 f"{sql} where dump_id = $1",
                 [made["dump_id"]],
                 timeout_s=_MORE_S,
@@ -77,8 +77,8 @@ def dump(
             for name, sql in _QUESTIONS.items()
         }
     if is_json:
-        door: _Door = ctx.obj
-        door.print_json(made | rows)
+        command: _CommandContext = ctx.obj
+        command.print_json(made | rows)
         return
     stacks = stacks_of(**rows)
     shown = [stack for stack in stacks if is_all or stack.is_theirs]
@@ -103,8 +103,8 @@ def flame(
 ) -> None:
     """Record the stacks of a process, and write a flame graph to open in a browser."""
     wanted = {"proc": proc, "seconds": seconds, "native": native, "idle": idle, "rows": True}
-    with Asking(served_program(pid)) as asking:
-        made = asking.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S, scope=Scope.ACT)
+    with ProgramClient(served_program(pid)) as client:
+        made = client.post("/pyspy/flame", wanted, timeout_s=seconds + _MORE_S, scope=Scope.ACT)
     path = out or Path(f"flame-{proc}.svg")
     try:
         path.write_text(made["svg"])

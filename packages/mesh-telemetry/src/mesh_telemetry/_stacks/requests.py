@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mesh_core import MeshError
+from mesh_telemetry._coordinator import cause_of
 from mesh_telemetry._errors import PySpyError, StorageError, TelemetryError
-from mesh_telemetry._keeper import cause_of
 from mesh_telemetry._query.coverage import HostFailure
 from mesh_telemetry._stacks.dump import ProcFailure, StackDump
 from mesh_telemetry._stacks.flame_graph import FlameGraph
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core import Future
+    from mesh_telemetry._coordinator import Coordinator, HostHandle
     from mesh_telemetry._host_rows import HostRows
-    from mesh_telemetry._keeper import HostHandle, Keeper
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._stacks.dump import DumpOptions
     from mesh_telemetry._stacks.flame_graph import FlameOptions
@@ -46,14 +46,14 @@ class _Outcome(NamedTuple):
 
 
 def dump_of(
-    keeper: Keeper, procs: Sequence[str] | None, options: DumpOptions, timeout_s: float
+    coordinator: Coordinator, procs: Sequence[str] | None, options: DumpOptions, timeout_s: float
 ) -> StackDump:
     """Take the stacks of some processes, or of all, on all hosts.
 
     Raises:
         PySpyError: No stacks could be taken.
     """
-    hosts = keeper.hosts.call_one().get(_HOSTS_S)
+    hosts = coordinator.hosts.call_one().get(_HOSTS_S)
     dump_id = uuid.uuid4().hex
     named = None if procs is None else _by_host(procs)
     asked = [host for host in hosts if named is None or str(host.number) in named]
@@ -81,7 +81,7 @@ def dump_of(
 
 
 def flame_graph_of(
-    keeper: Keeper,
+    coordinator: Coordinator,
     procs: Sequence[str],
     options: FlameOptions,
     path: str | PathLike[str] | None,
@@ -90,7 +90,7 @@ def flame_graph_of(
     """Sample processes concurrently.
 
     Args:
-        keeper: The actor that knows the hosts.
+        coordinator: The actor that knows the hosts.
         procs: The processes, such as `0.3`.
         options: The options of the recording.
         path: Where to write the flame graph or graphs.
@@ -101,7 +101,7 @@ def flame_graph_of(
     """
     import pyarrow as pa
 
-    hosts = {str(host.number): host for host in keeper.hosts.call_one().get(_HOSTS_S)}
+    hosts = {str(host.number): host for host in coordinator.hosts.call_one().get(_HOSTS_S)}
     failed = []
     asked = []
     for proc in dict.fromkeys(procs):
@@ -139,7 +139,9 @@ def flame_graph_of(
     return FlameGraph(table, svgs, tuple(failed))
 
 
-def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s: float) -> None:
+def store_dump_of(
+    coordinator: Coordinator, dump_id: str, proc: str, said: str, timeout_s: float
+) -> None:
     """Store a dump on the host of its process, or on the host of the program if that is unknown.
 
     Raises:
@@ -147,7 +149,7 @@ def store_dump_of(keeper: Keeper, dump_id: str, proc: str, said: str, timeout_s:
         StorageError: The space is insufficient.
     """
     deadline = time.monotonic() + timeout_s
-    hosts = keeper.hosts.call_one().get(timeout_s)
+    hosts = coordinator.hosts.call_one().get(timeout_s)
     at, _, _ = proc.partition(".")
     host = next((one for one in hosts if str(one.number) == at), hosts[0])
     if host.rows is None:

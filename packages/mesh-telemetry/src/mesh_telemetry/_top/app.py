@@ -16,12 +16,12 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, TextArea
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.asking import Asking, ProgramGone, lives
+from mesh_telemetry._serve.program_client import ProgramClient, ProgramGone, lives
+from mesh_telemetry._serve.program_files import ServedProgram, served_programs
 from mesh_telemetry._serve.scopes import Scope
-from mesh_telemetry._serve.served import Served, served_programs
 from mesh_telemetry._top.details import DETAILS
 from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
-from mesh_telemetry._top.looking import look
+from mesh_telemetry._top.refresh import look
 from mesh_telemetry._top.screens import HelpScreen, ProgramScreen, StopScreen
 from mesh_telemetry._top.sql_screen import SQL_KEYS, SqlScreen
 from mesh_telemetry._top.tree import MOVES, EntryTree, heading
@@ -100,7 +100,7 @@ class Top(App[None]):
         super().__init__()
         self._pid = pid
         self._refresh_s = refresh_s
-        self._asking: Asking | None = None
+        self._asking: ProgramClient | None = None
         self._gone = ""
         self._soon = asyncio.Event()
         self._is_detailing = False
@@ -180,13 +180,13 @@ class Top(App[None]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), pause_s)
 
-    async def _look(self, asking: Asking) -> None:
+    async def _look(self, client: ProgramClient) -> None:
         before = None if self.picture is None else self.picture.snapshot
         view, branches = self.view, self._tree.open_actors()
         try:
-            picture = await asyncio.to_thread(look, asking, before, view, branches)
+            picture = await asyncio.to_thread(look, client, before, view, branches)
         except ProgramGone as error:
-            self._lose(asking, str(error))
+            self._lose(client, str(error))
             return
         except TelemetryError as error:
             self._say(str(error))
@@ -198,9 +198,9 @@ class Top(App[None]):
         if not self._is_detailing and self._tab != _LIVE_ONLY_ON_DEMAND:
             self._detail(0.0)
 
-    def _lose(self, asking: Asking, why: str) -> None:
-        asking.close()
-        if self._asking is asking:
+    def _lose(self, client: ProgramClient, why: str) -> None:
+        client.close()
+        if self._asking is client:
             self._asking, self._pid = None, None
             self._gone = f"{why}; "
             self._tree.add_class("gone")
@@ -221,10 +221,10 @@ class Top(App[None]):
             which = "a program" if self._pid is None else f"program {self._pid}"
             self._say(f"{self._gone}waiting for {which} of this user that serves telemetry")
 
-    def _begin_with(self, served: Served | None) -> None:
+    def _begin_with(self, served: ServedProgram | None) -> None:
         if served is None:
             return
-        self._asking, self.picture, self._gone = Asking(served), None, ""
+        self._asking, self.picture, self._gone = ProgramClient(served), None, ""
         self._tree.clear_all()
         self._tree.remove_class("gone")
         self._say("")
@@ -276,13 +276,13 @@ class Top(App[None]):
         try:
             await asyncio.sleep(rest_s)
             entry, tab = self._tree.current, self._tab
-            asking, picture = self._asking, self.picture
-            if entry is None or asking is None or picture is None or entry.kind == "more":
+            client, picture = self._asking, self.picture
+            if entry is None or client is None or picture is None or entry.kind == "more":
                 return
             wanted = self._log_filter.value
             try:
                 ask = DETAILS[tab]
-                text = await asyncio.to_thread(ask, asking, picture, entry, wanted)
+                text = await asyncio.to_thread(ask, client, picture, entry, wanted)
             except TelemetryError as error:
                 text = Text(str(error), "bold red")
             self._texts[tab].update(text)
@@ -410,13 +410,13 @@ class Top(App[None]):
 
     @work(group="stop")
     async def _stop(self, target: Target) -> None:
-        asking = self._asking
-        if asking is None:
+        client = self._asking
+        if client is None:
             self.notify("no program is connected", severity="error")
             return
         request = {"mesh_id": target.mesh_id, "proc": target.proc, "by": _BY}
         try:
-            await asyncio.to_thread(asking.post, "/stop", request, timeout_s=15.0, scope=Scope.ACT)
+            await asyncio.to_thread(client.post, "/stop", request, timeout_s=15.0, scope=Scope.ACT)
         except TelemetryError as error:
             self.notify(str(error), title="not stopped", severity="error", markup=False)
         else:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.asking import Asking
-from mesh_telemetry._serve.served import served_program
-from mesh_telemetry._top.once import is_well, plain
+from mesh_telemetry._serve.program_client import ProgramClient
+from mesh_telemetry._serve.program_files import served_program
+from mesh_telemetry._top.json_snapshot import is_well, plain
 from mesh_telemetry._top.snapshot import take
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["top"]
 _REFRESH_S_MIN = 0.1
 
 
-class _Door(Protocol):
+class _CommandContext(Protocol):
     """The interface that mesh-jobs passes to commands: `mesh_jobs.spi.CommandContext`."""
 
     def print_json(self, value: Any) -> None: ...
@@ -56,15 +56,15 @@ def top(
     Top(pid, refresh).run()
 
 
-def _once(door: _Door, pid: int | None, is_json: bool) -> int:
-    with Asking(served_program(pid)) as asking:
-        snapshot = take(asking, None)
-        pid = asking.served.pid
+def _once(command: _CommandContext, pid: int | None, is_json: bool) -> int:
+    with ProgramClient(served_program(pid)) as client:
+        snapshot = take(client, None)
+        pid = client.served.pid
     if is_json:
-        door.print_json(plain(snapshot, pid))
+        command.print_json(plain(snapshot, pid))
         return 0 if is_well(snapshot) else 1
     columns = ("process", "what", "pid", "state", "cpu s", "memory MB", "messages/s")
-    door.print_table(
+    command.print_table(
         columns,
         [
             (

@@ -13,12 +13,12 @@ from mesh_telemetry._top.snapshot import RATE_S, listed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_telemetry._serve.asking import Asking
+    from mesh_telemetry._serve.program_client import ProgramClient
     from mesh_telemetry._top.entries import Entry, Picture
     from mesh_telemetry._top.snapshot import Row
 
     #: Queries details of an entry. The last argument is a filter for lines, if lines are shown.
-    Detail = Callable[[Asking, Picture, Entry, str], Text]
+    Detail = Callable[[ProgramClient, Picture, Entry, str], Text]
 
 __all__ = ["DETAILS"]
 
@@ -27,7 +27,7 @@ _LINES_MAX = 500
 _PROCS_MAX = 64
 
 
-def info(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+def info(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
     """Return the attributes, status changes and failures of an entry."""
     text = Text()
     text.append(f"{entry.title}  {entry.note}\n\n", "bold")
@@ -40,7 +40,7 @@ def info(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
             select timestamp_us, new_status, reason from actor_status_events
             where proc = $1 and mesh_id = $2 order by timestamp_us desc limit 20
         """
-        rows = asking.query(sql, [entry.row["proc"], entry.row["mesh_id"]])["rows"]
+        rows = client.query(sql, [entry.row["proc"], entry.row["mesh_id"]])["rows"]
         text.append("\nstatus\n", "bold")
         for row in rows:
             reason = f"  {row['reason']}" if row["reason"] else ""
@@ -78,7 +78,7 @@ def _is_of(picture: Picture, entry: Entry, failure: Row) -> bool:
     return False
 
 
-def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+def messages(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
     """Return the rates of incoming messages by mesh, and the latest messages."""
     where, params = _where(picture, entry, is_mesh_known=True)
     since = f"timestamp_us > ${len(params) + 1}"
@@ -86,9 +86,9 @@ def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Tex
         select mesh_id, count(*) as n, sum(bytes) as bytes from messages
         where {where} and {since} group by mesh_id order by n desc limit 20
     """
-    rates = asking.query(sql, [*params, int((time.time() - RATE_S) * 1e6)])["rows"]
+    rates = client.query(sql, [*params, int((time.time() - RATE_S) * 1e6)])["rows"]
     sql = f"select * from messages where {where} order by timestamp_us desc limit {_ROWS_MAX}"
-    rows = asking.query(sql, params)["rows"]
+    rows = client.query(sql, params)["rows"]
     text = Text()
     text.append(f"{'MESH':<24}{'MSG/S':>9}{'BYTES/S':>12}\n", "bold")
     for row in rates:
@@ -107,7 +107,7 @@ def messages(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Tex
     return text
 
 
-def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+def logs(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
     """Return the last lines that its processes have printed."""
     where, params = _where(picture, entry)
     if wanted:
@@ -118,7 +118,7 @@ def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
         order by timestamp_us desc limit {_LINES_MAX}
     """
     text = Text()
-    for row in reversed(asking.query(sql, params)["rows"]):
+    for row in reversed(client.query(sql, params)["rows"]):
         text.append(f"{_clock(row)} ", "dim")
         text.append(f"{row['mesh']}[{row['rank']}] ", "cyan")
         # Printed lines may contain any control characters.
@@ -127,7 +127,7 @@ def logs(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
     return text if text else Text("no lines", "dim")
 
 
-def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+def stacks(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
     """Return the current stacks of the threads of its processes, and of suspended tasks."""
     where, params = _where(picture, entry)
     sql = f"""
@@ -136,7 +136,7 @@ def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
     """
     text = Text()
     last: tuple[str, int, int | None] | None = None
-    for row in asking.query(sql, params)["rows"]:
+    for row in client.query(sql, params)["rows"]:
         if last != (row["proc"], row["thread_id"], row["task_id"]):
             last = (row["proc"], row["thread_id"], row["task_id"])
             task = "" if row["task"] is None else f", task {row['task']} awaits"
@@ -146,7 +146,7 @@ def stacks(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
     return text if text else Text("no process answered", "dim")
 
 
-def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+def waits(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
     """Return all waits of the program, deadlocks first."""
     snapshot = picture.snapshot
     text = Text()
@@ -173,7 +173,7 @@ def waits(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
     return text
 
 
-def spans(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
+def spans(client: ProgramClient, picture: Picture, entry: Entry, wanted: str) -> Text:
     """Return the latest spans with their durations."""
     where, params = _where(picture, entry)
     if entry.kind == "actor":
@@ -187,7 +187,7 @@ def spans(asking: Asking, picture: Picture, entry: Entry, wanted: str) -> Text:
         on e.id = s.id and e.process_id = s.process_id order by s.timestamp_us desc
     """
     text = Text(f"{'BEGAN':<14}{'MS':>9}  {'NAME':<20} FIELDS\n", "bold")
-    rows = asking.query(sql, params)["rows"]
+    rows = client.query(sql, params)["rows"]
     for row in rows:
         took = "running"
         if row["ended_us"] is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from mesh_telemetry._serve.served import Served
+    from mesh_telemetry._serve.program_files import ServedProgram
     from mesh_telemetry._top.entries import Target
 
 __all__ = ["HelpScreen", "ProgramScreen", "StopScreen"]
@@ -77,7 +77,7 @@ class StopScreen(ModalScreen[bool]):
         self.dismiss(is_yes)
 
 
-class ProgramScreen(ModalScreen["Served | None"]):
+class ProgramScreen(ModalScreen["ServedProgram | None"]):
     """Lets the user choose one of several programs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -86,7 +86,7 @@ class ProgramScreen(ModalScreen["Served | None"]):
         Binding("q", "app.quit", "Quit"),
     ]
 
-    def __init__(self, found: list[Served]) -> None:
+    def __init__(self, found: list[ServedProgram]) -> None:
         super().__init__()
         self._found = found
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mesh_telemetry._top.circles import circles
+from mesh_telemetry._top.deadlocks import deadlocks
 from mesh_telemetry._top.questions import (
     COUNTS,
     FAILURES,
@@ -20,7 +20,7 @@ from mesh_telemetry._top.questions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mesh_telemetry._serve.asking import Asking
+    from mesh_telemetry._serve.program_client import ProgramClient
 
 __all__ = ["RATE_S", "Host", "Mesh", "Proc", "Row", "Snapshot", "listed", "take"]
 
@@ -126,11 +126,11 @@ class Snapshot:
         return {row["actor_id"] for circle in self.deadlocks for row in circle}
 
 
-def take(asking: Asking, before: Snapshot | None) -> Snapshot:
+def take(client: ProgramClient, before: Snapshot | None) -> Snapshot:
     """Query the state of a program.
 
     Args:
-        asking: The program.
+        client: The program.
         before: The previous snapshot, for rates between both.
 
     Raises:
@@ -141,7 +141,7 @@ def take(asking: Asking, before: Snapshot | None) -> Snapshot:
     silent: dict[str, str] = {}
 
     def rows(sql: str, *params: object) -> list[Row]:
-        answer = asking.query(sql, list(params))
+        answer = client.query(sql, list(params))
         silent.update({one["host"]: one["cause"] for one in answer["coverage"]["failed"]})
         found: list[Row] = answer["rows"]
         return found
@@ -236,7 +236,7 @@ def _deadlocks(waits: list[Row]) -> list[list[Row]]:
     known = [row for row in waits if row["actor_id"] is not None]
     pairs = {(row["actor_id"], row["for_actor_id"]): row for row in known}
     found = []
-    for circle in circles(pairs):
+    for circle in deadlocks(pairs):
         ahead = [*circle[1:], circle[0]]
         found.append([pairs[pair] for pair in zip(circle, ahead, strict=True)])
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from mesh_telemetry._serve.asking import Asking
+    from mesh_telemetry._serve.program_client import ProgramClient
 
 __all__ = ["SQL_KEYS", "SqlScreen"]
 
@@ -43,14 +43,14 @@ class SqlScreen(Screen[None]):
     """Runs the query in the editor, and shows the rows or the error.
 
     Args:
-        asking: Returns the program, if there is one.
+        client: Returns the program, if there is one.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = SQL_KEYS
 
-    def __init__(self, asking: Callable[[], Asking | None]) -> None:
+    def __init__(self, client: Callable[[], ProgramClient | None]) -> None:
         super().__init__()
-        self._asking = asking
+        self._asking = client
         #: Earlier queries, latest first.
         self.history: list[str] = []
 
@@ -90,15 +90,15 @@ class SqlScreen(Screen[None]):
         """Run the query."""
         sql = self.query_one("#sql", TextArea).text.strip()
         said = self.query_one("#sql-said", Static)
-        asking = self._asking()
-        if asking is None:
+        client = self._asking()
+        if client is None:
             said.update(Text("no program is connected", "bold red"))
             return
         self._note(sql)
         said.update("asked")
         began = time.monotonic()
         try:
-            answer = await asyncio.to_thread(asking.query, sql, timeout_s=_TIMEOUT_S)
+            answer = await asyncio.to_thread(client.query, sql, timeout_s=_TIMEOUT_S)
         except TelemetryError as error:
             said.update(Text(str(error), "bold red"))
             return

@@ -23,7 +23,7 @@ pub(super) struct DirectReceives(Mutex<FastMap<BulkId, Arc<DirectReceive>>>);
 
 impl DirectReceives {
     /// Drops a message whose remaining pieces will never arrive.
-    pub(super) fn forsake(&self, id: BulkId) {
+    pub(super) fn abort(&self, id: BulkId) {
         // Drop it without the lock: its memory returns to the pool.
         let receive = lock(&self.0).remove(&id);
         drop(receive);
@@ -41,7 +41,7 @@ impl Engine {
         if !receive.write(at, bytes) {
             return;
         }
-        self.direct_receives.forsake(id);
+        self.direct_receives.abort(id);
         let readers = lock(&self.shared).node.readers_of(id);
         match receive.finish(&readers) {
             ReceiveResult::Plain(bytes) => {

@@ -1,10 +1,10 @@
 //! The sockets of the node: how they are opened, read, written and closed.
 
-use super::here::socket_path;
+use super::local_links::socket_path;
 use super::parker::Parker;
 use super::poller::WRITABLE;
 use super::wire::{Reach, Wire, Written, lock};
-use super::{Chores, CutOff, Engine};
+use super::{CutOff, DeferredEffects, Engine};
 use crate::node::{LinkId, Node};
 use mesh_wire::id::ProcId;
 use rustix::event::epoll;
@@ -20,7 +20,7 @@ impl Engine {
         let Some(wire) = lock(&self.shared).wires.get(&link).cloned() else { return false };
         let mut woke_others = false;
         let end = wire.read(&*self.descriptors, |frames| {
-            let mut chores = Chores::default();
+            let mut deferred = DeferredEffects::default();
             {
                 let mut shared = self.enter();
                 if wire.reach() == Reach::Afar {
@@ -29,10 +29,10 @@ impl Engine {
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
                 }
-                shared.collect(&mut chores, &*self.descriptors);
+                shared.collect(&mut deferred, &*self.descriptors);
             }
-            woke_others |= chores.wake.iter().any(|(_, waiter)| waiter.is_other(me));
-            self.finish(chores);
+            woke_others |= deferred.wake.iter().any(|(_, waiter)| waiter.is_other(me));
+            self.finish(deferred);
         });
         if let Err(error) = end {
             self.note_shortage(&error);
@@ -100,7 +100,7 @@ impl Engine {
             return self.with_node(|node| node.connect_failed(peer));
         }
         let stream = UnixStream::connect(socket_path(&self.dir, peer));
-        match stream.and_then(Wire::here).map(Arc::new) {
+        match stream.and_then(Wire::local).map(Arc::new) {
             Ok(wire) => drop(self.add_wire(wire, |node| node.connected(peer))),
             Err(error) if self.note_shortage(&error) => {
                 self.with_node(|node| node.connect_failed(peer));
@@ -118,18 +118,18 @@ impl Engine {
         wire: Arc<Wire>,
         introduce: impl FnOnce(&mut Node) -> LinkId,
     ) -> LinkId {
-        let mut chores = Chores::default();
+        let mut deferred = DeferredEffects::default();
         let link = {
             let mut shared = lock(&self.shared);
             let link = introduce(&mut shared.node);
             shared.wires.insert(link, Arc::clone(&wire));
-            shared.collect(&mut chores, &*self.descriptors);
+            shared.collect(&mut deferred, &*self.descriptors);
             link
         };
         let token = u64::from(link.0);
         let is_watched =
             self.lead.add(wire.stream(), token).and_then(|()| self.io.add(wire.stream(), token));
-        self.finish(chores);
+        self.finish(deferred);
         if let Err(error) = is_watched {
             self.drop_link(link, &wire);
             self.check_descriptors(Errno::from_io_error(&error));

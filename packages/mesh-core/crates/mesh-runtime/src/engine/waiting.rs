@@ -4,7 +4,7 @@ use super::parker::{Parker, Wake};
 use super::poller::WAKER;
 use super::ready::ReadyQueue;
 use super::wire::lock;
-use super::{Chores, Engine, Shared};
+use super::{DeferredEffects, Engine, Shared};
 use crate::mailbox::Closed;
 use crate::node::{Answer, LinkId, Node, Progress};
 use mesh_wire::frame::Frame;
@@ -65,16 +65,16 @@ impl Engine {
         out: &mut Vec<Frame>,
     ) -> Result<bool, Closed> {
         loop {
-            let mut chores = Chores::default();
+            let mut deferred = DeferredEffects::default();
             {
                 let mut shared = self.enter();
                 shared.node.take_messages(port, max, out)?;
                 if out.is_empty() {
                     shared.add_waiter(port, Waiter::Thread(Arc::clone(parker)));
                 }
-                shared.collect(&mut chores, &*self.descriptors);
+                shared.collect(&mut deferred, &*self.descriptors);
             }
-            self.finish(chores);
+            self.finish(deferred);
             if !out.is_empty() {
                 return Ok(true);
             }
@@ -140,10 +140,10 @@ impl Engine {
 
     /// Stops waiting for the missing replies of a call.
     pub fn forget(&self, reply: PortId) {
-        if self.is_forsaken() {
+        if self.is_aborted() {
             return;
         }
-        let mut chores = Chores::default();
+        let mut deferred = DeferredEffects::default();
         {
             let mut shared = lock(&self.shared);
             shared.waiters.remove(&reply);
@@ -151,9 +151,9 @@ impl Engine {
             if !shared.node.has_effects() {
                 return;
             }
-            shared.collect(&mut chores, &*self.descriptors);
+            shared.collect(&mut deferred, &*self.descriptors);
         }
-        self.finish(chores);
+        self.finish(deferred);
     }
 
     /// Sleeps until a receiver may have room again.

@@ -119,7 +119,7 @@ impl Wire {
     ///
     /// # Errors
     /// If the socket cannot be made non-blocking.
-    pub fn here(stream: UnixStream) -> io::Result<Self> {
+    pub fn local(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let (queue, writing, reading) = Default::default();
         Ok(Self { stream: stream.into(), reach: Reach::Here, queue, writing, reading })
@@ -129,7 +129,7 @@ impl Wire {
     ///
     /// # Errors
     /// If the socket does not accept the options of a connection.
-    pub fn afar(channel: Channel) -> io::Result<Self> {
+    pub fn remote(channel: Channel) -> io::Result<Self> {
         let stream = channel.stream;
         rustix::io::ioctl_fionbio(&stream, true)?;
         give_up_soon(&stream)?;

@@ -437,7 +437,7 @@ impl Node {
     fn send_all(&mut self, spec: &CallSpec, reply: PortId, is_merged: bool, subject: Subject) {
         let from = Address { proc: self.config.me, port: reply };
         let is_cast = self.is_cast(spec);
-        let mut afar = Vec::new();
+        let mut remote = Vec::new();
         for target in spec.targets.iter() {
             let is_cast = is_cast && target.proc.host != self.config.me.host;
             if !is_cast && target.proc.host != self.config.me.host {
@@ -462,23 +462,23 @@ impl Node {
             if is_cast {
                 // A cast implies a request to report the deaths of its receivers.
                 peer.is_watched |= is_agent;
-                afar.push(*target);
+                remote.push(*target);
             } else {
                 self.dispatch(Frame { head, tail: spec.tail.clone() });
             }
         }
         if is_cast {
-            self.cast(spec, reply, is_merged, &afar);
+            self.cast(spec, reply, is_merged, &remote);
         }
     }
 
     /// Whether several frames would take the same way, or one long frame would go to several hosts.
     fn is_cast(&self, spec: &CallSpec) -> bool {
         let here = self.config.me.host;
-        let mut afar = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);
-        let Some(mut last) = afar.next() else { return false };
+        let mut remote = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);
+        let Some(mut last) = remote.next() else { return false };
         let (mut hosts, mut has_pair) = (1u16, false);
-        for host in afar {
+        for host in remote {
             has_pair |= host == last;
             hosts = u16::saturating_add(hosts, u16::from(host != last));
             last = host;

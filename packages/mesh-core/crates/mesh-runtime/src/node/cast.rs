@@ -4,8 +4,8 @@
 //! its host and collects their replies. Collected replies wait for the others for a short, limited
 //! time, so that a slow rank does not delay the replies of the other ranks.
 
+use super::batch_timer::BatchTimer;
 use super::call::{CallSpec, Target};
-use super::patience::Patience;
 use super::{Node, Port};
 use crate::cast::bundle::{Entry, Packer, unpack};
 use crate::cast::{Group, Merge, Order, Progress};
@@ -28,7 +28,7 @@ pub(super) struct Gathers {
     /// By caller.
     open: FastMap<Address, Gather>,
     /// The timer of the collected replies.
-    patience: Patience,
+    batch_timer: BatchTimer,
 }
 
 /// The replies of this host to one cast.
@@ -44,11 +44,11 @@ struct Gather {
 impl Gathers {
     /// Whether something started to wait after the time was last advanced.
     pub(super) fn is_untimed(&self) -> bool {
-        self.patience.is_untimed()
+        self.batch_timer.is_untimed()
     }
 
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.patience.next_due()
+        self.batch_timer.next_due()
     }
 }
 
@@ -87,16 +87,16 @@ impl Node {
             // Agents detect the deaths of other agents anyway.
             for (slot, _) in order.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
                 let watcher = Address { proc: caller.proc, port: PortId::AGENT };
-                self.pulse.watches(ProcId { host: *host, slot }, watcher);
+                self.failure_detector.watches(ProcId { host: *host, slot }, watcher);
             }
         }
         let (dead, hosts): (Vec<HostId>, Vec<HostId>) =
-            hosts.into_iter().partition(|host| self.pulse.exit_report(*host).is_some());
+            hosts.into_iter().partition(|host| self.failure_detector.exit_report(*host).is_some());
         for host in dead {
             for (slot, _) in order.on(host) {
                 self.peer(ProcId { host, slot }).is_watched = false;
             }
-            let detail = self.pulse.exit_report(host).cloned().unwrap_or_default();
+            let detail = self.failure_detector.exit_report(host).cloned().unwrap_or_default();
             let closed = Closed { code: fault::HOST_DIED, detail };
             self.refuse_ranks(order, host, caller, &closed);
         }
@@ -153,7 +153,7 @@ impl Node {
         if progress == Progress::Complete {
             self.send_collected(caller);
         } else {
-            self.gathers.patience.begin();
+            self.gathers.batch_timer.begin();
         }
         is_long.then_some(frame)
     }
@@ -185,13 +185,13 @@ impl Node {
 
     /// Advances the time of the collected replies.
     pub(super) fn time_collected(&mut self, now: Duration) {
-        if self.gathers.patience.is_over(now) {
+        if self.gathers.batch_timer.is_over(now) {
             self.send_all_collected();
         }
     }
 
     fn send_all_collected(&mut self) {
-        self.gathers.patience.end();
+        self.gathers.batch_timer.end();
         let has_some = |gather: &Gather| gather.merge.collected_count() > 0;
         let open = self.gathers.open.iter().filter(|(_, gather)| has_some(gather));
         let mut callers: Vec<Address> = open.map(|(caller, _)| *caller).collect();
@@ -211,7 +211,7 @@ impl Node {
         if gather.merge.is_complete() {
             self.gathers.open.remove(&caller);
             if self.gathers.open.is_empty() {
-                self.gathers.patience.end();
+                self.gathers.batch_timer.end();
             }
         }
         let from = Address { proc: self.config.me, port };

@@ -57,7 +57,7 @@ impl Node {
             self.close(link);
         }
         let lost = self.bulks.bury(proc);
-        self.effects.extend(lost.into_iter().map(Effect::Forsake));
+        self.effects.extend(lost.into_iter().map(Effect::Abort));
         self.early_messages.forget(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
@@ -88,7 +88,7 @@ impl Node {
     /// which the surviving hosts report.
     pub(super) fn watches_from_here(&mut self, watch: &Head) -> bool {
         let proc = ProcId { host: watch.to.proc.host, slot: watch.rank };
-        self.pulse.watches(proc, watch.from);
+        self.failure_detector.watches(proc, watch.from);
         proc.slot == 0
     }
 
@@ -178,7 +178,7 @@ impl Node {
     ///
     /// The root decides about the consequences and notifies the other hosts.
     pub(super) fn hear_of_end(&mut self, agent: ProcId, incarnation: u32) {
-        let is_known = self.pulse.exit_report(agent.host).is_some();
+        let is_known = self.failure_detector.exit_report(agent.host).is_some();
         if self.config.me.host.0 != 0 || is_known || incarnation < self.peer(agent).living_from {
             return;
         }

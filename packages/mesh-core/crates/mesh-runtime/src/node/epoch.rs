@@ -36,12 +36,12 @@ impl Node {
         if host == self.config.me.host {
             return epoch_of(self.config.incarnation);
         }
-        self.pulse.epoch(host)
+        self.failure_detector.epoch(host)
     }
 
     /// Whether a host was declared dead and was not replaced yet.
     pub fn is_host_dead(&self, host: HostId) -> bool {
-        self.pulse.exit_report(host).is_some()
+        self.failure_detector.exit_report(host).is_some()
     }
 
     /// Notes that another machine has replaced a host.
@@ -49,15 +49,15 @@ impl Node {
     /// Frames sent from now on are for the new machine, and no frame of the previous one is
     /// accepted.
     pub fn host_back(&mut self, host: HostId, epoch: u32) {
-        if host == self.config.me.host || epoch <= self.pulse.epoch(host) {
+        if host == self.config.me.host || epoch <= self.failure_detector.epoch(host) {
             return;
         }
         let is_agent = self.config.me.slot == 0;
-        if is_agent && self.pulse.exit_report(host).is_none() && self.knows(host) {
+        if is_agent && self.failure_detector.exit_report(host).is_none() && self.knows(host) {
             // Nobody has reported that the previous machine is dead.
             self.host_died(host, Bytes::new());
         }
-        self.pulse.host_back(host, epoch);
+        self.failure_detector.host_back(host, epoch);
         self.peer(host.agent()).revive(first_life(epoch));
         for proc in self.known_of(host) {
             self.peer(proc).revive(first_life(epoch));
@@ -108,7 +108,7 @@ impl Node {
     ///
     /// For this process the host then counts as dead.
     pub(super) fn disowned(&mut self, host: HostId) {
-        let exit_report = self.pulse.give_up(host);
+        let exit_report = self.failure_detector.give_up(host);
         self.host_died(host, exit_report);
     }
 

@@ -81,14 +81,14 @@ impl Node {
         if frame.head.from.proc != proc {
             return self.close(id);
         }
-        let is_afar = proc.host != self.config.me.host;
-        if is_afar && frame.head.flags & GONE != 0 {
+        let is_remote = proc.host != self.config.me.host;
+        if is_remote && frame.head.flags & GONE != 0 {
             self.close(id);
             self.answers_itself(proc.host, false);
             self.hear_of_end(proc, greeting.incarnation);
             return self.call_again(id, proc);
         }
-        if is_afar && self.judge_epoch(id, proc, frame, &greeting) {
+        if is_remote && self.judge_epoch(id, proc, frame, &greeting) {
             return self.call_again(id, proc);
         }
         // If the incarnation is another one, the session ends here, but this connection stays.
@@ -111,8 +111,8 @@ impl Node {
     /// Returns whether they disagree. In this case the connection closes, and an agent that is dead
     /// is notified.
     fn judge_epoch(&mut self, id: LinkId, proc: ProcId, frame: &Frame, said: &Greeting) -> bool {
-        let epoch = self.pulse.epoch(proc.host);
-        let is_dead = self.pulse.exit_report(proc.host).is_some();
+        let epoch = self.failure_detector.epoch(proc.host);
+        let is_dead = self.failure_detector.exit_report(proc.host).is_some();
         let is_stale = said.incarnation < first_life(epoch + u32::from(is_dead));
         if is_stale && proc.host.0 == 0 {
             // A lost root has no authority any more, so it cannot declare us dead either.

@@ -351,7 +351,7 @@ impl Node {
     }
 
     fn take_in_one(&mut self, proc: ProcId, frame: Frame) {
-        let is_afar = proc.host != self.config.me.host;
+        let is_remote = proc.host != self.config.me.host;
         let Some(peer) = self.peers.get_mut(&proc) else { return };
         let link = match peer.reach {
             Reach::Up(link) => Some(link),
@@ -374,7 +374,7 @@ impl Node {
         let new = match acceptance {
             Acceptance::New => Some(frame),
             Acceptance::Duplicate => None,
-            Acceptance::Gap if is_afar => {
+            Acceptance::Gap if is_remote => {
                 peer.session.hold(frame);
                 None
             }
@@ -409,7 +409,7 @@ impl Node {
                 // This precedes a release that the sender has sent after the frame.
                 self.hold_own(&frame);
             }
-            if is_afar { self.arrive(proc, frame) } else { self.dispatch(frame) }
+            if is_remote { self.arrive(proc, frame) } else { self.dispatch(frame) }
         }
     }
 

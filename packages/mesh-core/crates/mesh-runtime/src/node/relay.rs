@@ -7,8 +7,8 @@
 //! tree therefore has no other consequence. Replies travel up the same tree, combined into `Bag`
 //! frames.
 
+use super::batch_timer::BatchTimer;
 use super::bulk::PIECE_LEN;
-use super::patience::Patience;
 use super::peer::Reach;
 use super::{Effect, Node};
 use crate::cast::Route;
@@ -43,7 +43,7 @@ pub(super) struct Relays {
     /// Frames of the hosts below this one, by the caller whose cast they answer.
     bags: FastMap<Address, Bag>,
     /// The timer of the bags.
-    patience: Patience,
+    batch_timer: BatchTimer,
     /// The host through which a cast arrived that was not delivered yet.
     above: FastMap<Address, HostId>,
     /// Hosts that this one reaches through a gateway.
@@ -77,7 +77,7 @@ impl Default for Relays {
         Self {
             fanout: FANOUT,
             bags: FastMap::default(),
-            patience: Patience::default(),
+            batch_timer: BatchTimer::default(),
             above: FastMap::default(),
             behind: HashSet::new(),
         }
@@ -94,11 +94,11 @@ impl Relays {
 
     /// Whether something started to wait after the time was last advanced.
     pub(super) fn is_untimed(&self) -> bool {
-        self.patience.is_untimed()
+        self.batch_timer.is_untimed()
     }
 
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.patience.next_due()
+        self.batch_timer.next_due()
     }
 }
 
@@ -160,7 +160,7 @@ impl Node {
     /// Whether frames for this host may go through other hosts.
     fn is_relayable(&self, host: HostId) -> bool {
         let is_up = self.link_to(agent(host).proc).is_some();
-        is_up && self.pulse.expects(host) && !self.goes_straight(host)
+        is_up && self.failure_detector.expects(host) && !self.goes_straight(host)
     }
 
     /// Whether a tree has failed for this host recently.
@@ -171,7 +171,7 @@ impl Node {
 
     fn pass_on(&mut self, route: &Route, place: usize, frame: &Frame) {
         let is_dead = |below: usize| {
-            route.host(below).is_none_or(|host| self.pulse.exit_report(host).is_some())
+            route.host(below).is_none_or(|host| self.failure_detector.exit_report(host).is_some())
         };
         let below = route.tree().live_children(place, is_dead);
         for host in below.into_iter().filter_map(|place| route.host(place)) {
@@ -298,12 +298,12 @@ impl Node {
             if bag.missing == 0 {
                 self.relays.bags.remove(&caller);
                 if self.relays.bags.is_empty() {
-                    self.relays.patience.end();
+                    self.relays.batch_timer.end();
                 }
             }
             self.send_bag(to, caller, frames);
         } else {
-            self.relays.patience.begin();
+            self.relays.batch_timer.begin();
         }
     }
 
@@ -314,7 +314,7 @@ impl Node {
 
     /// Advances the time of the bags.
     pub(super) fn time_bags(&mut self, now: Duration) {
-        if !self.relays.patience.is_over(now) {
+        if !self.relays.batch_timer.is_over(now) {
             return;
         }
         let mut bags: Vec<(Address, Bag)> = self.relays.bags.drain().collect();

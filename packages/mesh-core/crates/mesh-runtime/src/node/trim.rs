@@ -10,7 +10,7 @@ impl Node {
     pub fn trim(&mut self) {
         self.effects.shrink_to_fit();
         self.deadlines.shrink_to_fit();
-        self.pulse.trim();
+        self.failure_detector.trim();
         for port in self.ports.values_mut() {
             match port {
                 Port::Mailbox(mailbox) => mailbox.trim(),

@@ -240,8 +240,8 @@ impl Cluster {
             Effect::Connect { peer, .. } if self.dead.contains(&peer.host) => {}
             Effect::Connect { peer, .. } => {
                 let there = self.nodes.get_mut(&peer).expect("it is a process of the cluster");
-                let is_afar = peer.host != proc.host;
-                let at = if is_afar { there.accepted_from_afar() } else { there.accepted() };
+                let is_remote = peer.host != proc.host;
+                let at = if is_remote { there.accepted_from_afar() } else { there.accepted() };
                 // The greeting is sent with the other effects, once both ends are known.
                 let node = self.nodes.get_mut(&proc).expect("it has just acted");
                 let here = node.connected(peer);
@@ -258,7 +258,7 @@ impl Cluster {
                 }
             }
             Effect::Land { id, len, at, bytes } => self.land(proc, id, len, at, bytes),
-            Effect::Forsake(id) => drop(self.direct_receives.remove(&(proc, id))),
+            Effect::Abort(id) => drop(self.direct_receives.remove(&(proc, id))),
             Effect::Probe(host) => {
                 let ago = (!self.dead.contains(&host)).then_some(Duration::ZERO);
                 self.nodes.get_mut(&proc).expect("it has just acted").probed(host, ago);

@@ -25,7 +25,7 @@ impl Origin {
 }
 
 #[derive(Debug)]
-struct Visitor<T> {
+struct Entry<T> {
     origin: Origin,
     since: Instant,
     is_proven: bool,
@@ -35,19 +35,19 @@ struct Visitor<T> {
 /// Pending connections, numbered in the order of arrival.
 #[derive(Debug)]
 pub(super) struct PendingConnections<T> {
-    visitors: BTreeMap<u64, Visitor<T>>,
+    connections: BTreeMap<u64, Entry<T>>,
     /// Number of unauthenticated connections from each origin; never 0.
-    strangers: HashMap<Origin, usize>,
+    unauthenticated: HashMap<Origin, usize>,
     next: u64,
 }
 
 impl<T> PendingConnections<T> {
     pub(super) fn new() -> Self {
-        Self { visitors: BTreeMap::new(), strangers: HashMap::new(), next: 0 }
+        Self { connections: BTreeMap::new(), unauthenticated: HashMap::new(), next: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.visitors.len()
+        self.connections.len()
     }
 
     /// Returns the number that the next connection gets.
@@ -58,41 +58,41 @@ impl<T> PendingConnections<T> {
     /// Adds an unauthenticated connection.
     pub(super) fn add(&mut self, address: Option<SocketAddr>, since: Instant, inside: T) {
         let origin = Origin::of(address);
-        *self.strangers.entry(origin).or_default() += 1;
-        self.visitors.insert(self.next, Visitor { origin, since, is_proven: false, inside });
+        *self.unauthenticated.entry(origin).or_default() += 1;
+        self.connections.insert(self.next, Entry { origin, since, is_proven: false, inside });
         self.next += 1;
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        self.visitors.get_mut(&number).map(|visitor| &mut visitor.inside)
+        self.connections.get_mut(&number).map(|connection| &mut connection.inside)
     }
 
     /// Marks a connection as authenticated.
     pub(super) fn prove(&mut self, number: u64) {
-        if let Some(visitor) = self.visitors.get_mut(&number)
-            && !std::mem::replace(&mut visitor.is_proven, true)
+        if let Some(connection) = self.connections.get_mut(&number)
+            && !std::mem::replace(&mut connection.is_proven, true)
         {
-            let origin = visitor.origin;
+            let origin = connection.origin;
             self.leave(origin);
         }
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
-        let visitor = self.visitors.remove(&number)?;
-        if !visitor.is_proven {
-            self.leave(visitor.origin);
+        let connection = self.connections.remove(&number)?;
+        if !connection.is_proven {
+            self.leave(connection.origin);
         }
-        Some(visitor.inside)
+        Some(connection.inside)
     }
 
     /// Returns the connection to close if there are too many.
     pub(super) fn superfluous(&self) -> Option<u64> {
-        let most = self.strangers.values().max();
-        let is_of_most = |visitor: &Visitor<T>| {
-            !visitor.is_proven && self.strangers.get(&visitor.origin) == most
+        let most = self.unauthenticated.values().max();
+        let is_of_most = |connection: &Entry<T>| {
+            !connection.is_proven && self.unauthenticated.get(&connection.origin) == most
         };
-        let stranger = self.visitors.iter().find(|(_, visitor)| is_of_most(visitor));
-        stranger.or_else(|| self.visitors.iter().next()).map(|(number, _)| *number)
+        let stranger = self.connections.iter().find(|(_, connection)| is_of_most(connection));
+        stranger.or_else(|| self.connections.iter().next()).map(|(number, _)| *number)
     }
 
     /// Returns the oldest connection if it has waited for `wait_max`, otherwise the remaining time.
@@ -101,16 +101,16 @@ impl<T> PendingConnections<T> {
         wait_max: Duration,
         now: Instant,
     ) -> Result<u64, Option<Duration>> {
-        let Some((number, visitor)) = self.visitors.iter().next() else { return Err(None) };
-        let left = wait_max.saturating_sub(now.saturating_duration_since(visitor.since));
+        let Some((number, connection)) = self.connections.iter().next() else { return Err(None) };
+        let left = wait_max.saturating_sub(now.saturating_duration_since(connection.since));
         if left.is_zero() { Ok(*number) } else { Err(Some(left)) }
     }
 
     fn leave(&mut self, origin: Origin) {
-        if let Some(count) = self.strangers.get_mut(&origin) {
+        if let Some(count) = self.unauthenticated.get_mut(&origin) {
             *count -= 1;
             if *count == 0 {
-                self.strangers.remove(&origin);
+                self.unauthenticated.remove(&origin);
             }
         }
     }

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 
-__all__ = ["told_of_hanging_up"]
+__all__ = ["on_disconnect"]
 
 
 @contextmanager
-def told_of_hanging_up(connection: socket.socket, tell: Callable[[], object]) -> Iterator[None]:
+def on_disconnect(connection: socket.socket, tell: Callable[[], object]) -> Iterator[None]:
     """Call a function if the peer of a connection closes it within the block.
 
     It is called in a separate thread, at most once, and has returned when the block ends.

@@ -38,7 +38,7 @@ __all__ = [
     "STACKS",
     "STOP",
     "WAITS",
-    "Door",
+    "ProcessSocket",
     "activities",
     "ask_all",
     "nearby",
@@ -49,7 +49,7 @@ __all__ = [
 ACTIVITY, FLUSH, ROWS, STACKS = "activity", "flush", "rows", "stacks"
 STOP, WAITS = "stop", "waits"
 SESSIONS, RULES = "debug_sessions", "on_failure"
-_NAME = "door"
+_NAME = "socket"
 _WORD_LEN_MAX = 256
 _FRAMES_MAX = 128
 # A client that neither sends nor reads must not block recording for longer.
@@ -58,7 +58,7 @@ _ANSWER_LEN = 1 << 16
 _YES = b"true"
 
 
-class Door:
+class ProcessSocket:
     """The server side of the socket.
 
     Args:

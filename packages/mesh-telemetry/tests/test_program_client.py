@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
-from mesh_telemetry._serve.asking import Asking, ProgramGone
 from mesh_telemetry._serve.http import HttpServer
+from mesh_telemetry._serve.program_client import ProgramClient, ProgramGone
+from mesh_telemetry._serve.program_files import ServedProgram
 from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
 from mesh_telemetry._serve.scopes import Scope, Tokens
-from mesh_telemetry._serve.served import Served
 
 LIMIT_S = 30.0
 TOKENS = Tokens("a read token", "an act token")
@@ -64,7 +64,7 @@ class Program:
         act_file = folder / "act-token"
         act_file.touch(0o600)
         act_file.write_text(TOKENS.act)
-        self.served = Served(
+        self.served = ServedProgram(
             os.getpid(), "program", self.server.url, "", TOKENS.read, str(act_file)
         )
 
@@ -83,19 +83,19 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 @pytest.fixture
-def asking(program: Program) -> Iterator[Asking]:
-    with Asking(program.served) as made:
+def asking(program: Program) -> Iterator[ProgramClient]:
+    with ProgramClient(program.served) as made:
         yield made
 
 
-def test_json_is_sent_and_comes_back(asking: Asking) -> None:
+def test_json_is_sent_and_comes_back(asking: ProgramClient) -> None:
     assert asking.post("/echo", {"a": [1, None]}) == {"a": [1, None]}
 
 
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, QueryError), (409, DebugError), (503, TelemetryError)]
 )
-def test_a_refusal_says_why(asking: Asking, status: int, kind: type[Exception]) -> None:
+def test_a_refusal_says_why(asking: ProgramClient, status: int, kind: type[Exception]) -> None:
     for ask in (
         lambda: asking.post(f"/refuse/{status}", {}),
         lambda: list(asking.pieces(f"/refuse/{status}")),
@@ -106,43 +106,45 @@ def test_a_refusal_says_why(asking: Asking, status: int, kind: type[Exception]) 
         assert type(told.value) is kind
 
 
-def test_a_request_sends_the_token_of_its_scope(asking: Asking) -> None:
+def test_a_request_sends_the_token_of_its_scope(asking: ProgramClient) -> None:
     assert asking.post("/act", {}, scope=Scope.ACT) == {}
     with pytest.raises(TelemetryError, match="POST /act needs the act token"):
         asking.post("/act", {})
 
 
-def test_an_act_token_that_others_can_read_is_refused(program: Program, asking: Asking) -> None:
+def test_an_act_token_that_others_can_read_is_refused(
+    program: Program, asking: ProgramClient
+) -> None:
     Path(program.served.act_token_file).chmod(0o644)
     with pytest.raises(TelemetryError, match="not a private file of this user"):
         asking.post("/act", {}, scope=Scope.ACT)
 
 
-def test_without_the_act_token_reading_goes_on(program: Program, asking: Asking) -> None:
+def test_without_the_act_token_reading_goes_on(program: Program, asking: ProgramClient) -> None:
     Path(program.served.act_token_file).unlink()
     with pytest.raises(TelemetryError, match="no longer serves telemetry"):
         asking.post("/act", {}, scope=Scope.ACT)
     assert asking.post("/echo", {"a": 1}) == {"a": 1}
 
 
-def test_what_is_no_answer_is_none(asking: Asking) -> None:
+def test_what_is_no_answer_is_none(asking: ProgramClient) -> None:
     with pytest.raises(TelemetryError, match="did not answer"):
         asking.post("/nothing", {})
 
 
-def test_pieces_come_until_their_end(asking: Asking) -> None:
+def test_pieces_come_until_their_end(asking: ProgramClient) -> None:
     assert b"".join(asking.pieces("/long")) == b"x" * 210_000
     assert b"".join(asking.pieces("/short")) == b"all of it"
 
 
-def test_what_breaks_off_is_told(asking: Asking) -> None:
+def test_what_breaks_off_is_told(asking: ProgramClient) -> None:
     pieces = asking.pieces("/broken")
     assert next(pieces) == b"the beginning"
     with pytest.raises(TelemetryError, match="did not answer"):
         list(pieces)
 
 
-def test_a_failure_of_who_reads_pieces_is_their_own(asking: Asking) -> None:
+def test_a_failure_of_who_reads_pieces_is_their_own(asking: ProgramClient) -> None:
     def write() -> None:
         for _ in asking.pieces("/long"):
             raise OSError("the disk is full")
@@ -151,7 +153,7 @@ def test_a_failure_of_who_reads_pieces_is_their_own(asking: Asking) -> None:
         write()
 
 
-def test_a_connection_that_is_upgraded_has_all_that_follows(asking: Asking) -> None:
+def test_a_connection_that_is_upgraded_has_all_that_follows(asking: ProgramClient) -> None:
     with asking.upgraded("/greet", {}, "greeting") as stream:
         asking.close()
         stream.settimeout(LIMIT_S)
@@ -160,7 +162,7 @@ def test_a_connection_that_is_upgraded_has_all_that_follows(asking: Asking) -> N
             assert said.read() == b"hello WORLD"
 
 
-def test_who_waits_is_told_when_it_is_closed(program: Program, asking: Asking) -> None:
+def test_who_waits_is_told_when_it_is_closed(program: Program, asking: ProgramClient) -> None:
     told: list[BaseException] = []
 
     def wait() -> None:
@@ -179,12 +181,12 @@ def test_who_waits_is_told_when_it_is_closed(program: Program, asking: Asking) -
         asking.post("/echo", {})
 
 
-def test_one_that_says_nothing_for_too_long_is_told(asking: Asking) -> None:
+def test_one_that_says_nothing_for_too_long_is_told(asking: ProgramClient) -> None:
     with pytest.raises(TelemetryError, match="did not answer: timed out"):
         asking.post("/late", {}, timeout_s=0.2)
 
 
-def test_a_program_that_serves_no_more_is_gone(program: Program, asking: Asking) -> None:
+def test_a_program_that_serves_no_more_is_gone(program: Program, asking: ProgramClient) -> None:
     program.server.close()
     with pytest.raises(ProgramGone, match="no longer serves telemetry"):
         asking.post("/echo", {})
@@ -195,5 +197,5 @@ def test_a_program_that_has_ended_is_gone(program: Program) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(LIMIT_S)
     served = replace(program.served, pid=ended.pid)
-    with Asking(served) as asking, pytest.raises(ProgramGone, match="has exited"):
+    with ProgramClient(served) as asking, pytest.raises(ProgramGone, match="has exited"):
         asking.post("/echo", {})

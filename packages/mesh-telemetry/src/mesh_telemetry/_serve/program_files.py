@@ -18,7 +18,13 @@ from mesh_telemetry._events.folders import is_private, make_private
 if TYPE_CHECKING:
     from mesh_telemetry._serve.scopes import Tokens
 
-__all__ = ["Served", "ServedNote", "program_line", "served_program", "served_programs"]
+__all__ = [
+    "ServedProgram",
+    "ServedProgramFile",
+    "program_line",
+    "served_program",
+    "served_programs",
+]
 
 _ACT_SUFFIX = ".act-token"
 _COMING_SUFFIX = ".coming"
@@ -26,7 +32,7 @@ _TOKEN_LEN_MAX = 4096
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedProgram:
     """A program that serves queries.
 
     Attributes:
@@ -68,7 +74,7 @@ class Served:
             return file.read(_TOKEN_LEN_MAX)
 
 
-class ServedNote:
+class ServedProgramFile:
     """Files through which other programs of this user find a program, until they are removed.
 
     One file has the addresses and the read token, another one the act token, so that a program that
@@ -90,7 +96,7 @@ class ServedNote:
         self._path: Path = _note_folder() / f"{pid}-{secrets.token_hex(4)}.json"
         act_path = self._path.with_suffix(_ACT_SUFFIX)
         _remove_left(self._path.parent)
-        served = Served(pid, program_line(), url, flight_url, tokens.read, str(act_path))
+        served = ServedProgram(pid, program_line(), url, flight_url, tokens.read, str(act_path))
         coming = self._path.with_suffix(_COMING_SUFFIX)
         self._lock = _write_locked(coming, json.dumps(asdict(served)))
         _write_private(act_path, tokens.act)
@@ -154,21 +160,21 @@ def _remove_note(path: Path) -> None:
     path.with_suffix(_ACT_SUFFIX).unlink(missing_ok=True)
 
 
-def served_programs() -> list[Served]:
+def served_programs() -> list[ServedProgram]:
     """Return the programs of this user on this machine that serve queries, oldest first."""
     found = []
     notes = [note for folder in _note_folders() for note in folder.glob("*.json")]
     for path in sorted(notes, key=_age):
         with suppress(OSError, ValueError, TypeError):
             if _is_locked(path):
-                found.append(Served(**json.loads(path.read_text())))
+                found.append(ServedProgram(**json.loads(path.read_text())))
             else:
                 # The program was killed.
                 _remove_note(path)
     return found
 
 
-def served_program(pid: int | None = None) -> Served:
+def served_program(pid: int | None = None) -> ServedProgram:
     """Return the program of this user that serves queries, or the one with a given pid.
 
     Raises:

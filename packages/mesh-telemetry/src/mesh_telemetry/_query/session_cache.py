@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import datafusion
     import pyarrow as pa
 
-__all__ = ["KeptSession", "KeptSessions"]
+__all__ = ["CachedSession", "SessionCache"]
 
 _FREE_MAX = 4
 # Larger tables are dropped: their cache, not the session, decides how long they stay in memory.
@@ -23,7 +23,7 @@ _PLANS_MAX = 32
 _TEXT_LEN_MAX = 10_000
 
 
-class KeptSessions:
+class SessionCache:
     """Provides each query with a session that has its tables, and no others.
 
     Creating a session takes as long as planning a small query, and so does registering the tables
@@ -31,12 +31,12 @@ class KeptSessions:
     """
 
     def __init__(self) -> None:
-        self._free: list[KeptSession] = []
+        self._free: list[CachedSession] = []
 
     @contextmanager
     def filled(
         self, memory_max_bytes: int, tables: Mapping[str, Sequence[pa.RecordBatch]]
-    ) -> Iterator[KeptSession]:
+    ) -> Iterator[CachedSession]:
         """Yield a session for exclusive use, and keep it if the block raises no exception.
 
         Args:
@@ -50,7 +50,7 @@ class KeptSessions:
         if len(self._free) < _FREE_MAX:
             self._free.append(session)
 
-    def _taken(self, memory_max_bytes: int) -> KeptSession:
+    def _taken(self, memory_max_bytes: int) -> CachedSession:
         while self._free:
             try:
                 session = self._free.pop()
@@ -59,10 +59,10 @@ class KeptSessions:
                 break
             if session.memory_max_bytes == memory_max_bytes:
                 return session
-        return KeptSession(memory_max_bytes)
+        return CachedSession(memory_max_bytes)
 
 
-class KeptSession:
+class CachedSession:
     """A session with its registered tables and the plans over them."""
 
     def __init__(self, memory_max_bytes: int) -> None:

@@ -23,7 +23,7 @@ from mesh_telemetry._events.collector import COLLECTOR_NAME, Collector, is_ours
 from mesh_telemetry._events.folders import sweep
 from mesh_telemetry._events.recording import Recording
 from mesh_telemetry._host_rows import HostRows
-from mesh_telemetry._serve.served import program_line
+from mesh_telemetry._serve.program_files import program_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["KEEPER_NAME", "HostHandle", "Keeper", "cause_of"]
+__all__ = ["COORDINATOR_NAME", "Coordinator", "HostHandle", "cause_of"]
 
-KEEPER_NAME = "mesh-telemetry-keeper"
+COORDINATOR_NAME = "mesh-telemetry-coordinator"
 _PROC_NAME = "mesh-telemetry"
 # Seconds between two attempts to start the telemetry process of a host.
 _RETRY_S = 1.0
@@ -88,7 +88,7 @@ class _Kept:
         return HostHandle(self.number, self.name, rows, self.error)
 
 
-class Keeper(Actor):
+class Coordinator(Actor):
     """Runs one telemetry process on each host, and replaces it if it is lost.
 
     Args:
@@ -103,7 +103,7 @@ class Keeper(Actor):
         self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
         self._hosts: dict[int, _Kept] = {}
         self._collector: Collector | None = None
-        self._handle: Keeper | None = None
+        self._handle: Coordinator | None = None
         self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
@@ -117,16 +117,16 @@ class Keeper(Actor):
         return True
 
     @endpoint
-    def begin(self, keeper: Keeper) -> None:
-        """Start recording the process of the program; `keeper` is the handle of this actor."""
+    def begin(self, coordinator: Coordinator) -> None:
+        """Start recording the process of the program; `coordinator` is the handle of this actor."""
         self._recording.check()
-        self._handle = keeper
-        collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
+        self._handle = coordinator
+        collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, coordinator)
         collector.initialized.get()
         self._collector = collector
         if process_location().slot:
             # The program is not the agent of its host, so another process reports for the host.
-            host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, keeper)
+            host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, coordinator)
         self._see(this_host())
 
     @endpoint

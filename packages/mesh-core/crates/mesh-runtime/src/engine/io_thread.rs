@@ -1,7 +1,7 @@
 //! The IO thread: serves connections without a leader, flushes full sockets, and runs timers.
 
 use super::Engine;
-use super::chores::SWEEP_PERIOD;
+use super::deferred_effects::SWEEP_PERIOD;
 use super::poller::{LISTENER, WAKER, WRITABLE};
 use super::wire::lock;
 use crate::node::LinkId;
@@ -75,7 +75,7 @@ impl Engine {
                 shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
             }
             let sweep = shared.sweep_at.map(|at| at - now);
-            let stranger = shared.strangers.next_due().map(|at| at - now);
+            let stranger = shared.unidentified.next_due().map(|at| at - now);
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));

@@ -11,7 +11,7 @@ from mesh_telemetry._top.snapshot import take
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh_telemetry._serve.asking import Asking
+    from mesh_telemetry._serve.program_client import ProgramClient
     from mesh_telemetry._top.entries import Key, View
     from mesh_telemetry._top.snapshot import Row, Snapshot
 
@@ -19,12 +19,12 @@ __all__ = ["look"]
 
 
 def look(
-    asking: Asking, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
+    client: ProgramClient, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
 ) -> Picture:
     """Query the visible data of a program.
 
     Args:
-        asking: The program.
+        client: The program.
         before: The previous snapshot.
         view: The selection and order.
         open_branches: Open branches with actors, and how many of each are shown.
@@ -33,19 +33,21 @@ def look(
         ProgramGone: The program has exited or has stopped serving.
         TelemetryError: The program does not answer.
     """
-    snapshot = take(asking, before)
+    snapshot = take(client, before)
     found: tuple[frozenset[str], frozenset[int]] = (frozenset(), frozenset())
     if view.wanted:
-        rows = asking.query(ACTORS_LIKE, [_pattern(view)])["rows"]
+        rows = client.query(ACTORS_LIKE, [_pattern(view)])["rows"]
         procs, meshes = (frozenset(row[by] for row in rows) for by in ("proc", "mesh_id"))
         found = (procs, meshes)
     actors = {
-        key: _actors(asking, snapshot, view, key, len_max) for key, len_max in open_branches.items()
+        key: _actors(client, snapshot, view, key, len_max) for key, len_max in open_branches.items()
     }
     return Picture(snapshot, actors, view.wanted, found)
 
 
-def _actors(asking: Asking, snapshot: Snapshot, view: View, key: Key, len_max: int) -> list[Row]:
+def _actors(
+    client: ProgramClient, snapshot: Snapshot, view: View, key: Key, len_max: int
+) -> list[Row]:
     kind, which = key
     of = "proc = $1" if kind == "proc" else "mesh_id = $1"
     params: list[object] = [which if kind == "proc" else int(which)]
@@ -62,7 +64,7 @@ def _actors(asking: Asking, snapshot: Snapshot, view: View, key: Key, len_max: i
         limit=len_max + 1,
         offset=0,
     )
-    rows: list[Row] = asking.query(sql, params)["rows"]
+    rows: list[Row] = client.query(sql, params)["rows"]
     return rows
 
 

@@ -14,11 +14,11 @@ from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._query.gather import Ask, Gathering
 from mesh_telemetry._query.stream import Stream
 
-__all__ = ["Streamed"]
+__all__ = ["StreamingQuery"]
 
 
 @dataclass(frozen=True)
-class Streamed:
+class StreamingQuery:
     """The fragment that every host runs, and the conversion of its rows to the answer.
 
     Attributes:
@@ -68,7 +68,7 @@ class Streamed:
         }
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], deadline_s: float) -> Streamed:
+    def from_plain(cls, plain: Mapping[str, Any], deadline_s: float) -> StreamingQuery:
         """Decode the result of `plain`; `deadline_s` is the time limit for hosts in seconds."""
         rows_max, memory_max_bytes, answer_bytes_max = plain["limits"]
         fragment = Fragment(

@@ -12,12 +12,12 @@ import datafusion
 import pyarrow as pa
 
 from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
-from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_types import plain_schema
 from mesh_telemetry._query.query_text import QueryText, read_query, values_of
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame
+from mesh_telemetry._query.session_cache import SessionCache
 
-__all__ = ["Planned", "Plans", "open_query"]
+__all__ = ["QueryPlan", "QueryPlans", "open_query"]
 
 _CATALOG = re.compile(r"information_schema|^\s*(?:show|desc)", re.IGNORECASE)
 _PLANS_MAX = 256
@@ -25,7 +25,7 @@ _TEXT_LEN_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class Planned:
+class QueryPlan:
     """A valid query.
 
     Attributes:
@@ -44,8 +44,8 @@ class Planned:
     tables: tuple[str, ...] | None
 
 
-class Plans:
-    """Plans queries, and caches the plans of the most recent ones.
+class QueryPlans:
+    """QueryPlans queries, and caches the plans of the most recent ones.
 
     Args:
         schemas: The tables that hosts have.
@@ -55,8 +55,8 @@ class Plans:
         self.schemas = schemas
         self._plain = {table: plain_schema(schema) for table, schema in schemas.items()}
         self._empty = {table: [empty_batch(schema)] for table, schema in self._plain.items()}
-        self._sessions = KeptSessions()
-        self._kept: OrderedDict[object, Planned] = OrderedDict()
+        self._sessions = SessionCache()
+        self._kept: OrderedDict[object, QueryPlan] = OrderedDict()
         self._turn = threading.Lock()
 
     def plan(
@@ -64,7 +64,7 @@ class Plans:
         sql: str,
         parameters: Sequence[object] | Mapping[str, object] | None,
         memory_max_bytes: int,
-    ) -> Planned:
+    ) -> QueryPlan:
         """Plan a query.
 
         Args:
@@ -94,7 +94,7 @@ class Plans:
         sql: str,
         parameters: Sequence[object] | Mapping[str, object] | None,
         memory_max_bytes: int,
-    ) -> Planned:
+    ) -> QueryPlan:
         text = read_query(sql)
         values = values_of(parameters, text.marks)
         read = _readable(text.sql, self.schemas)
@@ -105,11 +105,13 @@ class Plans:
             plan = frame.logical_plan().display_indent()
         scanned = tuple(dict.fromkeys(scanned_tables(plan)))
         tables = scanned if scanned and all(table in empty for table in scanned) else None
-        return Planned(text, values, {table: self._plain[table] for table in read}, wanted, tables)
+        return QueryPlan(
+            text, values, {table: self._plain[table] for table in read}, wanted, tables
+        )
 
 
 def open_query(
-    planned: Planned, known: Mapping[str, pa.Schema], memory_max_bytes: int
+    planned: QueryPlan, known: Mapping[str, pa.Schema], memory_max_bytes: int
 ) -> tuple[datafusion.SessionContext, datafusion.DataFrame]:
     """Plan a query over empty tables, in a new session.
 

@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::dial::Route;
 use super::listener::{Caller, GreetingHandler, Listener};
 use super::wire::{Wire, lock};
-use super::{Chores, Engine};
+use super::{DeferredEffects, Engine};
 use crate::node::Node;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
@@ -111,13 +111,13 @@ impl Engine {
     /// Adds a connection that another host has opened, starting with its first frame.
     fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
         let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
-        let mut chores = Chores::default();
+        let mut deferred = DeferredEffects::default();
         {
             let mut shared = self.enter();
             shared.node.receive(link, hello);
-            shared.collect(&mut chores, &*self.descriptors);
+            shared.collect(&mut deferred, &*self.descriptors);
         }
-        self.finish(chores);
+        self.finish(deferred);
     }
 
     /// Connects to a worker until it accepts, refuses, or all time limits have passed.
@@ -152,5 +152,5 @@ impl Engine {
 }
 
 fn wire_of(channel: Channel) -> io::Result<Arc<Wire>> {
-    Ok(Arc::new(Wire::afar(channel)?))
+    Ok(Arc::new(Wire::remote(channel)?))
 }

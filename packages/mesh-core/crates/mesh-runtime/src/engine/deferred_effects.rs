@@ -16,7 +16,7 @@ pub(super) const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 
 /// The work that is left after the lock is released.
 #[derive(Default)]
-pub(super) struct Chores {
+pub(super) struct DeferredEffects {
     flush: Vec<(LinkId, Arc<Wire>)>,
     pub(super) wake: Vec<(PortId, Waiter)>,
     credited: Vec<Arc<Parker>>,
@@ -32,84 +32,88 @@ pub(super) struct Chores {
 
 impl Engine {
     /// Carries out the effects of a step of the node, without the lock.
-    pub(super) fn finish(&self, chores: Chores) {
-        for (link, wire) in &chores.flush {
+    pub(super) fn finish(&self, deferred: DeferredEffects) {
+        for (link, wire) in &deferred.flush {
             self.flush(*link, wire);
         }
-        for (port, waiter) in &chores.wake {
+        for (port, waiter) in &deferred.wake {
             waiter.wake(*port);
         }
-        for parker in &chores.credited {
+        for parker in &deferred.credited {
             parker.unpark();
         }
-        for wire in &chores.closed {
+        for wire in &deferred.closed {
             self.unwatch(wire);
         }
-        for (reader, segment, generation) in &chores.released {
+        for (reader, segment, generation) in &deferred.released {
             self.descriptors.released(*reader, *segment, *generation);
         }
-        for proc in &chores.buried {
+        for proc in &deferred.buried {
             self.descriptors.buried(*proc);
         }
-        for piece in chores.pieces {
+        for piece in deferred.pieces {
             self.land(piece);
         }
-        for id in chores.forsaken {
-            self.direct_receives.forsake(id);
+        for id in deferred.forsaken {
+            self.direct_receives.abort(id);
         }
-        for peer in &chores.dial {
+        for peer in &deferred.dial {
             self.connect(*peer);
         }
-        for host in &chores.probe {
+        for host in &deferred.probe {
             self.probe(*host);
         }
-        if chores.has_timer {
+        if deferred.has_timer {
             self.ring_io();
         }
     }
 }
 
 impl Shared {
-    /// Converts the effects of the node to chores; frames are queued here, in the node's order.
-    pub(super) fn collect(&mut self, chores: &mut Chores, descriptors: &dyn Descriptors) {
-        chores.has_timer |= self.node.is_untimed();
+    /// Converts the effects of the node to deferred; frames are queued here, in the node's order.
+    pub(super) fn collect(
+        &mut self,
+        deferred: &mut DeferredEffects,
+        descriptors: &dyn Descriptors,
+    ) {
+        deferred.has_timer |= self.node.is_untimed();
         for effect in self.node.effects() {
             match effect {
                 Effect::Transmit { link, frame } => {
                     let Some(wire) = self.wires.get(&link) else { continue };
                     wire.push(frame);
-                    if chores.flush.last().is_none_or(|(last, _)| *last != link) {
-                        chores.flush.push((link, Arc::clone(wire)));
+                    if deferred.flush.last().is_none_or(|(last, _)| *last != link) {
+                        deferred.flush.push((link, Arc::clone(wire)));
                     }
                 }
                 Effect::Ready(port) => {
                     if let Some(waiter) = self.waiters.get(&port)
-                        && chores.wake.last().is_none_or(|(last, _)| *last != port)
+                        && deferred.wake.last().is_none_or(|(last, _)| *last != port)
                     {
-                        chores.wake.push((port, waiter.clone()));
+                        deferred.wake.push((port, waiter.clone()));
                     }
                 }
-                Effect::Credited => chores.credited.append(&mut self.credit_waiters),
-                Effect::Connect { peer, after } if after.is_zero() => chores.dial.push(peer),
+                Effect::Credited => deferred.credited.append(&mut self.credit_waiters),
+                Effect::Connect { peer, after } if after.is_zero() => deferred.dial.push(peer),
                 Effect::Connect { peer, after } => {
                     self.redials.push(Reverse((Instant::now() + after, peer)));
-                    chores.has_timer = true;
+                    deferred.has_timer = true;
                 }
                 Effect::Held { segment, generation } => descriptors.held(segment, generation),
                 Effect::Released { reader, segment, generation } => {
-                    chores.released.push((reader, segment, generation));
+                    deferred.released.push((reader, segment, generation));
                     if self.sweep_at.is_none() {
                         self.sweep_at = Some(Instant::now() + SWEEP_PERIOD);
-                        chores.has_timer = true;
+                        deferred.has_timer = true;
                     }
                 }
                 Effect::Land { id, len, at, bytes } => {
-                    chores.pieces.push(Piece { id, len, at, bytes });
+                    deferred.pieces.push(Piece { id, len, at, bytes });
                 }
-                Effect::Forsake(id) => chores.forsaken.push(id),
-                Effect::Buried(proc) => chores.buried.push(proc),
-                Effect::Probe(host) => chores.probe.push(host),
-                Effect::Close { link } => chores.closed.extend(self.wires.remove(&link)),
+                Effect::Abort(id) => deferred.forsaken.push(id),
+                Effect::Buried(proc) => deferred.buried.push(proc),
+                Effect::Probe(host) => deferred.probe.push(host),
+                Effect::Close { link } => deferred.closed.extend(self.wires.remove(&link)),
             }
         }
     }

@@ -6,8 +6,8 @@ import time
 from contextlib import suppress
 
 from mesh_core import ActorError, MeshError, SupervisionError
+from mesh_telemetry._coordinator import Coordinator, cause_of
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._keeper import Keeper, cause_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ _CAUSES_MAX = 3
 _TELL_S = 5.0
 
 
-def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None:
+def watch_until_begun(coordinator: Coordinator, procs: ProcMesh, timeout_s: float) -> None:
     """Start recording processes, and wait until all of them are recorded.
 
-    The wait takes place in the caller, so that the keeper can serve other requests.
+    The wait takes place in the caller, so that the coordinator can serve other requests.
 
     Raises:
         TelemetryError: Some processes are not recorded, or not in time.
     """
     deadline = time.monotonic() + timeout_s
     try:
-        found = keeper.watch.call_one(procs).get(timeout_s)
+        found = coordinator.watch.call_one(procs).get(timeout_s)
         begun = [(number, collectors.initialized) for number, collectors in found]
         failures = _failures(begun, deadline)
     except TimeoutError:
@@ -51,7 +51,7 @@ def watch_until_begun(keeper: Keeper, procs: ProcMesh, timeout_s: float) -> None
     ]
     # The next call of `watch` must find the lost collectors, even if it follows immediately.
     with suppress(MeshError, TimeoutError):
-        keeper.collectors_lost.call_one(lost).get(_TELL_S)
+        coordinator.collectors_lost.call_one(lost).get(_TELL_S)
     raise _not_recorded(procs, [_cause(failure) for _, failure in failures]) from failures[0][1]
 
 

@@ -17,18 +17,18 @@ const HELLO_MAX: Duration = Duration::from_secs(10);
 /// Connections in the order in which they were accepted, with their times.
 ///
 /// Those that have sent a greeting stay listed until their time limit has passed.
-pub(super) struct Strangers {
+pub(super) struct UnidentifiedLinks {
     links: VecDeque<(Instant, LinkId)>,
     hello_max: Duration,
 }
 
-impl Default for Strangers {
+impl Default for UnidentifiedLinks {
     fn default() -> Self {
         Self { links: VecDeque::new(), hello_max: HELLO_MAX }
     }
 }
 
-impl Strangers {
+impl UnidentifiedLinks {
     /// Returns when the time limit of the next connection passes.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.links.front().map(|(since, _)| *since + self.hello_max)
@@ -38,7 +38,7 @@ impl Strangers {
 impl Engine {
     /// Sets the time limit for the hello of a process of this host.
     pub fn set_hello_max(&self, limit: Duration) {
-        lock(&self.shared).strangers.hello_max = limit;
+        lock(&self.shared).unidentified.hello_max = limit;
         self.io.waker.ring();
     }
 
@@ -57,9 +57,9 @@ impl Engine {
             };
             let is_ours = rustix::net::sockopt::socket_peercred(&stream)
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
-            if let (true, Ok(wire)) = (is_ours, Wire::here(stream)) {
+            if let (true, Ok(wire)) = (is_ours, Wire::local(stream)) {
                 let link = self.add_wire(Arc::new(wire), Node::accepted);
-                lock(&self.shared).strangers.links.push_back((Instant::now(), link));
+                lock(&self.shared).unidentified.links.push_back((Instant::now(), link));
             }
         }
     }
@@ -69,8 +69,8 @@ impl Engine {
         let mut late = Vec::new();
         {
             let mut shared = lock(&self.shared);
-            while shared.strangers.next_due().is_some_and(|due| due <= now) {
-                let Some((_, link)) = shared.strangers.links.pop_front() else { break };
+            while shared.unidentified.next_due().is_some_and(|due| due <= now) {
+                let Some((_, link)) = shared.unidentified.links.pop_front() else { break };
                 late.extend(shared.stranger(link).map(|wire| (link, wire)));
             }
         }

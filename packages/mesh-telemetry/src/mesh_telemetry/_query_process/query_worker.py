@@ -17,11 +17,11 @@ from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._query.deadline import Late
 from mesh_telemetry._query.engine import run_until
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
-from mesh_telemetry._query.kept_sessions import KeptSessions
 from mesh_telemetry._query.plain_json import plain_answer
-from mesh_telemetry._query.planned import Plans
 from mesh_telemetry._query.query import Query, QueryLimits
+from mesh_telemetry._query.query_plan import QueryPlans
 from mesh_telemetry._query.question import Reply, plain_coverage
+from mesh_telemetry._query.session_cache import SessionCache
 from mesh_telemetry._query_process.limits import (
     SLACK_BYTES,
     UnlimitedRows,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from mesh_telemetry._query.question import Question, Request
     from mesh_telemetry._query_process.link import Link
 
-__all__ = ["Answering"]
+__all__ = ["QueryWorker"]
 
 _CATALOGS_MAX = 4
 
 
-class Answering:
+class QueryWorker:
     """Answers fragments and queries, one at a time.
 
     Args:
@@ -77,9 +77,9 @@ class Answering:
             own_proc=own_proc,
             scratch=links,
         )
-        self._sessions = KeptSessions()
+        self._sessions = SessionCache()
         # By the added tables in pickled form.
-        self._catalogs: dict[bytes, tuple[tuple[AddedTable, ...], Plans]] = {}
+        self._catalogs: dict[bytes, tuple[tuple[AddedTable, ...], QueryPlans]] = {}
 
     def fragment(self, fragment: Fragment) -> bytes:
         """Run a fragment over the rows of this host; return an Arrow stream.
@@ -122,14 +122,14 @@ class Answering:
             )
             return _reply(answer, question).packed()
 
-    def _catalog(self, added: bytes) -> tuple[tuple[AddedTable, ...], Plans]:
+    def _catalog(self, added: bytes) -> tuple[tuple[AddedTable, ...], QueryPlans]:
         found = self._catalogs.get(added)
         if found is None:
             tables: tuple[AddedTable, ...] = pickle.loads(added)
             schemas = {**TABLES, **{one.name: one.schema for one in tables}}
             while len(self._catalogs) >= _CATALOGS_MAX:
                 del self._catalogs[next(iter(self._catalogs))]
-            found = self._catalogs[added] = tables, Plans(schemas)
+            found = self._catalogs[added] = tables, QueryPlans(schemas)
         return found
 
     def _run(self, fragment: Fragment) -> bytes:
@@ -154,7 +154,7 @@ class _Hosts:
     """The hosts that a query covers: this host only, or all hosts through the link."""
 
     def __init__(
-        self, answering: Answering, only_host: str | None, added: tuple[AddedTable, ...]
+        self, answering: QueryWorker, only_host: str | None, added: tuple[AddedTable, ...]
     ) -> None:
         self._answering = answering
         self._only_host = only_host

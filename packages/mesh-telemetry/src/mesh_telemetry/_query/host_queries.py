@@ -10,31 +10,35 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError, SupervisionError
+from mesh_telemetry._coordinator import cause_of
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._keeper import cause_of
 from mesh_telemetry._query.fragment import Asked, ShardAnswer
 
 if TYPE_CHECKING:
     from mesh_core import Future
-    from mesh_telemetry._keeper import HostHandle, Keeper
+    from mesh_telemetry._coordinator import Coordinator, HostHandle
 
-__all__ = ["HostAsking", "label"]
+__all__ = ["HostQueries", "label"]
 
 
-class HostAsking:
+class HostQueries:
     """A fragment that is sent to all hosts when the instance is created.
 
     Args:
-        keeper: The actor that is notified of lost hosts.
+        coordinator: The actor that is notified of lost hosts.
         hosts: The hosts.
         fragment: The fragment, pickled.
         deadline_s: The time that the hosts may take, in seconds.
     """
 
     def __init__(
-        self, keeper: Keeper, hosts: Sequence[HostHandle], fragment: bytes, deadline_s: float
+        self,
+        coordinator: Coordinator,
+        hosts: Sequence[HostHandle],
+        fragment: bytes,
+        deadline_s: float,
     ) -> None:
-        self._keeper = keeper
+        self._coordinator = coordinator
         self._deadline = time.monotonic() + deadline_s
         self._hosts = hosts
         self._came: SimpleQueue[int | None] = SimpleQueue()
@@ -94,7 +98,7 @@ class HostAsking:
             if isinstance(error, SupervisionError) and not isinstance(error, TelemetryError):
                 assert host.rows is not None, "only hosts that answer were asked"
                 # Only the caller that detects the failure is notified of it.
-                self._keeper.lost.broadcast(host.number, host.rows, cause_of(error))
+                self._coordinator.lost.broadcast(host.number, host.rows, cause_of(error))
             return ShardAnswer(label(host), None, cause_of(error))
 
 

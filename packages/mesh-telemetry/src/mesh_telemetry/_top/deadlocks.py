@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["circles"]
+__all__ = ["deadlocks"]
 
 
-def circles(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
+def deadlocks(waits: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Find cycles among pairs of a waiting and an awaited actor; no actor is in two of the results.
 
     Example:
-        >>> circles([(1, 2), (2, 1), (3, 1), (4, 4)])
+        >>> deadlocks([(1, 2), (2, 1), (3, 1), (4, 4)])
         [[1, 2], [4]]
     """
     ahead: dict[int, list[int]] = {}

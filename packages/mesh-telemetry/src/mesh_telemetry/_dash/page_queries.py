@@ -12,7 +12,7 @@ from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._rows.schemas import TableDoc
 from mesh_telemetry._serve.routes import Refused
 
-__all__ = ["PAGE_LEN_MAX", "Arguments", "Look", "Looking", "Page", "id_list", "pattern"]
+__all__ = ["PAGE_LEN_MAX", "Arguments", "Look", "Page", "PageQueries", "id_list", "pattern"]
 
 #: Runs a query with its parameters.
 Look = Callable[[str, Sequence[object]], Answer]
@@ -25,7 +25,7 @@ _ID_MAX = 2**64 - 1
 _AT_ONCE = 4
 
 
-class Looking:
+class PageQueries:
     """Runs queries, and records which hosts have answered all of them.
 
     Args:

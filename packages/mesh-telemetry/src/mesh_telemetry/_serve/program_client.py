@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
+from mesh_telemetry._serve.program_files import ServedProgram
 from mesh_telemetry._serve.scopes import Scope
-from mesh_telemetry._serve.served import Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-__all__ = ["Asking", "ProgramGone", "lives"]
+__all__ = ["ProgramClient", "ProgramGone", "lives"]
 
 _TIMEOUT_S = 10.0
 _PIECE_LEN = 1 << 16
@@ -34,7 +34,7 @@ class ProgramGone(TelemetryError):
     """Raised if the program has stopped serving or has exited."""
 
 
-class Asking:
+class ProgramClient:
     """Client of one program; thread-safe and a context manager.
 
     Args:
@@ -44,13 +44,13 @@ class Asking:
         served: The program.
 
     Example:
-        >>> with Asking(served_program(None)) as asking:  # doctest: +SKIP
+        >>> with ProgramClient(served_program(None)) as asking:  # doctest: +SKIP
         ...     asking.query("select count(*) as n from procs")["rows"]
         [{'n': 3}]
     """
 
-    def __init__(self, served: Served) -> None:
-        self.served: Served = served
+    def __init__(self, served: ServedProgram) -> None:
+        self.served: ServedProgram = served
         self._place = urlsplit(served.url).netloc
         self._turn = threading.Lock()
         self._open: set[socket.socket] = set()

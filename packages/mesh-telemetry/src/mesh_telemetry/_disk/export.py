@@ -15,7 +15,7 @@ from mesh_telemetry._errors import StorageError
 from mesh_telemetry._plan.plan_tree import quoted
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
-from mesh_telemetry._serve.served import program_line
+from mesh_telemetry._serve.program_files import program_line
 
 __all__ = ["save"]
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// The maximum wait, counted from the next time that [`Patience::is_over`] is called.
+/// The maximum wait, counted from the next time that [`BatchTimer::is_over`] is called.
 const COLLECT: Duration = Duration::from_millis(2);
 
 /// The state of the timer: since when something waits, if anything does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Patience {
+pub(super) enum BatchTimer {
     /// Nothing waits.
     #[default]
     Idle,
@@ -17,7 +17,7 @@ pub(super) enum Patience {
     Until(Duration),
 }
 
-impl Patience {
+impl BatchTimer {
     /// Starts the timer unless it runs already.
     pub(super) fn begin(&mut self) {
         if *self == Self::Idle {

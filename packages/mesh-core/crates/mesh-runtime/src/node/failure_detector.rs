@@ -7,7 +7,7 @@
 //! that is late because the observer was starved or suspended counts as one check. After three
 //! silent heartbeats [`Effect::Probe`] requests that the driver read all pending input and report
 //! what the transport knows. If the peer's kernel still acknowledges, the machine is up and its
-//! agent is starved or stopped; the agent then has until `patience` expires to respond. If the
+//! agent is starved or stopped; the agent then has until `batch_timer` expires to respond. If the
 //! kernel does not acknowledge, the host is dead.
 
 use super::epoch::first_life;
@@ -101,7 +101,7 @@ impl Beat {
 
 /// The hosts that this process monitors, and those that it knows to be dead.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(super) struct FailureDetector {
     beats: FastMap<HostId, Beat>,
     next_look: Option<Duration>,
     dead: FastMap<HostId, Bytes>,
@@ -113,7 +113,7 @@ pub(super) struct Pulse {
     watchers: FastMap<HostId, Vec<(u32, Address)>>,
 }
 
-impl Pulse {
+impl FailureDetector {
     /// Returns the exit report of a dead host, the fault detail for everything that waits for it.
     pub(super) fn exit_report(&self, host: HostId) -> Option<&Bytes> {
         self.dead.get(&host)
@@ -168,15 +168,15 @@ impl Pulse {
 impl Node {
     /// Starts to monitor another host.
     pub fn expect_host(&mut self, host: HostId, watch: HostWatch) {
-        self.pulse.beats.insert(host, Beat::new(watch));
-        self.pulse.next_look = Some(Duration::ZERO);
+        self.failure_detector.beats.insert(host, Beat::new(watch));
+        self.failure_detector.next_look = Some(Duration::ZERO);
     }
 
     /// Returns how long a host has been silent, if that is unusual.
     ///
     /// A live host on an idle machine is never silent for that long.
     pub fn silence_of(&self, host: HostId) -> Option<Duration> {
-        let beat = self.pulse.beats.get(&host)?;
+        let beat = self.failure_detector.beats.get(&host)?;
         beat.is_suspect().then_some(beat.silence)
     }
 
@@ -185,7 +185,7 @@ impl Node {
     /// This is how long ago its kernel last acknowledged anything, if that is known. The driver has
     /// received all pending input.
     pub fn probed(&mut self, host: HostId, acknowledged_ago: Option<Duration>) {
-        let Some(beat) = self.pulse.beats.get(&host) else { return };
+        let Some(beat) = self.failure_detector.beats.get(&host) else { return };
         if beat.has_spoken || !beat.is_suspect() {
             return;
         }
@@ -193,21 +193,21 @@ impl Node {
         if is_up && beat.silence < beat.watch.patience {
             return;
         }
-        if let Some(Beat { watch, .. }) = self.pulse.beats.remove(&host) {
+        if let Some(Beat { watch, .. }) = self.failure_detector.beats.remove(&host) {
             self.host_died(host, if is_up { watch.unresponsive } else { watch.exit_report });
         }
     }
 
     /// Declares a host dead now, or notes that it has left: everything that waits for it fails.
     pub fn host_gone(&mut self, host: HostId, exit_report: Bytes) {
-        self.pulse.beats.remove(&host);
+        self.failure_detector.beats.remove(&host);
         self.host_died(host, exit_report);
     }
 
     /// Notes that bytes arrived on a connection, even if only a part of a frame.
     pub fn heard(&mut self, link: super::LinkId) {
         if let Some(proc) = self.peer_of(link)
-            && let Some(beat) = self.pulse.beats.get_mut(&proc.host)
+            && let Some(beat) = self.failure_detector.beats.get_mut(&proc.host)
         {
             beat.has_spoken = !beat.is_gone;
         }
@@ -217,20 +217,20 @@ impl Node {
     ///
     /// Otherwise another process responds in the place of a host that is gone.
     pub(super) fn answers_itself(&mut self, host: HostId, is_itself: bool) {
-        if let Some(beat) = self.pulse.beats.get_mut(&host) {
+        if let Some(beat) = self.failure_detector.beats.get_mut(&host) {
             beat.is_gone = !is_itself;
             beat.has_spoken = is_itself;
         }
     }
 
     pub(super) fn listen(&mut self, now: Duration) {
-        if self.pulse.next_look.is_none_or(|at| at > now) {
+        if self.failure_detector.next_look.is_none_or(|at| at > now) {
             return;
         }
         let mut silent = Vec::new();
         let mut suspects = Vec::new();
         let mut next: Option<Duration> = None;
-        for (host, beat) in &mut self.pulse.beats {
+        for (host, beat) in &mut self.failure_detector.beats {
             beat.look(now);
             if beat.is_suspect() {
                 suspects.push(*host);
@@ -241,9 +241,13 @@ impl Node {
             }
             next = Some(next.map_or(now + period, |next| next.min(now + period)));
         }
-        self.pulse.next_look = next;
-        let mut all: Vec<(HostId, Duration)> =
-            self.pulse.beats.iter().map(|(host, beat)| (*host, beat.watch.heartbeat)).collect();
+        self.failure_detector.next_look = next;
+        let mut all: Vec<(HostId, Duration)> = self
+            .failure_detector
+            .beats
+            .iter()
+            .map(|(host, beat)| (*host, beat.watch.heartbeat))
+            .collect();
         all.sort_unstable();
         for (host, heartbeat) in all {
             self.look_after(host, heartbeat);
@@ -258,14 +262,14 @@ impl Node {
 
     /// Fails everything that waits for a host, and notifies the watchers on its behalf.
     pub(super) fn host_died(&mut self, host: HostId, exit_report: Bytes) {
-        if self.pulse.dead.contains_key(&host) {
+        if self.failure_detector.dead.contains_key(&host) {
             return;
         }
-        self.pulse.dead.insert(host, exit_report.clone());
+        self.failure_detector.dead.insert(host, exit_report.clone());
         let agent = host.agent();
-        let living_from = first_life(self.pulse.epoch(host) + 1);
+        let living_from = first_life(self.failure_detector.epoch(host) + 1);
         self.bury(agent, living_from, fault::HOST_DIED, exit_report.clone());
-        for (slot, watcher) in self.pulse.watchers.remove(&host).unwrap_or_default() {
+        for (slot, watcher) in self.failure_detector.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(
                 Kind::Died,
                 watcher,
@@ -293,7 +297,7 @@ impl Node {
 
     /// Refuses a frame for a dead host; returns the frame if the host is not dead.
     pub(super) fn refuse_dead(&mut self, frame: Frame) -> Option<Frame> {
-        let Some(exit_report) = self.pulse.exit_report(frame.head.to.proc.host) else {
+        let Some(exit_report) = self.failure_detector.exit_report(frame.head.to.proc.host) else {
             return Some(frame);
         };
         let detail = exit_report.clone();
@@ -301,7 +305,7 @@ impl Node {
         if head.kind == Kind::Watch {
             let proc = ProcId { host: head.to.proc.host, slot: head.rank };
             let mut died = Head::new(Kind::Died, head.from, Address { proc, port: PortId::NONE });
-            died.rank = first_life(self.pulse.epoch(proc.host) + 1) - 1;
+            died.rank = first_life(self.failure_detector.epoch(proc.host) + 1) - 1;
             died.flags = fault::HOST_DIED;
             self.dispatch(Frame { head: died, tail: detail });
         } else {
