@@ -77,7 +77,7 @@ def test_a_full_disk_is_said_and_no_other_mount_is_harmed(
         remotemount(this_host(), source, other, cache=cache) as unharmed,
     ):
         handler.wait(LIMIT_S)
-        assert "no room" in (only(handler).problem or "")
+        assert "no space" in (only(handler).problem or "")
         assert not only(handler).is_complete
         assert read_error(mountpoint / LARGE) == errno.EIO
         assert (mountpoint / "package/module.py").read_text() == "ANSWER = 42\n"
@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_from_the_beginning_lets_nothing_be_mounted(
     handler = remotemount(
         this_host(), source, mountpoint, cache=full, mount=MountOptions(backend=backend)
     )
-    with pytest.raises((StoreError, SnapshotError), match="no room"):
+    with pytest.raises((StoreError, SnapshotError), match="no space"):
         handler.open()
     assert not os.path.ismount(mountpoint)
     assert processes(HOST) == processes(SOURCE) == []

@@ -122,7 +122,7 @@ def test_a_full_disk_is_said_and_what_is_shown_is_not_harmed(
     other = mountpoint.with_name("other")
     try:
         with remotemount(this_host(), source, other, cache=cache, mount=IMAGE) as unharmed:
-            with pytest.raises((StoreError, MountError), match="no room"):
+            with pytest.raises((StoreError, MountError), match="no space"):
                 remotemount(this_host(), source, mountpoint, cache=full, mount=IMAGE).open()
             assert not os.path.ismount(mountpoint)
             assert left(full) == []

@@ -120,7 +120,7 @@ def test_a_parameter_has_its_own_type(few: Shards) -> None:
         ("SELECT nothing FROM t", None, "No field named nothing"),
         ("SELEC 1", None, "correct the query"),
         ("", None, "the query is empty"),
-        ("SELECT ?", [], "1 times \\? and 0 parameters"),
+        ("SELECT ?", [], r"1 placeholders \? but 0 parameters"),
         ("SELECT $1", [object()], "no SQL type"),
         ("SELECT $1", "text", "pass a list"),
         ("DELETE FROM t", None, "only read queries"),

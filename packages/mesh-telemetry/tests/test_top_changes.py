@@ -101,7 +101,7 @@ async def test_a_program_that_ends_is_said_and_another_is_found(around: Path) ->
             await person.until(lambda: "office[0]" in person.titles())
             first.kill()
             await person.until(lambda: f"program {first.pid} has exited" in person.text("said"))
-            assert "looking for a program" in person.text("said")
+            assert "waiting for a program" in person.text("said")
             with program(around) as second:
                 await person.until(lambda: str(second.pid) in person.text("head"))
                 await person.until(lambda: person.text("said") == "")
