@@ -109,8 +109,8 @@ def cast(
         done = asking.post("/debug/run", said, timeout_s=limit_s, scope=Scope.ACT)
     answers = done["sessions"]
     if is_json:
-        command: _CommandContext = ctx.obj
-        command.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
+        context: _CommandContext = ctx.obj
+        context.print_json([{**one, **answer} for one, answer in zip(found, answers, strict=True)])
         return
     groups: dict[tuple[str, str], list[str]] = {}
     for one, answer in zip(found, answers, strict=True):
