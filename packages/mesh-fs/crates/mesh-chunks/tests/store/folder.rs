@@ -44,7 +44,7 @@ fn a_folder_of_somebody_else_is_refused() {
     let error = refusal(foreign);
     let StoreError::Foreign { owner, user, .. } = &error else { panic!("{error}") };
     assert_ne!(owner, user);
-    assert!(error.to_string().contains("name a folder"), "{error}");
+    assert!(error.to_string().contains("use a folder that"), "{error}");
 }
 
 #[test]
