@@ -244,7 +244,7 @@ def test_a_worker_that_is_not_there_says_where_it_was_looked_for() -> None:
     ("addresses", "why"),
     [
         ([], "no workers"),
-        ("tcp://127.0.0.1:1", "one string"),
+        ("tcp://127.0.0.1:1", "a single string"),
         (["tcp://127.0.0.1:1", "tcp://127.0.0.1:1"], "twice"),
         (["http://127.0.0.1:1"], "scheme"),
         (["tcp://127.0.0.1:99999"], "port"),

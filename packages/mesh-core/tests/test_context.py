@@ -154,7 +154,7 @@ def test_the_program_is_the_root() -> None:
     assert dict(current_rank()) == {}
     assert current_size() == {}
     assert dict(context().message_rank) == {}
-    with pytest.raises(RuntimeError, match="no actor"):
+    with pytest.raises(RuntimeError, match="not an actor"):
         me.stop()
     with pytest.raises(TypeError):
         pickle.dumps(context())

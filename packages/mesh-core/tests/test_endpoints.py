@@ -268,7 +268,7 @@ def test_unpicklable_result_is_an_error_of_the_caller_and_the_actor_lives(proc: 
 
 def test_call_one_needs_exactly_one_actor(procs: ProcMesh) -> None:
     mesh = procs.spawn("calc", Calculator)
-    with pytest.raises(ValueError, match="this one has 4"):
+    with pytest.raises(ValueError, match="this mesh has 4"):
         mesh.get.call_one()
     assert mesh.slice(gpus=2).get.call_one().get() == 0
     assert mesh.slice(gpus=slice(1, 2)).get.call_one().get() == 0

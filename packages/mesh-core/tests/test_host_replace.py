@@ -225,7 +225,7 @@ def test_a_host_that_lives_is_not_replaced(workers: list[WorkerProcess]) -> None
     hosts = attached(workers[:1])
     mesh = hosts.spawn_procs().spawn("member", Member)
     assert mesh.add.call().get(timeout=LIMIT_S).values() == [1]
-    with pytest.raises(RuntimeError, match="lives"):
+    with pytest.raises(RuntimeError, match="is alive"):
         hosts.replace(0, workers[1].address)
     with pytest.raises(RuntimeError, match="the program"):
         this_host().replace(0)

@@ -123,7 +123,7 @@ def test_a_failed_actor_is_replaced_in_its_living_process(own_procs: Any) -> Non
 
 def test_a_living_process_is_not_replaced(own_procs: Any) -> None:
     counters = own_procs.spawn("counters", Counter, 3)
-    with pytest.raises(RuntimeError, match="lives"):
+    with pytest.raises(RuntimeError, match="is alive"):
         own_procs.replace(0)
     assert counters[0].add.call_one(1).get() == 4
     with pytest.raises(IndexError):

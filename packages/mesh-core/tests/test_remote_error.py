@@ -354,7 +354,7 @@ def test_frames_of_mesh_itself_are_left_out() -> None:
 def test_body_that_cannot_be_read_is_an_actor_error_as_well() -> None:
     for body in (b"", b"nonsense", pickle.dumps(3), pickle.dumps(("", []))):
         error = decode_exception(body, actor="A")
-        assert "could not be read" in str(error)
+        assert "could not be loaded" in str(error)
 
 
 def test_body_may_be_a_view() -> None:

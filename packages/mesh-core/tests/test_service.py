@@ -116,7 +116,7 @@ def test_error_of_an_endpoint_keeps_its_type_and_costs_no_replica(
 def test_arguments_are_checked_at_the_call(workers: Worker) -> None:
     with pytest.raises(TypeError, match="missing"):
         workers.double.route()  # type: ignore[call-arg]
-    with pytest.raises(AttributeError, match="no endpoint of Worker"):
+    with pytest.raises(AttributeError, match="not an endpoint of Worker"):
         workers.memory  # noqa: B018
     with pytest.raises(AttributeError, match="on the service"):
         workers.stop()

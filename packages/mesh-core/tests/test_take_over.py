@@ -481,7 +481,7 @@ def test_holding_needs_credentials_and_taking_over_a_free_program(
         attach_to_workers(["tcp://127.0.0.1:1"], orphan_grace_s=10)
     with pytest.raises(ValueError, match="less than 0"):
         attach_to_workers(["tcp://127.0.0.1:1"], credentials=credentials, orphan_grace_s=-1)
-    with pytest.raises(ValueError, match="one string"):
+    with pytest.raises(ValueError, match="a single string"):
         take_over("tcp://127.0.0.1:1", credentials=credentials)
     with pytest.raises(ValueError, match="no workers"):
         take_over([], credentials=credentials)

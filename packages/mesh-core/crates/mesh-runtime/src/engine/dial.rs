@@ -226,7 +226,10 @@ mod tests {
     fn an_unknown_name_is_told_unless_another_is_known() {
         let unknown = "no-such-host.invalid:1".to_owned();
         let error = resolved(std::slice::from_ref(&unknown)).expect_err("nobody has that name");
-        assert!(error.to_string().starts_with("no-such-host.invalid:1 cannot be resolved"), "{error}");
+        assert!(
+            error.to_string().starts_with("no-such-host.invalid:1 cannot be resolved"),
+            "{error}"
+        );
         let both = resolved(&[unknown, "[::1]:2".to_owned()]).expect("an address is known");
         assert_eq!(both, ["[::1]:2".parse().expect("an address")]);
     }
