@@ -19,9 +19,9 @@ SESSION_LIMIT_S = 2100
 #: Maximum number of tests that may fail once and pass when run again; more indicate a common cause.
 UNSTEADY_MAX = 8
 
-#: Number of concurrent sessions. Most of them wait more than they compute: three of them leave a
-#: fifth of two processors idle.
-CONCURRENT_MAX = 4
+#: Number of concurrent sessions. Most of them wait more than they compute, so two of them do not
+#: keep two processors busy; with four, tests with deadlines become too slow.
+CONCURRENT_MAX = 3
 
 
 @dataclass(frozen=True)
