@@ -16,7 +16,7 @@ from mesh_core import Actor, MeshError, MeshFailure, ProcMesh, endpoint, this_ho
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
 from mesh_telemetry._dash.actors import procs as procs_topic
-from mesh_telemetry._dash.page_queries import Looking
+from mesh_telemetry._dash.page_queries import PageQueries
 from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._rows.schemas import TABLE_DOCS
 from mesh_telemetry._top.snapshot import take
@@ -98,7 +98,7 @@ def check_alive(telemetry: Telemetry, pids: list[int]) -> None:
     def look(sql: str, values: Any) -> Any:
         return telemetry.query(sql, values, timeout=LIMIT_S)
 
-    rows = procs_topic(Looking(look, TABLE_DOCS), {})["rows"]
+    rows = procs_topic(PageQueries(look, TABLE_DOCS), {})["rows"]
     assert all(row["state"] != "dead" for row in rows if row["pid"] in pids)
 
 
