@@ -25,7 +25,7 @@ class FilesDriver(Driver):
         mountpoint: Path,
         cache: Path,
         *,
-        way: str = "auto",
+        backend: str = "auto",
         is_prefetched: bool = True,
     ) -> MountHandler:
         """Mount the directory, with its chunks in a folder.
@@ -35,16 +35,16 @@ class FilesDriver(Driver):
         """
         options = CacheOptions(folder=str(cache))
         try:
-            mount = MountOptions(way=way, is_prefetched=is_prefetched)
+            mount = MountOptions(backend=backend, is_prefetched=is_prefetched)
             handler = remotemount(this_host(), source, mountpoint, cache=options, mount=mount)
             handler.open()
         except (MeshError, ValueError) as error:
-            if way == "auto":
+            if backend == "auto":
                 raise
             raise NotOfferedError(str(error)) from error
-        if way != "auto" and f"{way}, as" not in (why := handler.explain()):
+        if backend != "auto" and f"{backend}, as" not in (why := handler.explain()):
             handler.close()
-            raise NotOfferedError(f"way={way!r} was asked for, but {why}")
+            raise NotOfferedError(f"backend={backend!r} was requested, but {why}")
         return handler
 
     def moved(self, handler: MountHandler) -> int:

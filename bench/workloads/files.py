@@ -101,7 +101,9 @@ def image(driver: FilesDriver, scale: Scale, record: Recorder) -> None:
     with _small_files(scale) as place:
         driver.start(1)
         try:
-            handler = driver.mount(place / "source", place / "mount", place / "chunks", way="image")
+            handler = driver.mount(
+                place / "source", place / "mount", place / "chunks", backend="image"
+            )
         except NotOfferedError as reason:
             record.left_out("mount of an image", str(reason))
             return

@@ -19,7 +19,7 @@ from mesh_core import this_host
 from mesh_fs import CacheOptions, MountOptions, remotemount
 
 source, target, cache = sys.argv[1:]
-options = MountOptions(way="unpack")
+options = MountOptions(backend="unpack")
 cached = CacheOptions(folder=cache)
 with remotemount(this_host(), source, target, cache=cached, mount=options) as files:
     files.wait(60)

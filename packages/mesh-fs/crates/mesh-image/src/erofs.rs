@@ -20,7 +20,7 @@ use crate::writer::Image;
 const KIND: &str = "erofs";
 const WHAT: &str = "mounting an erofs image";
 const REMEDY: &str = "run as root, on a kernel with erofs (modprobe erofs) and, before Linux 6.12, \
-                      loop devices; or use way=\"fuse\"";
+                      loop devices; or use backend=\"fuse\"";
 
 /// Creates a detached mount of an image.
 pub(crate) fn mount(image: &Image) -> Result<OwnedFd, ImageError> {

@@ -19,7 +19,7 @@ use crate::mounting::{Place, Refusal, by_number, directory, make};
 const KIND: &str = "overlay";
 const WHAT: &str = "writing over files of the client";
 const REMEDY: &str = "run as root, on a kernel with overlayfs, and with the host's cache on a \
-                      local disk or a tmpfs; or use way=\"unpack\"";
+                      local disk or a tmpfs; or use backend=\"unpack\"";
 
 /// A mount that combines a tree with the writes of this host.
 #[derive(Debug)]
