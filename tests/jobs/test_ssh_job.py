@@ -101,9 +101,9 @@ def test_a_worker_that_dies_says_why(server: SSHServer, home: Path) -> None:
     taken.state(timeout=60)
     port = int(str(taken.status().hosts[0].address).rpartition(":")[2])
     job = job_on(server, home, {"ones": ["node1"]}, "crash", port=port)
-    with pytest.raises(JobEnded, match=f"{port} is taken") as raised:
+    with pytest.raises(JobEnded, match=f"{port} is in use") as raised:
         job.state(timeout=60)
-    assert "is taken" in raised.value.logs["ones", 0]
+    assert "is in use" in raised.value.logs["ones", 0]
     job.kill()
     taken.kill()
 

@@ -67,7 +67,7 @@ def test_a_clock_that_is_ahead_is_told_once_for_each_other_host() -> None:
 
 def test_another_python_is_told() -> None:
     here = platform.python_version()
-    told = [f"host 1: b has Python 3.1.4, but this machine has {here}: install {here} there"]
+    told = [f"host 1: b has Python 3.1.4, but this machine has {here}: install Python {here}"]
     check([host("a"), host("b", "3.1.4")], [0.0, 0.0], {(0, 1): FINE, (1, 0): FINE}, told)
 
 

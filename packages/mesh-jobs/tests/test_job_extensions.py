@@ -181,7 +181,7 @@ def test_what_is_held_stays_until_it_is_let_go(job: Job, noted: Path, tmp_path: 
         held.open("notes", "first", {"folder": "elsewhere"})
     with pytest.raises(JobError, match="notes are refused"):
         held.open("notes", "second", {"folder": str(noted), "text": "refused"})
-    with pytest.raises(JobError, match="there is no notes 'third'"):
+    with pytest.raises(JobError, match="the job has no notes 'third'"):
         held.close("notes", "third")
     # An open extension does not prevent programs from using the hosts.
     members = job.state(UP_S).ones.spawn_procs().spawn("members", Member)
