@@ -262,12 +262,8 @@ impl Domain {
 
     /// Records that a handle was sent, whose receiver has a limited time to confirm it.
     pub fn travels(&self, slot: u32, key: u64) {
-        self.registry().travels(slot, key, self.travel_limit(), Instant::now());
-    }
-
-    /// Returns how long a handle may be on its way to another process.
-    pub(crate) fn travel_limit(&self) -> Duration {
-        *lock(&self.travel_limit)
+        let limit = *lock(&self.travel_limit);
+        self.registry().travels(slot, key, limit, Instant::now());
     }
 
     /// Sets how long handles that are sent from now on may be in transit.

@@ -70,7 +70,7 @@ enum Hold {
     /// A lease on a buffer of this process.
     Ours,
     /// A lease on a buffer of another process.
-    Theirs { lease: Lease },
+    Theirs { _lease: Lease },
     /// None: the process that lent the handle holds the lease.
     Lent,
 }
@@ -115,7 +115,7 @@ impl Handle {
             Hold::Ours
         } else {
             let lease = py.detach(|| Lease::confirmed(&domain, &card, slot, key));
-            Hold::Theirs { lease: lease.map_err(|error| raise(py, &error))? }
+            Hold::Theirs { _lease: lease.map_err(|error| raise(py, &error))? }
         };
         Ok(Self { domain, card, remote, is_writable: false, hold, generation: generation() })
     }
@@ -130,7 +130,7 @@ impl Handle {
             lent.domain.lease(slot, key);
             Hold::Ours
         } else {
-            Hold::Theirs { lease: Lease::begin(&lent.domain, &lent.card, slot, key) }
+            Hold::Theirs { _lease: Lease::begin(&lent.domain, &lent.card, slot, key) }
         };
         let domain = Arc::clone(&lent.domain);
         let card = Arc::clone(&lent.card);
@@ -158,12 +158,8 @@ impl Handle {
     /// Encodes the handle for another process. Any process that has the bytes may use the buffer.
     fn encode<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let card = self.public_card(py)?;
-        match &self.hold {
-            Hold::Theirs { lease } => lease.travels(),
-            Hold::Ours | Hold::Lent if self.is_ours() => {
-                self.domain.travels(self.remote.slot, self.remote.key);
-            }
-            Hold::Ours | Hold::Lent => {}
+        if self.is_ours() {
+            self.domain.travels(self.remote.slot, self.remote.key);
         }
         Ok(PyBytes::new(py, &encode(&card, &self.remote, self.is_writable)))
     }

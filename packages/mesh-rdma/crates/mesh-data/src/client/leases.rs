@@ -6,64 +6,56 @@ use crate::connection::peer_descriptor::PeerDescriptor;
 use crate::domain::{Domain, lock};
 use crate::error::DataError;
 use crate::process::generation;
-use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const STACK_LEN: usize = 256 << 10;
-/// How long an owner may take to answer.
+/// How long an owner may take to reply.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The queue of notifications to owners.
+/// The queue of notifications, which are sent in order.
 #[derive(Default)]
 pub(crate) struct Leases(Mutex<Option<Sender<News>>>);
 
-/// A lease begins or ends.
+/// The first handle has arrived, or the last one was dropped.
 struct News {
     descriptor: Arc<PeerDescriptor>,
     slot: u32,
     key: u64,
-    change: Change,
+    is_held: bool,
 }
 
-enum Change {
-    Begins,
-    Ends,
-    /// The handle may be on its way to another process, whose lease has to begin first.
-    EndsAt(Instant),
-}
-
-/// A lease on a buffer of another process, which ends when this is dropped.
+/// A lease on a buffer of another process, which lasts until it is dropped.
 pub struct Lease {
     domain: Arc<Domain>,
     descriptor: Arc<PeerDescriptor>,
     slot: u32,
     key: u64,
-    /// Until when a handle that this process sent may be on its way.
-    travels_until: Mutex<Option<Instant>>,
-    /// The process that began the lease: a forked child does not end it.
+    /// The generation of the process that began the lease.
     generation: usize,
 }
 
 impl Lease {
-    /// Begins a lease, and notifies the owner in the background.
+    /// Begins a lease; the owner is notified in the background.
     pub fn begin(
         domain: &Arc<Domain>,
         descriptor: &Arc<PeerDescriptor>,
         slot: u32,
         key: u64,
     ) -> Self {
-        let lease = Self::of(domain, descriptor, slot, key);
-        lease.notify(Change::Begins);
+        let (domain, descriptor, generation) =
+            (Arc::clone(domain), Arc::clone(descriptor), generation());
+        let lease = Self { domain, descriptor, slot, key, generation };
+        lease.tell(true);
         lease
     }
 
     /// Like [`Lease::begin`], but waits until the owner has confirmed that the buffer is valid.
     ///
     /// # Errors
-    /// If the buffer was released, or its owner is dead.
+    /// The buffer was released, or its owner has died.
     pub fn confirmed(
         domain: &Arc<Domain>,
         descriptor: &Arc<PeerDescriptor>,
@@ -73,32 +65,26 @@ impl Lease {
         let request = Request::of(Verb::Lease, slot, key);
         let (reply, _) = Link::to(domain, descriptor)?.ask(&request, &[], Some(LIMIT))?;
         reply.outcome(&request)?;
-        Ok(Self::of(domain, descriptor, slot, key))
+        let generation = generation();
+        Ok(Self {
+            domain: Arc::clone(domain),
+            descriptor: Arc::clone(descriptor),
+            slot,
+            key,
+            generation,
+        })
     }
 
-    fn of(domain: &Arc<Domain>, descriptor: &Arc<PeerDescriptor>, slot: u32, key: u64) -> Self {
-        let (domain, descriptor) = (Arc::clone(domain), Arc::clone(descriptor));
-        let (travels_until, generation) = (Mutex::new(None), generation());
-        Self { domain, descriptor, slot, key, travels_until, generation }
-    }
-
-    /// Extends the lease beyond its drop, by the time that a handle may be on its way.
-    ///
-    /// The process that receives the handle begins a lease of its own. Its notification and the end
-    /// of this lease use different connections, so the owner may receive them in any order.
-    pub fn travels(&self) {
-        *lock(&self.travels_until) = Some(Instant::now() + self.domain.travel_limit());
-    }
-
-    fn notify(&self, change: Change) {
+    fn tell(&self, is_held: bool) {
         let Self { slot, key, .. } = *self;
-        let news = News { descriptor: Arc::clone(&self.descriptor), slot, key, change };
+        let news = News { descriptor: Arc::clone(&self.descriptor), slot, key, is_held };
         let mut sender = lock(&self.domain.leases.0);
         if sender.is_none() {
             let (first, receiver) = channel();
             let domain = Arc::clone(&self.domain);
             let builder = thread::Builder::new().name("mesh-rdma-leases".into());
-            // Without the thread, the buffer may be released when its time on the way is over.
+            // Without the thread, the owner is not notified, and drops the buffer when the handle
+            // expires.
             if builder.stack_size(STACK_LEN).spawn(move || run(&domain, &receiver)).is_ok() {
                 *sender = Some(first);
             }
@@ -112,40 +98,17 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.generation == generation() {
-            let travels_until = *lock(&self.travels_until);
-            self.notify(travels_until.map_or(Change::Ends, Change::EndsAt));
+            self.tell(false);
         }
     }
 }
 
 fn run(domain: &Arc<Domain>, news: &Receiver<News>) {
-    let mut delayed: BTreeMap<(Instant, u64), News> = BTreeMap::new();
-    let mut count = 0;
-    loop {
-        let received = match delayed.first_key_value() {
-            Some(((due, _), _)) => news.recv_timeout(due.saturating_duration_since(Instant::now())),
-            None => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match received {
-            Ok(News { change: Change::EndsAt(due), descriptor, slot, key }) => {
-                count += 1;
-                delayed.insert((due, count), News { descriptor, slot, key, change: Change::Ends });
-            }
-            Ok(news) => send(domain, &news),
-            Err(RecvTimeoutError::Timeout) => {
-                if let Some((_, news)) = delayed.pop_first() {
-                    send(domain, &news);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
+    for News { descriptor, slot, key, is_held } in news {
+        let verb = if is_held { Verb::Lease } else { Verb::EndLease };
+        // If the owner has died or has released the buffer, the next use of it fails.
+        if let Ok(link) = Link::to(domain, &descriptor) {
+            let _ = link.ask(&Request::of(verb, slot, key), &[], Some(LIMIT));
         }
-    }
-}
-
-fn send(domain: &Arc<Domain>, news: &News) {
-    let verb = if matches!(news.change, Change::Begins) { Verb::Lease } else { Verb::EndLease };
-    // If the owner is dead or has released the buffer, the next use of the buffer reports it.
-    if let Ok(link) = Link::to(domain, &news.descriptor) {
-        let _ = link.ask(&Request::of(verb, news.slot, news.key), &[], Some(LIMIT));
     }
 }
