@@ -13,6 +13,7 @@ from mesh_core._actors.context import current_actor_name as current_actor_name
 from mesh_core._actors.context import current_rank as current_rank
 from mesh_core._actors.context import current_size as current_size
 from mesh_core._actors.controller import get_or_spawn_controller as get_or_spawn_controller
+from mesh_core._actors.patches import patch_actor as patch_actor
 from mesh_core._calls.accumulator import Accumulator as Accumulator
 from mesh_core._calls.channel import Channel as Channel
 from mesh_core._calls.channel import Port as Port
@@ -49,8 +50,8 @@ from mesh_core._errors import ProcDied as ProcDied
 from mesh_core._errors import SpawnError as SpawnError
 from mesh_core._errors import SupervisionError as SupervisionError
 from mesh_core._errors import Unpicklable as Unpicklable
+from mesh_core._failover.errors import TakeOverError as TakeOverError
 from mesh_core._failover.job import Job as Job
-from mesh_core._failover.take_over import TakeOverError as TakeOverError
 from mesh_core._failover.take_over import take_over as take_over
 from mesh_core._hosts.attach import attach as attach
 from mesh_core._hosts.attach import attach_to_workers as attach_to_workers
@@ -80,9 +81,10 @@ from mesh_core._observability.tracing import span as span
 from mesh_core._observability.tracing import traced as traced
 from mesh_core._processes.command import BootstrapCommand as BootstrapCommand
 from mesh_core._processes.command import default_bootstrap_cmd as default_bootstrap_cmd
+from mesh_core._program import first_use as _first_use
 from mesh_core._program.shutdown import shutdown_context as shutdown_context
 from mesh_core._security.credentials import Credentials as Credentials
-from mesh_core._security.credentials import CredentialsError as CredentialsError
+from mesh_core._security.errors import CredentialsError as CredentialsError
 from mesh_core._services.errors import ServiceOverloaded as ServiceOverloaded
 from mesh_core._services.errors import SessionMoved as SessionMoved
 from mesh_core._services.options import Autoscale as Autoscale
@@ -95,9 +97,10 @@ from mesh_core._services.view import ServiceStatus as ServiceStatus
 from mesh_core._supervision.policy import MeshFailure as MeshFailure
 from mesh_core._supervision.policy import RestartPolicy as RestartPolicy
 from mesh_core._supervision.policy import unhandled_fault_hook as unhandled_fault_hook
-from mesh_core._testing.mock import patch_actor as patch_actor
 from mesh_core._workers.serve import run_worker_loop_forever as run_worker_loop_forever
 from mesh_core._workers.serve import (
     run_worker_loop_until_shutdown as run_worker_loop_until_shutdown,
 )
 from mesh_core._workers.serve import start_worker_loop_forever as start_worker_loop_forever
+
+_first_use.register()

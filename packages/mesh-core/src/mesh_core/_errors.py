@@ -6,6 +6,8 @@ pickled. This module imports nothing heavy, because errors must be cheap to crea
 
 from __future__ import annotations
 
+from _pickle import dumps
+
 from mesh_core._supervision.location import (
     Where,
     position_of,
@@ -56,8 +58,6 @@ def _restore(cls: type[MeshError], args: tuple[Any, ...]) -> MeshError:
 
 def _portable_cause(cause: BaseException) -> BaseException:
     """Return the cause if it can be pickled, else a `MeshError` with its type name and text."""
-    from pickle import dumps
-
     try:
         dumps(cause, 5)
     except Exception:

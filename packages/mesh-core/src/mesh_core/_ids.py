@@ -6,6 +6,7 @@ They compare, sort, print and hash like plain strings, so they also work as dict
 from __future__ import annotations
 
 import re
+from os import urandom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ class Uid(str):
     @staticmethod
     def anonymous() -> Uid:
         """Generate a random uid without a label."""
-        from os import urandom
-
         return Uid(urandom(8).hex())
 
     @staticmethod

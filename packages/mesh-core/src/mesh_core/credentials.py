@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from mesh_core._security.credentials import Credentials, CredentialsError
+from mesh_core._security.credentials import Credentials
+from mesh_core._security.errors import CredentialsError
 
 __all__: list[str] = []
 

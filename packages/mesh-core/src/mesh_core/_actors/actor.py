@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mesh_core._calls.endpoint import EndpointProperty
+from mesh_core._logging.python_logging import logger_of_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,11 +46,7 @@ class _ClassLogger:
     """
 
     def __get__(self, instance: object | None, owner: type) -> logging.Logger:
-        import logging  # Importing logging takes an eighth of the import time of Mesh.
-
-        logger = logging.getLogger(owner.__name__)
-        logger.setLevel(logging.DEBUG)
-        return logger
+        return logger_of_class(owner)
 
     if TYPE_CHECKING:
 

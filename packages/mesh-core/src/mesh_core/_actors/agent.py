@@ -13,6 +13,9 @@ import time
 import traceback
 
 from mesh_core._actors.arrivals import Arrivals
+from mesh_core._actors.controller import answer_controller
+from mesh_core._actors.patches import inherit_patches, patch_host
+from mesh_core._calls.deadlock import waiting_on
 from mesh_core._calls.port_holders import (
     answer_port_held,
     answer_port_released,
@@ -26,6 +29,9 @@ from mesh_core._calls.port_holders import (
 from mesh_core._calls.port_transit import drop_ports
 from mesh_core._core import PortClosed, Targets
 from mesh_core._hosts.epoch import EPOCH_SHIFT
+from mesh_core._logging.python_logging import set_level
+from mesh_core._program.lifecycle import ENDED_BY_OWNER
+from mesh_core._program.runtime import value_of
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import (
@@ -43,7 +49,7 @@ from mesh_core._serialization.wire import (
     STOPPED,
     proc_id,
 )
-from mesh_core._supervision.failure import FailureDetail
+from mesh_core._supervision.failure import FailureDetail, host_exit_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ if TYPE_CHECKING:
     from mesh_core._actors.loading import Loading
     from mesh_core._calls.port_transit import Label
     from mesh_core._core import Message
-    from mesh_core._hosts.agent import StartOrder
+    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._logging.line import LogLine
     from mesh_core._program.runtime import Runtime
 
@@ -161,8 +167,6 @@ class Agent:
             return False
         if message.meta != b"stop_actor":
             return True
-        from mesh_core._program.runtime import value_of
-
         (port, is_drained, grace_s, _), _ = value_of(message)
         if port != loading.message.to_port:
             return False
@@ -219,8 +223,6 @@ class Agent:
             self._died(message)
 
     def _call(self, message: Message) -> None:
-        from mesh_core._program.runtime import value_of
-
         method = getattr(self, "do_" + message.meta.decode())
         args, _ = value_of(message)
         value = method(message, *args)
@@ -263,17 +265,13 @@ class Agent:
 
     def _fenced(self) -> None:
         """Leave the job, because it declared this host dead while the host was unreachable."""
-        from mesh_core._workers.session import leave
-
         print("mesh worker was declared dead by its job, and leaves the job", file=sys.stderr)
-        leave(is_at_once=True)
+        self._runtime.lifecycle.leave(is_at_once=True)
 
     def _host_died(self, host: int, epoch: int, body: bytes) -> None:
         """Handle a dead host: the root notifies the others; a worker that lost the root leaves."""
         if host == 0:
-            from mesh_core._workers.session import root_died
-
-            root_died()
+            self._runtime.lifecycle.root_died()
         elif self._runtime.is_root:
             self._runtime.places.died(host, epoch, body)
 
@@ -421,26 +419,17 @@ class Agent:
 
     def do_log_level(self, _message: Message, level: int) -> None:
         """Set the level of Python's logging."""
-        import logging
-
-        logging.getLogger().setLevel(level)
-        if logging.lastResort is not None:
-            # The loggers of actors have separate levels.
-            logging.lastResort.setLevel(level)
+        set_level(level)
 
     def do_controller(
         self, message: Message, name: str, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Reply with the controller of this name."""
-        from mesh_core._actors.controller import answer_controller
-
         answer_controller(message, name, cls, args, kwargs)
         return LATER
 
     def do_waiting_on(self, _message: Message, port: int, call_proc: int, call_port: int) -> Any:
         """Return the calls that must complete before an actor here can reply to a call."""
-        from mesh_core._calls.deadlock import waiting_on
-
         return waiting_on(self._runtime, port, (call_proc, call_port))
 
     def do_end(self, _message: Message, grace_s: float, is_drained: bool = True) -> None:
@@ -459,14 +448,10 @@ class Agent:
                 cell.halt()
         for cell in alive:
             cell.ending.is_over.wait()
-        from mesh_core._processes.launch import leave
-
-        leave(0)
+        self._runtime.lifecycle.leave(0)
 
     def do_patch(self, message: Message, patches: dict[str, bytes]) -> Any:
         """Replace actor classes in later spawns; a host agent passes this on to its processes."""
-        from mesh_core._testing.mock import inherit_patches, patch_host
-
         if not self._runtime.is_root:
             inherit_patches(patches)
         if self._runtime.host_agent is None:
@@ -509,13 +494,11 @@ class Agent:
     def _host_left(
         self, host: int, host_name: str | None, why: str, epoch: int | None = None
     ) -> None:
-        from mesh_core._hosts.attach import exit_report
-
         self._runtime.draining_hosts.pop(host, None)
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
-            self._engine.host_gone(host, exit_report(self._runtime, name, why))
+            self._engine.host_gone(host, host_exit_report(self._runtime, name, why))
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
         """Update the replicated journal of what the program owns."""
@@ -567,10 +550,7 @@ class Agent:
 
     def do_leave(self, _message: Message, is_shutdown: bool) -> None:
         """Make this host leave the job; reply immediately to confirm."""
-        from mesh_core._workers.session import leave
-        from mesh_core._workers.worker import ENDED_BY_OWNER
-
-        leave(ENDED_BY_OWNER if is_shutdown else 0)
+        self._runtime.lifecycle.leave(ENDED_BY_OWNER if is_shutdown else 0)
 
     def do_reserve(self, _message: Message, count: int) -> tuple[int, str]:
         """Reserve slots; return the first slot and the name of the host."""

@@ -6,6 +6,7 @@ import os
 
 from mesh_core._actors.actor import is_loop_driven
 from mesh_core._actors.loading import Loading
+from mesh_core._actors.thread_server import ThreadCell
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import ACTOR_FAILED, RAISED, STOPPED, proc_name
 from mesh_core._supervision.failure import FailureDetail
@@ -167,9 +168,8 @@ class Arrivals:
 def _driver_of(cls: type) -> type[ActorCell]:
     """Return the cell class that runs the actors of a class."""
     if is_loop_driven(cls):
+        # Imports asyncio, which a program without async actors does not need.
         from mesh_core._actors.async_server import LoopCell
 
         return LoopCell
-    from mesh_core._actors.thread_server import ThreadCell
-
     return ThreadCell

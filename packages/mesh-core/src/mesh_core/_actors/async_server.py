@@ -13,10 +13,10 @@ from threading import get_ident
 
 from mesh_core._actors.actor import endpoints_of
 from mesh_core._actors.cell import ActorCell, ActorFailure
-from mesh_core._actors.context import Serving, set_serving
 from mesh_core._actors.interrupt import CallerGone, Interruptible
-from mesh_core._actors.own_thread import OwnThread, run_beside
+from mesh_core._actors.serving import Serving, set_serving
 from mesh_core._calls.event_loop import loop_thread, waker_of
+from mesh_core._calls.own_thread import OwnThread, run_beside
 from mesh_core._configuration.config import effective
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped

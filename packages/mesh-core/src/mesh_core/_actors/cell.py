@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 
 from mesh_core._actors.actor import endpoints_of, member_of
-from mesh_core._actors.context import Serving
+from mesh_core._actors.serving import Serving
 from mesh_core._actors.termination import Ending
+from mesh_core._calls.channel import AnswerPort
 from mesh_core._calls.endpoint import EndpointProperty
 from mesh_core._calls.port_transit import drop_ports, note_ports
 from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError
 from mesh_core._meshes.activation import tensor_engine
+from mesh_core._meshes.mesh import ProcMesh
 from mesh_core._meshes.shape import Extent, Point
+from mesh_core._program.runtime import value_of
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import (
@@ -39,65 +42,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actors.interceptors import EndpointInterceptor
+    from mesh_core._actors.spawn_order import SpawnOrder
     from mesh_core._calls.channel import Port
     from mesh_core._core import Engine, Message
-    from mesh_core._meshes.mesh import ProcMesh
-    from mesh_core._meshes.proc_table import ProcTable
-    from mesh_core._meshes.shape import Region
     from mesh_core._program.runtime import Runtime
     from mesh_core._supervision.ownership import Ask
 
-__all__ = ["ActorCell", "ActorFailure", "Plan", "SpawnOrder"]
-
-
-class SpawnOrder:
-    """Description of an actor, sent to each process that starts one.
-
-    Attributes:
-        cls: The actor class.
-        args: The positional arguments of `__init__`.
-        kwargs: The keyword arguments of `__init__`.
-        name: The name of the mesh.
-        table: The processes.
-        region: The subset of the processes that the mesh is on.
-        owner: The process and port of the owner, which spawned the mesh.
-        owner_name: The address of the owner, for display.
-        window: The maximum number of outstanding messages per sender.
-    """
-
-    __slots__ = (
-        "args",
-        "cls",
-        "kwargs",
-        "name",
-        "owner",
-        "owner_name",
-        "region",
-        "table",
-        "window",
-    )
-
-    def __init__(
-        self,
-        cls: type,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        name: str,
-        table: ProcTable,
-        region: Region,
-        owner: tuple[int, int],
-        owner_name: str,
-        window: int,
-    ) -> None:
-        self.cls: type = cls
-        self.args: tuple[Any, ...] = args
-        self.kwargs: dict[str, Any] = kwargs
-        self.name: str = name
-        self.table: ProcTable = table
-        self.region: Region = region
-        self.owner: tuple[int, int] = owner
-        self.owner_name: str = owner_name
-        self.window: int = window
+__all__ = ["ActorCell", "ActorFailure", "Plan"]
 
 
 def _unbound(cls: type, name: str) -> Any:
@@ -206,8 +157,6 @@ class ActorCell:
     @property
     def procs(self) -> ProcMesh:
         """The processes that the mesh of the actor was spawned on."""
-        from mesh_core._meshes.mesh import ProcMesh
-
         return ProcMesh(self.order.table, self.order.region)
 
     def plan(self, meta: bytes) -> Plan:
@@ -260,8 +209,6 @@ class ActorCell:
         """Unpickle the arguments of a message, preceded by a port if the endpoint takes one."""
         if plan.error is not None:
             raise plan.error
-        from mesh_core._program.runtime import value_of
-
         args, kwargs = value_of(message)
         if plan.is_explicit:
             args = (self.answer_port(message), *args)
@@ -269,8 +216,6 @@ class ActorCell:
 
     def answer_port(self, message: Message) -> Port[Any]:
         """Create the response port for an endpoint that replies explicitly."""
-        from mesh_core._calls.channel import AnswerPort
-
         return AnswerPort(message)
 
     def answer(self, message: Message, value: Any) -> None:

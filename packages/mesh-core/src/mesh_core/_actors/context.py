@@ -1,59 +1,34 @@
-"""Current context: the running actor and the message that it serves.
+"""Current context, as users see it: the running actor and the message that it serves.
 
-Each message sets a context variable, so tasks and nested calls see their own context. Code outside
-of any actor runs as the root, which has no message.
+Code outside of any actor runs as the root, which has no message.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-
+from mesh_core._actors.serving import serving
+from mesh_core._ids import ActorAddr
+from mesh_core._meshes.mesh import this_proc
 from mesh_core._meshes.shape import Extent, Point
+from mesh_core._program.runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actors.cell import ActorCell
-    from mesh_core._core import Message
-    from mesh_core._ids import ActorAddr, ProcId
+    from mesh_core._ids import ProcId
     from mesh_core._meshes.mesh import ProcMesh
 
 __all__ = [
     "Context",
     "Instance",
-    "Serving",
     "context",
     "current_actor_name",
     "current_rank",
     "current_size",
-    "serving",
 ]
 
 _NOWHERE = Extent((), ())
-
-
-class Serving:
-    """One message that an actor is serving."""
-
-    __slots__ = ("cell", "extent", "message")
-
-    def __init__(self, cell: ActorCell, message: Message | None, extent: Extent) -> None:
-        self.cell: ActorCell = cell
-        self.message: Message | None = message
-        self.extent: Extent = extent
-
-    @property
-    def point(self) -> Point:
-        """The rank of the receiver in the called slice; during the spawn, its rank in the mesh."""
-        if self.message is None:
-            return self.cell.point
-        return Point(self.message.rank, self.extent)
-
-
-_serving: ContextVar[Serving | None] = ContextVar("mesh_core.serving", default=None)
-serving = _serving.get
-set_serving = _serving.set
 
 
 class Instance:
@@ -77,9 +52,6 @@ class Instance:
     @property
     def actor_id(self) -> ActorAddr:
         """The address of the actor, unique in the job: host, process, port."""
-        from mesh_core._ids import ActorAddr
-        from mesh_core._program.runtime import runtime
-
         port = 0 if self._cell is None else self._cell.port
         return ActorAddr(runtime().address(port), self.name)
 
@@ -96,15 +68,11 @@ class Instance:
     @property
     def proc(self) -> ProcMesh:
         """The process of the actor, as a mesh of one process."""
-        from mesh_core._meshes.mesh import this_proc
-
         return this_proc()
 
     @property
     def proc_mesh(self) -> ProcMesh:
         """All processes that the mesh of the actor was spawned on."""
-        from mesh_core._meshes.mesh import this_proc
-
         return this_proc() if self._cell is None else self._cell.procs
 
     @property
@@ -155,8 +123,6 @@ def context() -> Context:
     """
     current = serving()
     if current is None:
-        from mesh_core._program.runtime import runtime
-
         runtime()
         return Context(Instance(None), Point(0, _NOWHERE))
     return Context(Instance(current.cell), current.point)

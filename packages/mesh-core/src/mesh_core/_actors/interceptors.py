@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from mesh_core._actors.context import serving
+from mesh_core._actors.serving import serving
 from mesh_core._program.runtime import runtime
 
 TYPE_CHECKING = False

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 
+from mesh_core._program.runtime import value_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._actors.cell import SpawnOrder
+    from mesh_core._actors.spawn_order import SpawnOrder
     from mesh_core._core import Message
 
 __all__ = ["Loading"]
@@ -43,8 +45,6 @@ class Loading:
         thread.start()
 
     def _run(self, on_end: Callable[[], object]) -> None:
-        from mesh_core._program.runtime import value_of
-
         try:
             self.order = value_of(self.message)
         except BaseException as error:

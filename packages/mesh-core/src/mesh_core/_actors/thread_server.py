@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from mesh_core._actors.cell import ActorCell, ActorFailure
-from mesh_core._actors.context import Serving, set_serving
 from mesh_core._actors.interrupt import CallerGone, Interruptible
+from mesh_core._actors.serving import Serving, set_serving
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
 from mesh_core._processes.forked_child import leave_fork
@@ -14,7 +15,6 @@ from mesh_core._serialization.wire import READY, STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections import deque
     from typing import Any
 
     from mesh_core._actors.cell import Plan
@@ -35,8 +35,6 @@ class ThreadCell(ActorCell, Interruptible):
 
     def start(self, spawn_message: Message) -> None:
         """Start the thread, which creates the instance."""
-        from collections import deque
-
         self.left: deque[Message] = deque()
         self.urgent: deque[Any] = deque()
         Interruptible.__init__(self)

@@ -13,7 +13,7 @@ from threading import Condition, RLock
 from typing import Any, Generic, TypeVar, overload
 from weakref import WeakSet, ref
 
-from mesh_core._actors.context import serving
+from mesh_core._actors.serving import serving
 from mesh_core._calls.event_loop import is_on_event_loop, waker_of
 from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, Future
 from mesh_core._calls.port_holders import DEATH_META, arrived, holders

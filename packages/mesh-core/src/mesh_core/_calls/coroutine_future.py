@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any, ParamSpec, TypeVar
 
-from mesh_core._calls.event_loop import loop_thread
+from mesh_core._calls.event_loop import load_asyncio, loop_thread
 from mesh_core._calls.future import _ERROR, _VALUE, Future
+from mesh_core._calls.own_thread import run_beside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.event_loop import LoopThread
 
-__all__ = ["returns_future", "run_async"]
+__all__ = ["returns_future", "run_async", "run_in_thread"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,20 +32,19 @@ class _TaskFuture(Future[R]):
         self._running = thread.submit(coroutine)
 
     def _wait(self, timeout: float | None) -> None:
-        import concurrent.futures
-
-        concurrent.futures.wait([self._running], timeout)
-        if not self._running.done():
-            raise TimeoutError(f"not completed in {timeout} s")
+        try:
+            self._running.exception(timeout)
+        except Exception:
+            # It timed out, or the coroutine was cancelled.
+            if not self._running.done():
+                raise TimeoutError(f"not completed in {timeout} s") from None
         self._poll()
 
     def _poll(self) -> None:
         if not self._running.done():
             return
         if self._running.cancelled():
-            import asyncio
-
-            self._settle(_ERROR, asyncio.CancelledError())
+            self._settle(_ERROR, load_asyncio().CancelledError())
             return
         error = self._running.exception()
         if error is None:
@@ -62,6 +62,11 @@ class _TaskFuture(Future[R]):
 def run_async(thread: LoopThread, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
     """Run a coroutine on a loop and return a future of its outcome."""
     return _TaskFuture(thread, coroutine)
+
+
+def run_in_thread(function: Callable[[], R]) -> Future[R]:
+    """Run a function on a new thread and return a future of its result."""
+    return run_async(loop_thread(), run_beside(function))
 
 
 def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:

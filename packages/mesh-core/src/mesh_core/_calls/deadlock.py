@@ -13,7 +13,9 @@ import threading
 import time
 from typing import overload
 
-from mesh_core._actors.context import serving
+from mesh_core._actors.serving import serving
+from mesh_core._calls.event_loop import load_asyncio, running_loop
+from mesh_core._calls.task_dependencies import is_awaited_by
 from mesh_core._configuration.config import effective
 from mesh_core._errors import DeadlockError
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actors.cell import ActorCell
-    from mesh_core._actors.context import Serving
+    from mesh_core._actors.serving import Serving
     from mesh_core._calls.endpoint import Endpoint
     from mesh_core._calls.future import CallFuture
     from mesh_core._core import Engine, Message
@@ -95,8 +97,6 @@ class Wait:
         """Return whether the endpoint cannot continue until this wait has ended."""
         if self.task is None:
             return True
-        from mesh_core._calls.task_dependencies import is_awaited_by
-
         root = self.cell.task_of(self.call, self.is_exclusive)
         return root is not None and is_awaited_by(root, self.task)
 
@@ -215,11 +215,9 @@ def begin_wait(future: CallFuture[Any]) -> Wait | None:
     current = waiter()
     if current is None:
         return None
-    import asyncio
-
     endpoint = future._endpoint
     wait = Wait(current, future._reply, endpoint.name)
-    wait.task, wait.future = asyncio.current_task(), future
+    wait.task, wait.future = load_asyncio().current_task(), future
     root = current.cell.task_of(wait.call, wait.is_exclusive)
     if wait.is_exclusive and wait.task is root:
         try:
@@ -230,7 +228,7 @@ def begin_wait(future: CallFuture[Any]) -> Wait | None:
     if _has_deadline(endpoint):
         return None
     _waits.add(wait)
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     if id(loop) not in _ticking:
         _ticking.add(id(loop))
         loop.call_later(effective().deadlock_probe_s, _tick, loop)

@@ -8,11 +8,13 @@ for all calls of an endpoint (receivers, name, limits) is computed once and cach
 from __future__ import annotations
 
 import sys
+from os import urandom
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from mesh_core._calls.event_loop import is_on_event_loop
 from mesh_core._calls.future import CallFuture, Future, GatherFuture, checked_timeout
 from mesh_core._calls.port_transit import note_ports, recall_ports
+from mesh_core._calls.signature import Arity, is_async
 from mesh_core._calls.stream import stream_answers
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full
@@ -59,8 +61,8 @@ class EndpointProperty(Generic[P, R]):
         self.explicit_response_port = explicit_response_port
         self.instrument = instrument
         self.is_concurrent = is_concurrent
-        self.is_async: bool = _is_async(method)
-        self.arity: _Arity = _Arity.of(method, 2 if explicit_response_port else 1)
+        self.is_async: bool = is_async(method)
+        self.arity: Arity = Arity.of(method, 2 if explicit_response_port else 1)
         self.__name__: str = method.__name__
         self.__doc__ = method.__doc__
         self.__wrapped__ = method
@@ -72,15 +74,6 @@ class EndpointProperty(Generic[P, R]):
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.__name__ = name
-
-
-def _is_async(method: Callable[..., Any]) -> bool:
-    """Return whether calling the method returns a coroutine; unwraps partials and wrappers."""
-    if hasattr(method, "__code__"):
-        return bool(method.__code__.co_flags & 0x80)
-    from inspect import iscoroutinefunction
-
-    return iscoroutinefunction(method)
 
 
 if TYPE_CHECKING:
@@ -198,7 +191,7 @@ def concurrent_endpoint(
             raise ValueError(
                 f"{method.__name__!r} is already an endpoint: use one of the two decorators"
             )
-        if not _is_async(method):
+        if not is_async(method):
             raise ValueError(
                 f"concurrent endpoint {method.__name__!r} must be 'async def': "
                 "a plain method would block the actor"
@@ -244,7 +237,7 @@ class Endpoint(Generic[P, R]):
         method: Any,
         flags: int,
         options: CallOptions,
-        arity: _Arity,
+        arity: Arity,
         propagate: Any = None,
     ) -> None:
         self._propagate = propagate
@@ -457,39 +450,6 @@ class Endpoint(Generic[P, R]):
         return MeshStopped(why, mesh_name=self._mesh._name, endpoint=self._name)
 
 
-class _Arity:
-    """The number of positional arguments of a method, for the fast check on every call."""
-
-    __slots__ = ("_least", "_most", "_skip")
-
-    def __init__(self, least: int, most: int, skip: int) -> None:
-        self._least = least
-        self._most = most
-        self._skip = skip
-
-    @classmethod
-    def of(cls, method: Any, skip: int) -> _Arity:
-        code = getattr(method, "__code__", None)
-        if code is None or getattr(method, "__wrapped__", None) is not None:
-            return cls(1, 0, skip)
-        most = sys.maxsize if code.co_flags & 0x04 else code.co_argcount - skip
-        least = code.co_argcount - skip - len(method.__defaults__ or ())
-        has_required_keyword = code.co_kwonlyargcount > len(method.__kwdefaults__ or ())
-        return cls(1, 0, skip) if has_required_keyword else cls(max(least, 0), most, skip)
-
-    def fits(self, count: int) -> bool:
-        return self._least <= count <= self._most
-
-    def bind(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise the `TypeError` that a direct call of the method would raise, if any."""
-        from inspect import signature
-
-        try:
-            signature(method).bind(*(None,) * self._skip, *args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{method.__qualname__}(): {error}") from None
-
-
 def call_by_layer(
     endpoint: Endpoint[..., Any],
     verb: str,
@@ -513,13 +473,13 @@ def call_by_layer(
     sender._options, sender._mesh = endpoint._options, mesh
     sender._meta = bytes([meta[0] | BY_LAYER]) + meta[1:]
     # The layer sends its own arguments, which the signature of the method does not describe.
-    sender._arity = _Arity(0, sys.maxsize, 0)
+    sender._arity = Arity(0, sys.maxsize, 0)
     send = getattr(sender, {"rref": "call", "choose": "call_one"}.get(verb, verb))
     timeout = endpoint._options.timeout
     call = TensorEngineCall(
         endpoint._name,
         verb,
-        mesh._procs(),
+        mesh._procs,
         mesh._region,
         mesh._port,
         endpoint._propagate,
@@ -530,10 +490,8 @@ def call_by_layer(
 
 
 def _random_index(count: int) -> int:
-    """Pick one of `count` indexes; `random` is imported lazily because its import is slow."""
-    from random import randrange
-
-    return randrange(count)
+    """Pick one of `count` indexes; independent of the random numbers of the program."""
+    return int.from_bytes(urandom(8), "little") % count
 
 
 def as_endpoint(
@@ -559,7 +517,7 @@ def as_endpoint(
         skip = 0
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
-    arity = _Arity.of(found, skip + (1 if explicit_response_port else 0))
+    arity = Arity.of(found, skip + (1 if explicit_response_port else 0))
     return Endpoint(method.mesh, method.name, found, flags, _DEFAULT_OPTIONS, arity, propagate)
 
 

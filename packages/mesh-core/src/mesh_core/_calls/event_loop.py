@@ -22,7 +22,38 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Engine
 
-__all__ = ["LoopThread", "LoopWaker", "is_on_event_loop", "loop_thread", "waker_of"]
+__all__ = [
+    "LoopThread",
+    "LoopWaker",
+    "is_on_event_loop",
+    "load_asyncio",
+    "loop_thread",
+    "running_loop",
+    "waker_of",
+]
+
+
+def load_asyncio() -> Any:
+    """Import asyncio on first use and return the module.
+
+    Its import takes as long as that of Mesh, and most programs never run an event loop.
+    """
+    import asyncio
+
+    return asyncio
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that runs in this thread.
+
+    Raises:
+        RuntimeError: No event loop is running in this thread.
+    """
+    try:
+        loop: asyncio.AbstractEventLoop = load_asyncio().get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("no event loop is running in this thread: use get()") from None
+    return loop
 
 
 def is_on_event_loop() -> bool:
@@ -85,23 +116,18 @@ class LoopThread:
     """The event loop on which all async endpoints of this process run."""
 
     def __init__(self) -> None:
-        import asyncio
-
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = load_asyncio().new_event_loop()
         self.thread = threading.Thread(target=self._run, name="mesh-async", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        import asyncio
-
-        asyncio.set_event_loop(self.loop)
+        load_asyncio().set_event_loop(self.loop)
         self.loop.run_forever()
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> ThreadFuture[Any]:
         """Run a coroutine on the loop, from any thread."""
-        import asyncio
-
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        running: ThreadFuture[Any] = load_asyncio().run_coroutine_threadsafe(coroutine, self.loop)
+        return running
 
     def call(self, callback: Callable[..., object], *args: Any) -> None:
         """Call a function on the loop, from any thread."""

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from mesh_core._calls.deadlock import begin_wait, check_wait, end_wait, waiter
-from mesh_core._calls.event_loop import waker_of
+from mesh_core._calls.event_loop import load_asyncio, loop_thread, running_loop, waker_of
 from mesh_core._calls.silent_ranks import describe_silent
 from mesh_core._errors import CallCancelled, DeadlockError, join_failures
 from mesh_core._meshes.shape import Extent, Point
@@ -119,8 +119,6 @@ class Future(Generic[R]):
         if self.done():
             callback(self)
             return
-        from mesh_core._calls.event_loop import loop_thread
-
         call = _on_own_loop(callback)
         waiting = _callbacks.setdefault(self, [])
         waiting.append(callback)
@@ -151,15 +149,11 @@ class Future(Generic[R]):
         Raises:
             RuntimeError: No event loop is running in this thread.
         """
-        import asyncio
+        loop = running_loop()
 
         async def outcome() -> R:
             return await self
 
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError("no event loop is running in this thread: use get()") from None
         return loop.create_task(outcome())
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -206,12 +200,7 @@ class Future(Generic[R]):
 
     def _ready(self) -> asyncio.Future[None]:
         """Return an asyncio future of the running loop that completes together with this one."""
-        import asyncio
-
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError("no event loop is running in this thread: use get()") from None
+        loop = running_loop()
         watcher: asyncio.Future[None] = loop.create_future()
         watchers = self._watchers
         if watchers is None:
@@ -259,9 +248,7 @@ def _on_own_loop(
     """Return a function that runs a callback from any thread; asyncio's own need their loop."""
     if not str(getattr(callback, "__module__", "")).startswith("asyncio."):
         return callback
-    import asyncio
-
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
 
     def call(future: Future[Any]) -> None:
         # A closed loop waits for nothing.
@@ -273,10 +260,8 @@ def _on_own_loop(
 
 def _wake(watcher: asyncio.Future[None]) -> None:
     """Complete the future of a loop, from any thread."""
-    import asyncio
-
     loop = watcher.get_loop()
-    if asyncio._get_running_loop() is loop:
+    if load_asyncio()._get_running_loop() is loop:
         _finish(watcher)
         return
     try:

@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from mesh_core._calls.deadlock import check_wait, waiter
-from mesh_core._calls.event_loop import is_on_event_loop, waker_of
+from mesh_core._calls.event_loop import is_on_event_loop, running_loop, waker_of
 from mesh_core._calls.future import _PENDING, CallFuture
 from mesh_core._errors import DeadlockError
 from mesh_core._meshes.shape import Extent, Point
@@ -109,9 +109,7 @@ class AnswerStream(Generic[R]):
         """Settle promised futures on an event loop, and register again if any are left."""
         self._keep_promises()
         if self._promised:
-            import asyncio
-
-            self._watch(asyncio.get_running_loop())
+            self._watch(running_loop())
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         waker_of(loop, self._engine).watch(self._reply, self._arrived)
@@ -131,10 +129,8 @@ class AnswerStream(Generic[R]):
     async def _next_async(self) -> tuple[Point, Future[R]]:
         if not self._left:
             raise StopAsyncIteration
-        import asyncio
-
         engine = self._engine
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         while not self._answers:
             await _arrival(loop, engine, self._reply)
             self._answers = engine.take(self._reply)[0][::-1]

@@ -8,8 +8,13 @@ not awaited: a deadlock is then missed, but none is reported wrongly.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
+
+from mesh_core._calls.event_loop import load_asyncio
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["is_awaited_by"]
 
@@ -28,7 +33,7 @@ def is_awaited_by(root: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:
         awaited = getattr(waiting, "_fut_waiter", None)
         if awaited is None:
             continue
-        if isinstance(awaited, asyncio.Task):
+        if isinstance(awaited, load_asyncio().Task):
             left.append(awaited)
         elif _is_completed_by(awaited, task):
             return True
@@ -45,7 +50,7 @@ def _is_completed_by(awaited: Any, task: Any) -> bool:
 
 def _completes(callback: Any, awaited: Any) -> bool:
     group = getattr(callback, "__self__", None)
-    if isinstance(group, asyncio.TaskGroup):
+    if isinstance(group, load_asyncio().TaskGroup):
         return getattr(group, "_on_completed_fut", None) is awaited
     names = getattr(getattr(callback, "__code__", None), "co_freevars", ())
     try:
@@ -57,5 +62,5 @@ def _completes(callback: Any, awaited: Any) -> bool:
         return False
     if held.get("outer") is awaited:
         return True
-    is_last = held.get("return_when") != asyncio.FIRST_COMPLETED or held.get("counter") == 1
+    is_last = held.get("return_when") != load_asyncio().FIRST_COMPLETED or held.get("counter") == 1
     return held.get("waiter") is awaited and held.get("timeout_handle") is None and is_last

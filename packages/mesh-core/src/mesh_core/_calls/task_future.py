@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+from mesh_core._calls.endpoint import CallOptions
 from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, CallFuture, Future
 from mesh_core._calls.silent_ranks import describe_silent
 from mesh_core._errors import DeadlineExceeded, MeshStopped, join_failures
@@ -29,8 +31,6 @@ class _Question:
     __slots__ = ("_mesh", "_options", "name")
 
     def __init__(self, mesh: Any, name: str) -> None:
-        from mesh_core._calls.endpoint import CallOptions
-
         self._mesh = mesh
         self._options = CallOptions()
         self.name = name
@@ -192,8 +192,6 @@ class EndFuture(Future[None]):
                     self._ownership.observed(failure_id)
 
     def _wait(self, timeout: float | None) -> None:
-        import time
-
         until = None if timeout is None else time.monotonic() + timeout
         for part in self._parts:
             if part._state == _PENDING:
@@ -205,15 +203,13 @@ class EndFuture(Future[None]):
             self._finish()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        import asyncio
-
         async def finish() -> None:
             for part in self._parts:
                 if not part.done():
                     await part._ready()
             self._finish()
 
-        self._task = asyncio.ensure_future(finish())
+        self._task = loop.create_task(finish())
 
     def _finish(self) -> None:
         if self._state != 0:

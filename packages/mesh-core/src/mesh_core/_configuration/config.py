@@ -17,13 +17,14 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 from contextvars import ContextVar
+from warnings import warn
 
 from mesh_core._configuration.settings import PEER_NAMES, SETTINGS
 from mesh_core._errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from contextvars import Token
     from pathlib import Path
     from typing import Any, Literal, Self, Unpack
@@ -325,9 +326,7 @@ def _read(given: Mapping[str, Any], origin: str = "", *, is_text: bool = False) 
 
 
 def _suggest(name: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [*SETTINGS, *PEER_NAMES], n=3, cutoff=0.6)
+    near = _similar(name, [*SETTINGS, *PEER_NAMES], count_max=3, cutoff=0.6)
     if not near:
         return f"the settings are {', '.join(SETTINGS)}"
     return f"did you mean {' or '.join(dict.fromkeys(PEER_NAMES.get(one, one) for one in near))}"
@@ -350,13 +349,17 @@ def _warn_of_misspelt() -> None:
     others = [name for name in os.environ if name.startswith(_PREFIX) and name not in known]
     if not others:
         return
-    from difflib import get_close_matches
-    from warnings import warn
-
     for variable in others:
-        near = get_close_matches(variable, known, n=1, cutoff=0.85)
+        near = _similar(variable, known, count_max=1, cutoff=0.85)
         if near:
             warn(f"{variable} is not a setting: did you mean {near[0]}", stacklevel=2)
+
+
+def _similar(name: str, known: Iterable[str], *, count_max: int, cutoff: float) -> list[str]:
+    """Return the known names that resemble a name; only wrong names need it."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, known, n=count_max, cutoff=cutoff)
 
 
 def _read_file() -> dict[str, Any]:

@@ -6,6 +6,8 @@ In code, text is accepted only if it can express more than a number ("5 min", "6
 
 from __future__ import annotations
 
+from os import PathLike
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,8 +137,7 @@ def folder(none: str) -> Kind:
     """Return the kind for the path of a directory."""
 
     def read(given: Any) -> Any:
-        # Import lazily: most programs set no path, and pathlib is an expensive import.
-        from os import PathLike
+        # Most programs set no path, and pathlib is an expensive import.
         from pathlib import Path
 
         if not isinstance(given, (str, PathLike)) or not str(given):

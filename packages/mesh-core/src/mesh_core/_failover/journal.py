@@ -29,11 +29,22 @@ if TYPE_CHECKING:
     from mesh_core._program.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
 
-__all__ = ["Journal"]
-
+__all__ = ["Journal", "start_journal"]
 
 # Standby workers have numbers below those of all hosts.
 _FIRST_SPARE = -(1 << 64)
+
+
+_starting = threading.Lock()
+
+
+def start_journal(runtime: Runtime) -> Journal:
+    """Start to record everything that the program owns, and return the journal."""
+    with _starting:
+        if runtime.journal is None:
+            runtime.journal = Journal(runtime)
+            runtime.ownership.note_all(runtime.journal)
+        return runtime.journal
 
 
 class Journal:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mesh_core._core import Region
-    from mesh_core._hosts.agent import StartOrder
     from mesh_core._hosts.places import Place
     from mesh_core._hosts.standby import Spare
+    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._program.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
@@ -139,7 +139,8 @@ class MeshEntry:
         except Exception as error:
             problem = error
         port, region, owner, window = self.actors
-        return ActorMesh(port, self.name, cls, self.table, region, owner, window), problem
+        procs = ProcMesh(self.table, self.table.region)
+        return ActorMesh(port, self.name, cls, procs, region, owner, window), problem
 
 
 def _small(order: Any) -> tuple[bytes, list[bytes], int] | None:

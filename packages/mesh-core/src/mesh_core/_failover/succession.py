@@ -6,6 +6,8 @@ from typing import Any
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
+from mesh_core._failover.claims import Claim
+from mesh_core._failover.errors import TakeOverError
 from mesh_core._failover.job import Job
 from mesh_core._failover.journal import Journal
 from mesh_core._failover.journal_entries import (
@@ -15,15 +17,17 @@ from mesh_core._failover.journal_entries import (
     SpareEntry,
     decode_entry,
 )
-from mesh_core._failover.take_over import TakeOverError
 from mesh_core._hosts.address import Address
-from mesh_core._hosts.attach import exit_report, joined
+from mesh_core._hosts.joining import joined
 from mesh_core._hosts.places import Place
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._meshes.mesh import ProcMesh
-from mesh_core._program import runtime as current
+from mesh_core._program.root import start_root
+from mesh_core._program.runtime import is_running, runtime, value_of
+from mesh_core._security.errors import CredentialsError
+from mesh_core._security.job_credentials import set_credentials
 from mesh_core._serialization.wire import HOST_DIED, PROC_DIED, proc_id
-from mesh_core._supervision.failure import FailureDetail, failure_error
+from mesh_core._supervision.failure import FailureDetail, failure_error, host_exit_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +35,45 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Keys, Message
     from mesh_core._errors import SupervisionError
-    from mesh_core._failover.claims import Claim, Taken
+    from mesh_core._failover.claims import Taken
     from mesh_core._program.runtime import Runtime
+    from mesh_core._security.credentials import Credentials
 
-__all__ = ["Succession"]
+__all__ = ["take_over_job"]
 
 ROOT = 0
 _HEARTBEATS = 3
+
+
+def take_over_job(workers: Sequence[str], credentials: Credentials, gateway: str | None) -> Job:
+    """Take over a job from the workers that keep it; see `take_over`."""
+    if isinstance(workers, str):
+        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
+    addresses = [Address.parse_reachable(worker) for worker in workers]
+    if not addresses:
+        raise ValueError("no workers to take over: give at least one address")
+    if is_running():
+        raise RuntimeError(
+            "this program already runs a job: take over before anything else, or after "
+            "shutdown_context()"
+        )
+    way = None if gateway is None else Address.parse_reachable(gateway)
+    config = effective()
+    claim = Claim(credentials._keys, config.host_lease_s, way)
+    try:
+        first = claim.take_first(addresses, config.attach_timeout_s)
+    except ValueError as error:
+        raise CredentialsError(str(error)) from None
+    program = start_root(first.grant.job, first.grant.token, first.grant.generation)
+    current = runtime()
+    try:
+        set_credentials(current, credentials._keys)
+        return Succession(current, claim, first, addresses, credentials._keys).run()
+    except BaseException:
+        # The workers keep the job again when the lease of this program has expired.
+        current.places.forget()
+        program.shut_down(0.0, is_failed=True)
+        raise
 
 
 class Succession:
@@ -141,7 +177,9 @@ class Succession:
                 host, address, gateway, self._keys, self._config, entry.orphan_grace_s, entry.epoch
             )
             self._runtime.places.restore(place)
-            self._runtime.engine.host_gone(host, exit_report(self._runtime, entry.address, why))
+            self._runtime.engine.host_gone(
+                host, host_exit_report(self._runtime, entry.address, why)
+            )
 
     def _hold_spare(self, entry: SpareEntry) -> None:
         address = Address.parse(entry.address)
@@ -164,7 +202,7 @@ class Succession:
         found: list[SupervisionError] = []
         for answer in answers:
             if answer.code == 0:
-                for uid, rank, body in current.value_of(answer):
+                for uid, rank, body in value_of(answer):
                     hit = [mesh for mesh in meshes if mesh._uid == uid]
                     self._runtime.ownership.actor_failed(uid, rank, body)
                     found += self._given(body, [(mesh, rank) for mesh in hit])

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from mesh_core._configuration.config import effective
-from mesh_core._errors import MeshError
-from mesh_core._program import runtime as current
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,14 +9,7 @@ if TYPE_CHECKING:
     from mesh_core._failover.job import Job
     from mesh_core._security.credentials import Credentials
 
-__all__ = ["TakeOverError", "take_over"]
-
-
-class TakeOverError(MeshError):
-    """A job could not be taken over; the message contains the reason and the remedy."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
+__all__ = ["take_over"]
 
 
 def take_over(
@@ -55,40 +44,7 @@ def take_over(
         ValueError: An address is malformed, or `workers` is empty.
         CredentialsError: The credentials have expired.
     """
-    if isinstance(workers, str):
-        raise ValueError(f"workers is a single string, {workers!r}: pass a list of addresses")
-    # Imported here and below because most programs never take over, and importing Mesh must be
-    # cheap.
-    from mesh_core._hosts.address import Address
+    # Most programs never take over a job.
+    from mesh_core._failover.succession import take_over_job
 
-    addresses = [Address.parse_reachable(worker) for worker in workers]
-    if not addresses:
-        raise ValueError("no workers to take over: give at least one address")
-    if current.is_running():
-        raise RuntimeError(
-            "this program already runs a job: take over before anything else, or after "
-            "shutdown_context()"
-        )
-    from mesh_core._failover.claims import Claim
-    from mesh_core._failover.succession import Succession
-    from mesh_core._program.root import shut_down, start_root
-    from mesh_core._security.credentials import CredentialsError
-    from mesh_core._security.job_credentials import set_credentials
-
-    way = None if gateway is None else Address.parse_reachable(gateway)
-    config = effective()
-    claim = Claim(credentials._keys, config.host_lease_s, way)
-    try:
-        first = claim.take_first(addresses, config.attach_timeout_s)
-    except ValueError as error:
-        raise CredentialsError(str(error)) from None
-    start_root(first.grant.job, first.grant.token, first.grant.generation)
-    runtime = current.runtime()
-    try:
-        set_credentials(runtime, credentials._keys)
-        return Succession(runtime, claim, first, addresses, credentials._keys).run()
-    except BaseException:
-        # The workers keep the job again when the lease of this program has expired.
-        runtime.places.forget()
-        shut_down(0.0, is_failed=True)
-        raise
+    return take_over_job(workers, credentials, gateway)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+from mesh_core._actors.patches import patches_here
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
 from mesh_core._logging.forwarder import RemoteLog
@@ -20,22 +21,20 @@ from mesh_core._program.job_dir import JobDir
 from mesh_core._security.job_credentials import mark_credentials
 from mesh_core._serialization.wire import PROC_DIED, STOPPED, proc_id, proc_name
 from mesh_core._supervision.failure import FailureDetail
-from mesh_core._testing.mock import patches_here
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable
 
     from mesh_core._core import Message
+    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._logging.line import LogLine
     from mesh_core._meshes.proc_table import ProcTable
-    from mesh_core._processes.command import BootstrapCommand
     from mesh_core._processes.processes import ExitReport
     from mesh_core._processes.template_cache import Seeds
     from mesh_core._program.runtime import Runtime
 
-__all__ = ["HostAgent", "StartOrder"]
+__all__ = ["HostAgent"]
 
 # The time beyond the grace periods that a process grants its own parts.
 _END_S = 2.0
@@ -43,49 +42,6 @@ _FLUSH_S = 2.0
 # The number of reports of silence after which a connected process is killed. A single report may
 # concern a process that has just started.
 _SILENT_MAX = 2
-
-
-class StartOrder:
-    """Processes to start on one host.
-
-    Attributes:
-        table: The mesh of the processes.
-        bootstrap: The pickled function that each process runs first; empty for none.
-        commands: The command of each process, if not forked from the template.
-        binds: Processors and memory nodes of each process.
-        config: The configuration of the process that spawned the mesh.
-        preload: Modules that the processes will need.
-        early_events: The maximum number of message events that each process buffers until it has a
-            subscriber.
-    """
-
-    __slots__ = (
-        "binds",
-        "bootstrap",
-        "commands",
-        "config",
-        "early_events",
-        "preload",
-        "table",
-    )
-
-    def __init__(
-        self,
-        table: ProcTable,
-        bootstrap: bytes,
-        commands: list[BootstrapCommand] | None,
-        binds: list[Mapping[str, str]] | None,
-        config: Mapping[str, Any],
-        preload: tuple[str, ...],
-        early_events: int,
-    ) -> None:
-        self.table: ProcTable = table
-        self.bootstrap: bytes = bootstrap
-        self.commands: list[BootstrapCommand] | None = commands
-        self.binds: list[Mapping[str, str]] | None = binds
-        self.config: Mapping[str, Any] = config
-        self.preload: tuple[str, ...] = preload
-        self.early_events: int = early_events
 
 
 class _Slot:

@@ -11,7 +11,9 @@ import threading
 import time
 
 from mesh_core._errors import HostDied
+from mesh_core._hosts.address import Address
 from mesh_core._hosts.epoch import EPOCH_MAX
+from mesh_core._hosts.joining import ask_until_taken
 from mesh_core._hosts.route import ways
 from mesh_core._hosts.standby import StandbyWorkers
 from mesh_core._serialization.wire import proc_id
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from mesh_core._configuration.config import Config
     from mesh_core._core import Keys
-    from mesh_core._hosts.address import Address
     from mesh_core._hosts.route import Route
     from mesh_core._program.runtime import Runtime
 
@@ -271,9 +272,6 @@ class Places:
             RuntimeError: The host is alive, was shut down, or is the host of the program.
             ValueError: The address is malformed.
         """
-        # Imported here because most programs never attach, and importing Mesh must be cheap.
-        from mesh_core._hosts.address import Address
-
         place = self._places.get(host)
         if place is None:
             raise RuntimeError("the host of the program cannot be replaced: the program runs on it")
@@ -328,8 +326,6 @@ class Places:
         self, place: Place, address: Address, gateway: Address | None, limit_s: float
     ) -> str | None:
         """Let a worker serve as a host; return the reason if it does not."""
-        from mesh_core._hosts.attach import ask_until_taken
-
         if place.epoch == EPOCH_MAX:
             return f"it was replaced {EPOCH_MAX} times, the maximum"
         before = place.address, place.gateway

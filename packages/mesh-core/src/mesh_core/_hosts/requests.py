@@ -8,7 +8,6 @@ from typing import Any
 from mesh_core._calls.task_future import AgentFuture
 from mesh_core._core import Targets
 from mesh_core._errors import HostDied
-from mesh_core._meshes.mesh_place import owner_here
 from mesh_core._program.runtime import runtime
 
 TYPE_CHECKING = False
@@ -17,20 +16,32 @@ if TYPE_CHECKING:
 
     from mesh_core._meshes.mesh import ProcMesh
 
-__all__ = ["ask_host", "ask_hosts", "replace_host", "revive_all", "start_again"]
+__all__ = ["ask_host", "ask_hosts", "replace_host", "start_again"]
 
 
-def ask_host(host: int, method: str, *args: Any) -> Any:
+def ask_host(asker: ProcMesh, host: int, method: str, *args: Any) -> Any:
     """Call the agent of a host and wait for its reply; only for short requests.
+
+    Args:
+        asker: The process that errors name as the place of the failure.
+        host: The number of the host.
+        method: The name of the method.
+        *args: Its arguments.
 
     Raises:
         HostDied: The host is dead.
     """
-    return ask_hosts([host], method, *args)[0]
+    return ask_hosts(asker, [host], method, *args)[0]
 
 
-def ask_hosts(hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
+def ask_hosts(asker: ProcMesh, hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
     """Send the same request to the agents of several hosts concurrently, and wait for all replies.
+
+    Args:
+        asker: The process that errors name as the place of the failure.
+        hosts: The numbers of the hosts.
+        method: The name of the method.
+        *args: Its arguments.
 
     Raises:
         HostDied: One of the hosts is dead.
@@ -43,7 +54,7 @@ def ask_hosts(hosts: Sequence[int], method: str, *args: Any) -> list[Any]:
             # This process is that agent, whose own thread would do the same.
             waits.append(partial(getattr(current.agent, "do_" + method), None, *args))
         else:
-            waits.append(_asked(host << 32, method, *args).get)
+            waits.append(_asked(asker, host << 32, method, *args).get)
     answers: list[Any] = []
     failures: list[Exception] = []
     for wait in waits:
@@ -67,14 +78,15 @@ def start_again(mesh: ProcMesh, index: int) -> bool:
     current = mesh._runtime
     proc = mesh._proc_of(index)
     host, slot = proc >> 32, proc & 0xFFFF_FFFF
+    lost = mesh._with_region(mesh._region.member(index))
     order = current.start_orders.get(mesh._uid)
     while True:
         try:
-            incarnation = ask_host(host, "replace", slot, order)
+            incarnation = ask_host(lost, host, "replace", slot, order)
             break
         except HostDied:
             # The standby worker may die too; this call raises when none is left.
-            replace_host(host, None, may_return=False, is_urgent=True)
+            replace_host(lost, host, None, may_return=False, is_urgent=True)
     if incarnation is None:
         return False
     if not current.is_agent_of(proc):
@@ -83,10 +95,13 @@ def start_again(mesh: ProcMesh, index: int) -> bool:
     return True
 
 
-def replace_host(host: int, worker: str | None, *, may_return: bool, is_urgent: bool) -> None:
+def replace_host(
+    asker: ProcMesh, host: int, worker: str | None, *, may_return: bool, is_urgent: bool
+) -> None:
     """Let the program replace the machine of a dead host.
 
     Args:
+        asker: The process that errors name as the place of the failure.
         host: The number of the host.
         worker: The address of the worker on the new machine. Default: a standby worker.
         may_return: Whether the previous worker may be used if no standby worker is left.
@@ -101,28 +116,9 @@ def replace_host(host: int, worker: str | None, *, may_return: bool, is_urgent: 
     if current.is_root:
         current.places.replace(host, worker, may_return=may_return, is_urgent=is_urgent)
     else:
-        _ask(0, "replace_host", host, worker, may_return, is_urgent)
+        _asked(asker, 0, "replace_host", host, worker, may_return, is_urgent).get()
 
 
-def revive_all(host: int) -> None:
-    """Start everything again that the caller had on a host."""
-    from mesh_core._meshes.mesh import ProcMesh
-
-    current = runtime()
-    for mesh in current.ownership.children_of(owner_here()[1]):
-        if not isinstance(mesh, ProcMesh) or mesh._uid in current.stopped_meshes:
-            continue
-        for rank in range(len(mesh)):
-            if mesh._proc_of(rank) >> 32 == host:
-                mesh._replace_lost(rank)
-
-
-def _ask(proc: int, method: str, *args: Any) -> Any:
-    return _asked(proc, method, *args).get()
-
-
-def _asked(proc: int, method: str, *args: Any) -> AgentFuture:
-    from mesh_core._meshes.mesh import this_proc
-
+def _asked(asker: ProcMesh, proc: int, method: str, *args: Any) -> AgentFuture:
     reply = runtime().call_agents(Targets([(proc, 0)]), method, *args)
-    return AgentFuture(reply, this_proc(), method, is_value=True)
+    return AgentFuture(reply, asker, method, is_value=True)

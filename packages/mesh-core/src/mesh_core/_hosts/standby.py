@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 
 from mesh_core._core import ask_worker
+from mesh_core._hosts.attach_request import AttachOrder
 from mesh_core._hosts.route import Route
 
 TYPE_CHECKING = False
@@ -150,9 +151,6 @@ class StandbyWorkers:
         self._ask(spare, "release", _RELEASE_LIMIT_S)
 
     def _ask(self, spare: Spare, verb: str, limit_s: float) -> bool:
-        # Imported here because most programs never attach, and importing Mesh must be cheap.
-        from mesh_core._hosts.attach_request import AttachOrder
-
         identity = self._runtime.identity
         order = AttachOrder.of_program(
             identity.job,

@@ -102,7 +102,7 @@ def tensor_engine() -> TensorEngine:
     Raises:
         RuntimeError: No such layer is installed, or several are.
     """
-    # The search through all installed distributions takes milliseconds, and few programs need it.
+    # Few programs search all installed distributions, and the import takes milliseconds.
     from importlib.metadata import entry_points
 
     found = list(entry_points(group=GROUP))

@@ -11,10 +11,8 @@ from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
 from mesh_core._hosts.requests import start_again
-from mesh_core._meshes.handle_job import runtime_of_job
 from mesh_core._meshes.mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._meshes.placed_mesh import PlacedMesh
-from mesh_core._program.runtime import runtime
 from mesh_core._serialization.wire import CALL, INTERNAL, READY, SPAWN
 
 TYPE_CHECKING = False
@@ -23,9 +21,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.future import Future
     from mesh_core._meshes.mesh import ProcMesh
-    from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._meshes.shape import Point
-    from mesh_core._program.runtime import Runtime
 
 __all__ = ["ActorMesh", "check_class"]
 
@@ -41,19 +37,20 @@ class ActorMesh(PlacedMesh, Generic[A]):
         port: int,
         name: str,
         cls: type[A],
-        table: ProcTable,
+        procs: ProcMesh,
         region: Region,
         owner: tuple[int, int],
         window: int,
         whole: Region | None = None,
-        current: Runtime | None = None,
     ) -> None:
-        self._runtime = runtime() if current is None else current
+        # All processes of the table, of which `region` is a part.
+        self._procs = procs
+        self._runtime = procs._runtime
         self._port = self._uid = port
         self._name = name
         self._cls = cls
         self._class_name = cls.__qualname__
-        self._table = table
+        self._table = procs._table
         self._region = region
         self._whole = region if whole is None else whole
         self._owner_address = owner
@@ -64,12 +61,11 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._port,
             self._name,
             self._cls,
-            self._table,
+            self._procs,
             region,
             self._owner_address,
             self._window,
             self._whole,
-            self._runtime,
         )
 
     def _as_class(self, cls: type[Any]) -> ActorMesh[Any]:
@@ -78,12 +74,11 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._port,
             self._name,
             cls,
-            self._table,
+            self._procs,
             self._region,
             self._owner_address,
             self._window,
             self._whole,
-            self._runtime,
         )
 
     @property
@@ -194,7 +189,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         index = index_in(self, rank)
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        procs = self._procs()
+        procs = self._procs
         check_owned(procs, False, self._table.owner, "replace a rank of")
         if not procs._replace_lost(at):
             # Its process is alive, so only the actor is started again.
@@ -205,17 +200,11 @@ class ActorMesh(PlacedMesh, Generic[A]):
         """Start a rank again, in a new process if the old one has died."""
         at = self._table.rank_of(self._proc_of(index))
         assert at is not None
-        is_new = start_again(self._procs(), at)
+        is_new = start_again(self._procs, at)
         future = self._respawn(index)
         if is_new:
             self._runtime.ownership.expect_only(self._proc_of(index))
         return future
-
-    def _procs(self) -> ProcMesh:
-        """Return the whole process mesh on which this mesh was spawned."""
-        from mesh_core._meshes.mesh import ProcMesh
-
-        return ProcMesh(self._table, self._table.region)
 
     def _respawn(self, index: int) -> Future[Any]:
         """Spawn the actor again; the rest of the previous one is stopped first."""
@@ -244,7 +233,7 @@ class ActorMesh(PlacedMesh, Generic[A]):
         return f"<ActorMesh {self._name!r} of {self._class_name} {self.extent}>"
 
     def __reduce__(self) -> Any:
-        return _restore_actor_mesh, (
+        return self._procs._restore_actors, (
             self._runtime.identity.job,
             self._port,
             self._name,
@@ -255,22 +244,6 @@ class ActorMesh(PlacedMesh, Generic[A]):
             self._window,
             self._whole,
         )
-
-
-def _restore_actor_mesh(
-    job: bytes,
-    port: int,
-    name: str,
-    cls: type[A],
-    table: ProcTable,
-    region: Region,
-    owner: tuple[int, int],
-    window: int,
-    whole: Region,
-) -> ActorMesh[A]:
-    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
-    current = runtime_of_job(job, "actor mesh", name)
-    return ActorMesh(port, name, cls, table, region, owner, window, whole, current)
 
 
 def check_class(cls: type) -> None:

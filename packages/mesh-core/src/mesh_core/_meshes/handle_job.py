@@ -7,7 +7,7 @@ handle therefore carries the id of its job, and unpickling compares it with the 
 from __future__ import annotations
 
 from mesh_core._errors import ForeignHandle
-from mesh_core._program import runtime as _runtime
+from mesh_core._program.runtime import runtime_if_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def runtime_of_job(job: bytes, handle: str, name: str = "") -> Runtime:
     Raises:
         ForeignHandle: This process belongs to another job, or to none.
     """
-    current = _runtime._current
+    current = runtime_if_any()
     if current is not None and current.identity.job == job:
         return current
     own_job = "" if current is None else current.identity.job.hex()

@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mesh_core._actors.actor import Actor
+from mesh_core._actors.patches import replacement_of
+from mesh_core._actors.spawn_order import SpawnOrder
 from mesh_core._calls.port_transit import note_ports
 from mesh_core._calls.task_future import AgentFuture, EndFuture, HostStopFuture, ReadyFuture
 from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
-from mesh_core._hosts.requests import ask_hosts, replace_host, revive_all, start_again
+from mesh_core._hosts.requests import ask_hosts, replace_host, start_again
+from mesh_core._hosts.start_order import StartOrder
 from mesh_core._meshes.activation import tensor_engine
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
 from mesh_core._meshes.handle_job import runtime_of_job
@@ -33,12 +36,11 @@ from mesh_core._meshes.shape import Point
 from mesh_core._meshes.spawn_callbacks import tell_of_spawn
 from mesh_core._meshes.spawn_checks import check_arguments, checked_dims, modules_in_use
 from mesh_core._observability.events import recorder
-from mesh_core._processes.command import BootstrapCommand
+from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd
 from mesh_core._program.runtime import is_running, runtime
 from mesh_core._serialization.pickler import encode_order, encode_value
 from mesh_core._serialization.wire import SPAWN
 from mesh_core._supervision.policy import RestartPolicy
-from mesh_core._testing.mock import replacement_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,8 +147,6 @@ class HostMesh(ContextMesh):
         )
         mesh = ProcMesh(table, region)
         commands = _commands(bootstrap_command or self._command, mesh)
-        from mesh_core._hosts.agent import StartOrder
-
         setup = b"" if bootstrap is None else encode_callable(bootstrap)
         preload = modules_in_use() if current.is_root else ()
         binds: list[Mapping[str, str]] | None = None
@@ -158,14 +158,14 @@ class HostMesh(ContextMesh):
         current.start_orders[table.uid] = order
         policy = RestartPolicy("never")
         current.ownership.announce(table.owner[1], mesh, policy)
-        ask_hosts([host for host, _ in hosts], "start", order)
+        ask_hosts(this_proc(), [host for host, _ in hosts], "start", order)
         current.ownership.spawned(table.owner[1], mesh, policy)
         tell_of_spawn(mesh)
         return mesh
 
     def _reserve(self, count: int) -> tuple[tuple[tuple[int, int], ...], str]:
         hosts = [self._hosts[rank] for rank in self._region]
-        answers = ask_hosts(hosts, "reserve", count)
+        answers = ask_hosts(this_proc(), hosts, "reserve", count)
         placed = [(host, first) for host, (first, _) in zip(hosts, answers, strict=True)]
         return tuple(placed), answers[-1][1] if answers else ""
 
@@ -174,8 +174,6 @@ class HostMesh(ContextMesh):
 
         Processes that actors in them spawn on their `this_host()` use that interpreter, too.
         """
-        from mesh_core._processes.command import default_bootstrap_cmd
-
         command = default_bootstrap_cmd()
         changed = BootstrapCommand(path, args=command.args, env=command.env)
         return HostMesh(self._hosts, self._region, changed, self._job)
@@ -235,8 +233,8 @@ class HostMesh(ContextMesh):
         """
         self._require_job()
         host = self._hosts[self._region.rank_at(index_in(self, rank))]
-        replace_host(host, worker, may_return=True, is_urgent=False)
-        revive_all(host)
+        replace_host(this_proc(), host, worker, may_return=True, is_urgent=False)
+        _revive_all(host)
 
     def stop(self) -> Future[None]:
         """Stop every process that the caller has started on these hosts."""
@@ -307,6 +305,9 @@ def _restore_host_mesh(
 
 class ProcMesh(PlacedMesh, ContextMesh):
     """Processes on hosts, on which actors are spawned."""
+
+    # The function that unpickles an `ActorMesh`.
+    _restore_actors: Callable[..., ActorMesh[Any]]
 
     def __init__(self, table: ProcTable, region: Region, current: Runtime | None = None) -> None:
         # A handle belongs to the job in which it was created, even if the program starts another
@@ -385,8 +386,6 @@ class ProcMesh(PlacedMesh, ContextMesh):
             TypeError: The arguments do not match `__init__`, or cannot be pickled.
             MeshStopped: The processes were stopped.
         """
-        from mesh_core._actors.cell import SpawnOrder
-
         cls = replacement_of(cls)
         check_class(cls)
         check_arguments(cls, args, kwargs)
@@ -405,9 +404,9 @@ class ProcMesh(PlacedMesh, ContextMesh):
         order = SpawnOrder(
             cls, args, kwargs, name, self._table, self._region, owner, owner_name, window
         )
-        mesh: ActorMesh[Any] = ActorMesh(
-            current.engine.new_port(), name, cls, self._table, self._region, owner, window
-        )
+        whole = self._with_region(self._whole)
+        port = current.engine.new_port()
+        mesh: ActorMesh[Any] = ActorMesh(port, name, cls, whole, self._region, owner, window)
         body, buffers = encode_order(order, effective().segment_threshold_bytes)
         current.spawn_orders[mesh._port] = (body, buffers, window)
         current.ownership.announce(owner[1], mesh, policy)
@@ -613,9 +612,40 @@ class ProcMesh(PlacedMesh, ContextMesh):
         return _restore_proc_mesh, (self._runtime.identity.job, self._table, self._region)
 
 
+def _restore_actor_mesh(
+    job: bytes,
+    port: int,
+    name: str,
+    cls: type[A],
+    table: ProcTable,
+    region: Region,
+    owner: tuple[int, int],
+    window: int,
+    whole: Region,
+) -> ActorMesh[A]:
+    """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
+    procs = ProcMesh(table, table.region, runtime_of_job(job, "actor mesh", name))
+    return ActorMesh(port, name, cls, procs, region, owner, window, whole)
+
+
+# `ActorMesh` reaches the function through its processes: its own module cannot import this one.
+ProcMesh._restore_actors = staticmethod(_restore_actor_mesh)
+
+
 def _restore_proc_mesh(job: bytes, table: ProcTable, region: Region) -> ProcMesh:
     """Unpickle a handle; raises `ForeignHandle` in a process of another job."""
     return ProcMesh(table, region, runtime_of_job(job, "proc mesh", table.name))
+
+
+def _revive_all(host: int) -> None:
+    """Start everything again that the caller had on a host."""
+    current = runtime()
+    for mesh in current.ownership.children_of(owner_here()[1]):
+        if not isinstance(mesh, ProcMesh) or mesh._uid in current.stopped_meshes:
+            continue
+        for rank in range(len(mesh)):
+            if mesh._proc_of(rank) >> 32 == host:
+                mesh._replace_lost(rank)
 
 
 def this_host() -> HostMesh:
@@ -650,8 +680,6 @@ def _commands(
 ) -> list[BootstrapCommand] | None:
     if command is None:
         if effective().process_start == "exec":
-            from mesh_core._processes.command import default_bootstrap_cmd
-
             return [default_bootstrap_cmd()] * len(mesh)
         return None
     if isinstance(command, BootstrapCommand):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh_core._actors.context import serving
+from mesh_core._actors.serving import serving
 from mesh_core._calls.task_future import EndFuture
 from mesh_core._meshes.shape import Extent, Point
 from mesh_core._program.runtime import runtime

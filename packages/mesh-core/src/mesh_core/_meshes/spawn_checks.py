@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mesh_core._calls.endpoint import _Arity
+from mesh_core._calls.signature import Arity
 from mesh_core._configuration.config import effective
 
 TYPE_CHECKING = False
@@ -61,6 +61,6 @@ def check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if args or kwargs:
             raise TypeError(f"{cls.__qualname__}() takes no arguments")
         return
-    arity = _Arity.of(init, 1)
+    arity = Arity.of(init, 1)
     if kwargs or not arity.fits(len(args)):
         arity.bind(init, args, kwargs)

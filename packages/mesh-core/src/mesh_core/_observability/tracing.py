@@ -10,7 +10,7 @@ from functools import wraps
 from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
 
-from mesh_core._actors.context import serving
+from mesh_core._actors.serving import serving
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import current_span, enter_span, new_span
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._actors.context import Serving
+from mesh_core._actors.serving import Serving
 from mesh_core._calls.deadlock import set_up_runs
+from mesh_core._calls.event_loop import load_asyncio, loop_thread
 from mesh_core._meshes.shape import Extent
+from mesh_core._serialization.pickler import decode
 from mesh_core._serialization.wire import AGENT
 
 TYPE_CHECKING = False
@@ -61,9 +63,7 @@ class SetUp:
             return True
         if self._task is None or threading.get_ident() != _loop_ident():
             return False
-        import asyncio
-
-        return asyncio.current_task() is self._task
+        return load_asyncio().current_task() is self._task
 
     def is_on_loop(self) -> bool:
         """Return False: no actor depends on the event loop yet."""
@@ -75,23 +75,17 @@ class SetUp:
 
     async def finish(self, made: Awaitable[None]) -> None:
         """Await an async `bootstrap`."""
-        import asyncio
-
-        self._task = asyncio.current_task()
+        self._task = load_asyncio().current_task()
         await made
 
 
 def run_set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
     """Run the pickled `bootstrap` of a process and return the exception that it raised."""
-    from mesh_core._serialization.pickler import decode
-
     set_up: Any = SetUp(runtime)
     set_up_runs(Serving(set_up, None, Extent((), ())))
     try:
         made = decode(bootstrap)()
         if hasattr(made, "__await__"):
-            from mesh_core._calls.event_loop import loop_thread
-
             loop_thread().submit(set_up.finish(made)).result()
     except BaseException as error:
         return error
@@ -101,6 +95,4 @@ def run_set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
 
 
 def _loop_ident() -> int | None:
-    from mesh_core._calls.event_loop import loop_thread
-
     return loop_thread().thread.ident

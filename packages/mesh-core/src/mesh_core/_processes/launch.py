@@ -9,13 +9,20 @@ import pickle
 import sys
 import threading
 
+from mesh_core._actors.patches import inherit_patches
+from mesh_core._configuration.config import inherit
+from mesh_core._processes.bootstrap import run_set_up
+from mesh_core._program.assembly import assemble
+from mesh_core._program.identity import Identity
+from mesh_core._program.lifecycle import Lifecycle
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._program.runtime import Runtime
 
-__all__ = ["leave", "main"]
+__all__ = ["main"]
 
 # The time that an exiting process waits for others to read what it has sent.
 _DRAIN_LIMIT_S = 1.0
@@ -30,27 +37,18 @@ def main(entry: bytes) -> int:
     Args:
         entry: The packed description of the process from the agent of the host.
     """
-    from mesh_core._configuration.config import inherit
-    from mesh_core._program.runtime import Identity, Runtime, adopt
-
     # Only the thread that crashed is dumped, because the last lines of the log go into the error.
     faulthandler.enable(2, all_threads=False)
     _show_logging()
     facts: dict[str, Any] = pickle.loads(entry)
     inherit(facts["config"])
-    runtime = Runtime(Identity(**facts["identity"]))
-    adopt(runtime)
+    runtime = assemble(Identity(**facts["identity"]), _ProcLifecycle())
     if facts["early_events"]:
         runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
         runtime.engine.host_back(host, epoch)
     if facts["patches"]:
-        from mesh_core._testing.mock import inherit_patches
-
         inherit_patches(facts["patches"])
-    from mesh_core._actors.agent import Agent
-
-    runtime.agent = Agent(runtime)
     problem = _set_up(runtime, facts["bootstrap"])
     runtime.engine.dial(runtime.host_agent_proc())
     if facts["bootstrap"]:
@@ -85,8 +83,6 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
     """
     if not bootstrap:
         return None
-    from mesh_core._processes.bootstrap import run_set_up
-
     agent = runtime.agent
     # Spawns arrive after the agent of the host is dialled, which `main` does after this returns.
     runtime.engine.hold_early(True)
@@ -98,17 +94,20 @@ def _set_up(runtime: Runtime, bootstrap: bytes) -> BaseException | None:
     return problem
 
 
-def leave(status: int) -> None:
-    """End the process by letting its main thread return from `main`."""
-    global _status
-    _status = status
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            # The stream has no reader, or the user has closed it.
-            continue
-    _over.set()
+class _ProcLifecycle(Lifecycle):
+    """The end of a process of a mesh: its main thread returns from `main`."""
+
+    def leave(self, status: int = 0, *, is_at_once: bool = False) -> None:
+        """End the process."""
+        global _status
+        _status = status
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                # The stream has no reader, or the user has closed it.
+                continue
+        _over.set()
 
 
 if __name__ == "__main__":

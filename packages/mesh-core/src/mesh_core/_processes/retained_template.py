@@ -18,7 +18,7 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from mesh_core._processes import kernel as _kernel
@@ -42,6 +42,7 @@ def grow(
     world: World,
     modules: frozenset[str],
     sources: Mapping[str, tuple[int, int]],
+    start: Callable[[int, Sprout], None],
 ) -> NoReturn:
     """Serve as a retained template; runs in a fresh fork of a template.
 
@@ -50,6 +51,7 @@ def grow(
         world: The execution environment during the imports.
         modules: The imported modules.
         sources: The imported files and their versions.
+        start: Runs a supervisor in a fork of this process; see `spawner_start.sprout`.
     """
     try:
         # Supervisors collect garbage, but must not traverse the objects held here, which are
@@ -64,7 +66,7 @@ def grow(
             wanted, fds = request
             is_fit = wanted.world.key == world.key and modules <= wanted.modules
             if is_fit and all(version(path) == known for path, known in sources.items()):
-                _sprout(seedling, wanted, fds)
+                _sprout(seedling, wanted, fds, start)
             close_all(fds)
     finally:
         os._exit(0)
@@ -103,7 +105,9 @@ def _next(seedling: socket.socket) -> tuple[Sprout, list[int]] | None:
     return pickle.loads(message), list(fds)
 
 
-def _sprout(seedling: socket.socket, wanted: Sprout, fds: list[int]) -> None:
+def _sprout(
+    seedling: socket.socket, wanted: Sprout, fds: list[int], start: Callable[[int, Sprout], None]
+) -> None:
     """Fork the supervisor."""
     link, log, answer = fds
     try:
@@ -112,8 +116,6 @@ def _sprout(seedling: socket.socket, wanted: Sprout, fds: list[int]) -> None:
     except OSError:
         return
     try:
-        from mesh_core._processes import spawner_start as _supervisor_start
-
         seedling.close()
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -121,6 +123,6 @@ def _sprout(seedling: socket.socket, wanted: Sprout, fds: list[int]) -> None:
         os.dup2(log, 2)
         os.write(answer, str(os.getpid()).encode())
         close_all((log, answer))
-        _supervisor_start.sprout(link, wanted)
+        start(link, wanted)
     finally:
         os._exit(1)

@@ -38,6 +38,7 @@ from mesh_core._processes.messages import (
     Preloaded,
     Seeded,
     Spawn,
+    Sprout,
     Stale,
     Stopped,
     World,
@@ -97,6 +98,7 @@ class Supervisor:
         owner: The pid of the controller.
         bed: The descriptor through which templates pass retained copies to the worker's template
             cache; None if no cache exists.
+        start_supervisor: Runs a supervisor in a fork of a retained template.
         is_blank: Whether this interpreter holds no user modules.
     """
 
@@ -109,11 +111,13 @@ class Supervisor:
         *,
         owner: int,
         bed: int | None,
+        start_supervisor: Callable[[int, Sprout], None],
         is_blank: bool = True,
     ) -> None:
         self._controller = controller
         self._owner = owner
         self._bed = bed
+        self._start_supervisor = start_supervisor
         self._is_blank = is_blank
         self._seeds: set[int] = set()
         self._job_dir = job_dir
@@ -323,7 +327,9 @@ class Supervisor:
             # Log pipes are the important ones: a copy held here would prevent their readers from
             # seeing EOF.
             _kernel.close_all_but([link.fileno(), self._bed])
-            source = _template.Source(supervisor, self._why_unsafe, self._is_blank, self._bed)
+            source = _template.Source(
+                supervisor, self._why_unsafe, self._is_blank, self._start_supervisor, self._bed
+            )
             _template.serve(link, self._launch, source)
         except BaseException:
             traceback.print_exc()

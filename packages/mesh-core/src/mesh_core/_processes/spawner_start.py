@@ -76,6 +76,7 @@ def main(fd: int, bed: int, job_dir: str, launch: str, denied: str) -> None:
         Supervisor(
             controller, job_dir, launch, denied.split(","),
             owner=os.getppid(), bed=bed if bed >= 0 else None,
+            start_supervisor=sprout,
         )
     )  # fmt: skip
 
@@ -95,7 +96,7 @@ def sprout(fd: int, wanted: Sprout) -> None:
     _run(
         Supervisor(
             controller, wanted.job_dir, wanted.launch, wanted.denied.split(","),
-            owner=wanted.session, bed=None, is_blank=False,
+            owner=wanted.session, bed=None, start_supervisor=sprout, is_blank=False,
         )
     )  # fmt: skip
 

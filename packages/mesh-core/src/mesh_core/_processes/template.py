@@ -24,7 +24,7 @@ import socket
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -43,6 +43,7 @@ from mesh_core._processes.messages import (
     Preload,
     Preloaded,
     Seeded,
+    Sprout,
     Stale,
     World,
 )
@@ -67,6 +68,8 @@ class Source:
     """Why processes must not be forked from this interpreter; None if they may."""
     is_blank: bool
     """Whether the interpreter holds no user module yet."""
+    start_supervisor: Callable[[int, Sprout], None]
+    """Runs a supervisor in a fork of a retained template."""
     bed: int | None
     """The descriptor through which retained templates reach the worker's cache, if it has one."""
 
@@ -99,6 +102,7 @@ class _Template:
         self._supervisor = source.supervisor
         self._is_blank = source.is_blank
         self._bed = source.bed
+        self._start_supervisor = source.start_supervisor
         self._tried: set[str] = set()
         self._base: frozenset[str] = frozenset()
         self._sources: dict[str, tuple[int, int]] = {}
@@ -198,7 +202,7 @@ class _Template:
         except OSError:
             return  # The next job imports the modules itself.
         if pid == 0:
-            grow(seedling, world, held, sources)
+            grow(seedling, world, held, sources, self._start_supervisor)
         # The report comes first, because the supervisor kills children that it does not know.
         self.link.send(Seeded(pid))
         self.link.flush_blocking()

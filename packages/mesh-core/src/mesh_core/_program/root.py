@@ -14,28 +14,24 @@ import socket
 import sys
 import threading
 import time
-import traceback
 
 from mesh_core._configuration.config import effective
+from mesh_core._hosts.agent import HostAgent
 from mesh_core._hosts.epoch import EPOCH_SHIFT
 from mesh_core._program import runtime as current
+from mesh_core._program.assembly import assemble
+from mesh_core._program.identity import Identity
 from mesh_core._program.job_dir import JobDir
-from mesh_core._program.runtime import Identity, Runtime, adopt
-from mesh_core._supervision.policy import call_hook
+from mesh_core._program.lifecycle import Lifecycle, is_interactive
+from mesh_core._program.runtime import adopt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from mesh_core._supervision.policy import MeshFailure
+    from mesh_core._program.runtime import Runtime
 
-__all__ = [
-    "UnhandledFailure",
-    "is_exiting",
-    "shut_down",
-    "start_root",
-    "unhandled",
-]
+__all__ = ["UnhandledFailure", "start_root"]
 
 # Ends the main thread, whatever it does, after an unhandled failure. No other code sends this
 # signal.
@@ -45,21 +41,125 @@ _HURRY_S = 1.0
 # The time beyond the grace periods to kill and reap the rest.
 _LEAVE_LIMIT_S = 3.0
 
-_hook_lock = threading.Lock()
-_end_lock = threading.Lock()
-# The exit status that a failure has determined; also set if the main thread is already exiting.
-_status = 0
-_exit_begun = threading.Event()
-# Slots of one job of this program are not reused by the next one.
-_first_slot = 1
-_boot_count = 0
-
 
 class UnhandledFailure(SystemExit):
     """A failure that was not handled ends the program; its report has been printed."""
 
 
-def start_root(job: bytes | None = None, token: bytes | None = None, generation: int = 0) -> None:
+class Program(Lifecycle):
+    """This process as a program, which runs one job after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end_lock = threading.Lock()
+        self._exit_begun = threading.Event()
+        # Slots of one job of this program are not reused by the next one.
+        self._first_slot = 1
+        self._job_count = 0
+
+    def start(self, job: bytes | None, token: bytes | None, generation: int) -> None:
+        """Make this process the root of a job; see `start_root`."""
+        identity = Identity(
+            host=0,
+            host_name=socket.gethostname(),
+            slot=0,
+            incarnation=generation << EPOCH_SHIFT,
+            job=job or secrets.token_bytes(16),
+            token=token or secrets.token_bytes(32),
+            directory=JobDir.new_path(),
+        )
+        runtime = assemble(identity, self)
+        runtime.engine.skip_ports(self._job_count)
+        # Slots contain the generation in the same bits, so they differ from those of the previous
+        # program.
+        runtime.host_agent = HostAgent(runtime, max(self._first_slot, identity.incarnation + 1))
+        runtime.start_agent()
+        if self._job_count == 0:
+            atexit.register(self._at_exit, os.getpid())
+        self._job_count += 1
+        _listen_for_faults()
+
+    @property
+    def is_exiting(self) -> bool:
+        """Whether the main thread has ended and the program is shutting down."""
+        return self._exit_begun.is_set()
+
+    def shut_down(self, limit_s: float, *, is_failed: bool = False) -> None:
+        """Stop everything that the program owns, children first, and end the job.
+
+        Args:
+            limit_s: Seconds until everything that is left is killed.
+            is_failed: Whether to drop queued messages, because the program has failed.
+        """
+        with self._end_lock:
+            if not current.is_running():
+                return
+            runtime = current.runtime()
+            until = time.monotonic() + limit_s
+            worker = threading.Thread(
+                target=_end_all, args=(runtime, is_failed), name="mesh-end", daemon=True
+            )
+            worker.start()
+            try:
+                worker.join(limit_s)
+            finally:
+                # Runs also if the user interrupts the wait.
+                host_agent = runtime.host_agent
+                assert host_agent is not None
+                left_s = max(until - time.monotonic(), 0.0)
+                host_agent.close(0.0 if worker.is_alive() else min(left_s, _HURRY_S))
+                self._first_slot = host_agent.next_slot
+                runtime.is_over = True
+                runtime.engine.close()
+                adopt(None)
+
+    def leave(self, status: int = 0, *, is_at_once: bool = False) -> None:
+        """Make the main thread unwind and exit; end the process if this takes too long."""
+        if self._exit_begun.is_set():
+            return
+        main = threading.main_thread()
+        number = _number_to_send()
+        if number is not None and main.is_alive() and main.ident is not None:
+            limit_s = effective().failure_exit_grace_s
+            signal.pthread_kill(main.ident, number)
+            if self._exit_begun.wait(limit_s):
+                # This thread ends with the process, or ends it if the cleanup takes too long.
+                time.sleep(limit_s + _LEAVE_LIMIT_S)
+        if current.is_running():
+            host_agent = current.runtime().host_agent
+            if host_agent is not None:
+                host_agent.close(0.0)
+        _exit(status)
+
+    def _at_exit(self, pid: int) -> None:
+        """Stop everything that is left; after a failure, set the exit status accordingly."""
+        if os.getpid() != pid:
+            return
+        self._exit_begun.set()
+        if current.is_running():
+            config = effective()
+            if self._has_failed():
+                current.runtime().ownership.hurry_s = _HURRY_S
+                limit_s = min(config.failure_exit_grace_s, config.stop_grace_s)
+                self.shut_down(limit_s, is_failed=True)
+            else:
+                self.shut_down(config.stop_grace_s + config.cleanup_timeout_s)
+        if self.status:
+            atexit.unregister(self._at_exit)
+            atexit._run_exitfuncs()
+            _exit(self.status)
+
+    def _has_failed(self) -> bool:
+        """Return whether an exception ends the program."""
+        return bool(self.status) or (hasattr(sys, "last_type") and not is_interactive())
+
+
+_program = Program()
+
+
+def start_root(
+    job: bytes | None = None, token: bytes | None = None, generation: int = 0
+) -> Program:
     """Make this process the root of a job.
 
     Args:
@@ -67,83 +167,8 @@ def start_root(job: bytes | None = None, token: bytes | None = None, generation:
         token: The secret of that job.
         generation: The number of programs that have run the job before.
     """
-    global _boot_count
-    identity = Identity(
-        host=0,
-        host_name=socket.gethostname(),
-        slot=0,
-        incarnation=generation << EPOCH_SHIFT,
-        job=job or secrets.token_bytes(16),
-        token=token or secrets.token_bytes(32),
-        directory=JobDir.new_path(),
-    )
-    runtime = Runtime(identity)
-    runtime.engine.skip_ports(_boot_count)
-    adopt(runtime)
-    from mesh_core._hosts.agent import HostAgent
-
-    # Slots contain the generation in the same bits, so they differ from those of the previous
-    # program.
-    runtime.host_agent = HostAgent(runtime, max(_first_slot, identity.incarnation + 1))
-    runtime.start_agent()
-    if _boot_count == 0:
-        atexit.register(_at_exit, os.getpid())
-    _boot_count += 1
-    _listen_for_faults()
-
-
-def _at_exit(pid: int) -> None:
-    """Stop everything that is left at exit; after a failure, set the exit status accordingly."""
-    if os.getpid() != pid:
-        return
-    _exit_begun.set()
-    if current.is_running():
-        config = effective()
-        if _has_failed():
-            current.runtime().ownership.hurry_s = _HURRY_S
-            shut_down(min(config.failure_exit_grace_s, config.stop_grace_s), is_failed=True)
-        else:
-            shut_down(config.stop_grace_s + config.cleanup_timeout_s)
-    if _status:
-        atexit.unregister(_at_exit)
-        atexit._run_exitfuncs()
-        _leave(_status)
-
-
-def _has_failed() -> bool:
-    """Return whether an exception ends the program."""
-    return bool(_status) or (hasattr(sys, "last_type") and not _is_interactive())
-
-
-def shut_down(limit_s: float, *, is_failed: bool = False) -> None:
-    """Stop everything that the program owns, children first, and end the job.
-
-    Args:
-        limit_s: Seconds until everything that is left is killed.
-        is_failed: Whether to drop queued messages, because the program has failed.
-    """
-    global _first_slot
-    with _end_lock:
-        if not current.is_running():
-            return
-        runtime = current.runtime()
-        until = time.monotonic() + limit_s
-        worker = threading.Thread(
-            target=_end_all, args=(runtime, is_failed), name="mesh-end", daemon=True
-        )
-        worker.start()
-        try:
-            worker.join(limit_s)
-        finally:
-            # Runs also if the user interrupts the wait.
-            host_agent = runtime.host_agent
-            assert host_agent is not None
-            left_s = max(until - time.monotonic(), 0.0)
-            host_agent.close(0.0 if worker.is_alive() else min(left_s, _HURRY_S))
-            _first_slot = host_agent.next_slot
-            runtime.is_over = True
-            runtime.engine.close()
-            adopt(None)
+    _program.start(job, token, generation)
+    return _program
 
 
 def _end_all(runtime: Runtime, is_failed: bool) -> None:
@@ -168,63 +193,8 @@ def _listen_for_faults() -> None:
 
 
 def _on_fault(_number: int, _frame: FrameType | None) -> None:
-    if _status and not _exit_begun.is_set():
-        raise UnhandledFailure(_status)
-
-
-def unhandled(failure: MeshFailure) -> None:
-    """Report an unhandled failure to the program's hook, which by default ends the program."""
-    with _hook_lock:
-        if _status:
-            # Another failure is already ending the program, and only the first is reported.
-            return
-        try:
-            call_hook(failure)
-        except SystemExit as leaving:
-            status = leaving.code if isinstance(leaving.code, int) else 1
-        except BaseException:
-            traceback.print_exc()
-            status = 1
-        else:
-            return
-        if not _is_interactive():
-            _end_program(status)
-
-
-def is_exiting() -> bool:
-    """Return whether the main thread has ended and the program is shutting down."""
-    return _exit_begun.is_set()
-
-
-def _is_interactive() -> bool:
-    """Return whether this is an interactive session, which continues after the report."""
-    return hasattr(sys, "ps1") or "ipykernel" in sys.modules
-
-
-def _end_program(status: int) -> None:
-    """Make the main thread unwind and exit; end the process if this takes too long."""
-    global _status
-    _status = status
-    if _exit_begun.is_set():
-        return None
-    if not current.runtime().is_root:
-        # In a process of a mesh, a thread of the user has spawned something.
-        from mesh_core._processes.launch import leave
-
-        return leave(status)
-    main = threading.main_thread()
-    number = _number_to_send()
-    if number is not None and main.is_alive() and main.ident is not None:
-        limit_s = effective().failure_exit_grace_s
-        signal.pthread_kill(main.ident, number)
-        if _exit_begun.wait(limit_s):
-            # This thread ends with the process, or ends it if the cleanup takes too long.
-            time.sleep(limit_s + _LEAVE_LIMIT_S)
-    if current.is_running():
-        host_agent = current.runtime().host_agent
-        if host_agent is not None:
-            host_agent.close(0.0)
-    return _leave(status)
+    if _program.status and not _program.is_exiting:
+        raise UnhandledFailure(_program.status)
 
 
 def _number_to_send() -> signal.Signals | int | None:
@@ -236,7 +206,7 @@ def _number_to_send() -> signal.Signals | int | None:
     return None
 
 
-def _leave(status: int) -> None:
+def _exit(status: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -248,11 +218,8 @@ def _leave(status: int) -> None:
 
 def _after_fork() -> None:
     """Reset the state in a fork of the program, which may start Mesh as a separate program."""
-    global _hook_lock, _end_lock, _exit_begun, _boot_count, _status
-    _hook_lock = threading.Lock()
-    _end_lock = threading.Lock()
-    _exit_begun = threading.Event()
-    _boot_count = _status = 0
+    global _program
+    _program = Program()
 
 
 os.register_at_fork(after_in_child=_after_fork)

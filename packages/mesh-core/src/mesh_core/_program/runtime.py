@@ -2,7 +2,8 @@
 
 A process has one runtime. In a program it starts on first use, and the process is then also the
 agent of the local host. In a process of a mesh, `mesh_core._processes.launch` starts it before any
-user code runs.
+user code runs. `mesh_core._program.assembly` creates the components that a runtime refers to, so
+that every other module can import this one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import threading
 
 from mesh_core._configuration.config import effective
-from mesh_core._core import Engine
+from mesh_core._core import Engine, Targets
 from mesh_core._hosts.epoch import EPOCH_SHIFT
 from mesh_core._serialization.pickler import decode, encode
 from mesh_core._serialization.wire import AGENT, CALL, proc_id, proc_name
@@ -19,87 +20,56 @@ from mesh_core._serialization.wire import AGENT, CALL, proc_id, proc_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
     from typing import Any
 
+    from mesh_core._actors.agent import Agent
     from mesh_core._actors.cell import ActorCell
     from mesh_core._actors.interceptors import EndpointInterceptor
     from mesh_core._calls.task_future import EndFuture
-    from mesh_core._core import Message, Targets
+    from mesh_core._core import Message
     from mesh_core._failover.journal import Journal
     from mesh_core._hosts.address import Address
-    from mesh_core._hosts.agent import HostAgent, StartOrder
+    from mesh_core._hosts.agent import HostAgent
+    from mesh_core._hosts.places import Places
+    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._meshes.proc_table import ProcTable
+    from mesh_core._program.identity import Identity
+    from mesh_core._program.lifecycle import Lifecycle
     from mesh_core._supervision.ownership import Ownership
     from mesh_core._supervision.stop_watchdog import StopWatch
 
-__all__ = ["Identity", "Runtime", "adopt", "follow", "is_running", "runtime", "value_of"]
-
-
-class Identity:
-    """The identity of a process, which it gets from its host when it starts.
-
-    Attributes:
-        host: The number of the host in the job.
-        host_name: The host name of the machine.
-        slot: The slot on the host; slot 0 is its agent.
-        incarnation: The number of processes that used the slot before; the bits from `EPOCH_SHIFT`
-            on contain the epoch of the host.
-        job: The job, 16 bytes.
-        token: The secret of the job, 32 bytes.
-        directory: The directory in which the host's processes find each other.
-        table: The process mesh of this process; None for an agent.
-        rank: The rank of this process in that mesh.
-        outlives_root: Whether everything that the program owns here waits for a successor if the
-            program is lost.
-    """
-
-    __slots__ = (
-        "directory",
-        "host",
-        "host_name",
-        "incarnation",
-        "job",
-        "outlives_root",
-        "rank",
-        "slot",
-        "table",
-        "token",
-    )
-
-    def __init__(
-        self,
-        *,
-        host: int,
-        host_name: str,
-        slot: int,
-        incarnation: int,
-        job: bytes,
-        token: bytes,
-        directory: Path,
-        table: ProcTable | None = None,
-        rank: int = 0,
-        outlives_root: bool = False,
-    ) -> None:
-        self.host: int = host
-        self.host_name: str = host_name
-        self.slot: int = slot
-        self.incarnation: int = incarnation
-        self.job: bytes = job
-        self.token: bytes = token
-        self.directory: Path = directory
-        self.table: ProcTable | None = table
-        self.rank: int = rank
-        self.outlives_root: bool = outlives_root
+__all__ = [
+    "Runtime",
+    "adopt",
+    "follow",
+    "is_running",
+    "runtime",
+    "runtime_if_any",
+    "start_with",
+    "value_of",
+]
 
 
 class Runtime:
-    """One process of a job."""
+    """One process of a job.
 
-    def __init__(self, identity: Identity) -> None:
+    Attributes:
+        agent: Spawns and stops the actors of this process.
+        lifecycle: How this process ends.
+        ownership: The meshes that the actors of this process own.
+        places: The attached hosts; used in the program only.
+        stop_watch: The stops of actors that this process waits for.
+    """
+
+    agent: Agent
+    ownership: Ownership
+    places: Places
+    stop_watch: StopWatch
+
+    def __init__(self, identity: Identity, lifecycle: Lifecycle) -> None:
         config = effective()
         self.identity = identity
+        self.lifecycle = lifecycle
         self.me: int = proc_id(identity.host, identity.slot)
         self.pid: int = os.getpid()
         self.is_root: bool = self.me == 0
@@ -149,21 +119,9 @@ class Runtime:
         if identity.slot:
             # An agent listens only once its host has processes that may connect.
             self.engine.listen()
-        from mesh_core._hosts.places import Places
-        from mesh_core._supervision.ownership import Ownership
-
-        # The attached hosts; used in the program only.
-        self.places: Places = Places(self)
-        self.ownership: Ownership = Ownership(self)
-        from mesh_core._supervision.stop_watchdog import StopWatch
-
-        self.stop_watch: StopWatch = StopWatch(self)
 
     def start_agent(self) -> None:
         """Start the thread that spawns and stops actors in this process."""
-        from mesh_core._actors.agent import Agent
-
-        self.agent: Agent = Agent(self)
         thread = threading.Thread(target=self.agent.run, name="mesh-agent", daemon=True)
         thread.start()
 
@@ -179,16 +137,6 @@ class Runtime:
     def generation(self) -> int:
         """In the program: the number of programs that have run the job before."""
         return self.identity.incarnation >> EPOCH_SHIFT
-
-    def start_journal(self) -> Journal:
-        """Start to record everything that the program owns, and return the journal."""
-        with _lock:
-            if self.journal is None:
-                from mesh_core._failover.journal import Journal
-
-                self.journal = Journal(self)
-                self.ownership.note_all(self.journal)
-            return self.journal
 
     def dismiss(self, host: int, *, is_shutdown: bool = False) -> None:
         """Release a host from the job after its processes have ended."""
@@ -233,8 +181,6 @@ class Runtime:
 
     def ask_agent(self, proc: int, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Call a method of one agent and wait; return None if it fails or times out."""
-        from mesh_core._core import Targets
-
         reply = self.call_agents(Targets([(proc, 0)]), method, *args, timeout=timeout)
         answers = self.engine.wait(reply, None)
         return None if answers is None or answers[0].code else value_of(answers[0])
@@ -245,8 +191,6 @@ class Runtime:
 
     def tell_agents(self, procs: Sequence[int], method: str, *args: Any) -> None:
         """Send the same message to several agents without waiting for replies."""
-        from mesh_core._core import Targets
-
         targets = Targets([(proc, rank) for rank, proc in enumerate(procs)])
         body, buffers = encode(args, {}, effective().segment_threshold_bytes)
         self.engine.send(CALL, targets, AGENT, method.encode(), body, buffers, 1 << 31, 0, True)
@@ -288,6 +232,7 @@ _CLOSED_DESCRIPTORS = (
 
 _lock = threading.RLock()
 _current: Runtime | None = None
+_start: Callable[[], None] | None = None
 _followers: list[Callable[[Runtime | None], None]] = []
 
 
@@ -299,12 +244,28 @@ def runtime() -> Runtime:
     """
     if _current is not None:
         return _current
-    return _boot()
+    with _lock:
+        if _current is None:
+            assert _start is not None
+            _start()
+        assert _current is not None
+        return _current
+
+
+def runtime_if_any() -> Runtime | None:
+    """Return the runtime of this process, without starting one."""
+    return _current
 
 
 def is_running() -> bool:
     """Return whether a runtime exists, without starting one."""
     return _current is not None
+
+
+def start_with(start: Callable[[], None]) -> None:
+    """Set the function that starts the runtime of a program on first use."""
+    global _start
+    _start = start
 
 
 def adopt(new: Runtime | None) -> None:
@@ -318,16 +279,6 @@ def adopt(new: Runtime | None) -> None:
 def follow(tell: Callable[[Runtime | None], None]) -> None:
     """Call a function with each new runtime of this process, and with None when one has ended."""
     _followers.append(tell)
-
-
-def _boot() -> Runtime:
-    with _lock:
-        if _current is None:
-            from mesh_core._program.root import start_root
-
-            start_root()
-        assert _current is not None
-        return _current
 
 
 def value_of(message: Message) -> Any:

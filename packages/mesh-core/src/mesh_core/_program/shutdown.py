@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from mesh_core._calls.coroutine_future import run_in_thread
 from mesh_core._configuration.config import effective
+from mesh_core._program.runtime import runtime_if_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,20 +24,18 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
 
     Raises:
         ValueError: The timeout is negative or not finite.
+        RuntimeError: The caller is an actor in another process; raised by the future.
     """
     if host_timeout is not None and not (host_timeout >= 0 and math.isfinite(host_timeout)):
         raise ValueError(f"host_timeout {host_timeout} is not a finite number from 0 up")
-    from mesh_core._actors.own_thread import run_beside
-    from mesh_core._calls.coroutine_future import run_async
-    from mesh_core._calls.event_loop import loop_thread
-    from mesh_core._program.root import shut_down
-
     config = effective()
     limit_s = config.stop_grace_s + config.cleanup_timeout_s
     if host_timeout is not None:
         limit_s = host_timeout
 
-    async def end() -> None:
-        await run_beside(lambda: shut_down(limit_s))
+    def end() -> None:
+        current = runtime_if_any()
+        if current is not None:
+            current.lifecycle.shut_down(limit_s)
 
-    return run_async(loop_thread(), end())
+    return run_in_thread(end)

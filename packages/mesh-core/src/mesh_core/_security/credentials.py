@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from os import fspath
 
 from mesh_core._core import Keys
-from mesh_core._errors import MeshError, Unpicklable
+from mesh_core._errors import Unpicklable
+from mesh_core._security.errors import CredentialsError
+from mesh_core._security.local_credentials import local_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,19 +17,9 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Any, Literal, NoReturn
 
-__all__ = ["Credentials", "CredentialsError"]
+__all__ = ["Credentials"]
 
 _WEEK_S = 7 * 24 * 3600.0
-
-
-class CredentialsError(MeshError, ValueError):
-    """Credentials cannot be created, loaded or used; the message has the reason and the remedy.
-
-    One possible reason is a key file that other users can read or that another user owns.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
 
 
 class Credentials:
@@ -100,9 +92,6 @@ class Credentials:
         Raises:
             CredentialsError: No folder is available, or another user could use or change it.
         """
-        # Imported here because it depends on this module, and most programs never need it.
-        from mesh_core._security.local_credentials import local_keys
-
         return _credentials(local_keys(role))
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -229,6 +218,7 @@ def _seconds(valid_for: timedelta | float) -> float:
 
 
 def _time(seconds: int) -> datetime:
+    # Most programs never look at the dates of credentials.
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC)
@@ -245,4 +235,3 @@ def _in_our_words() -> Iterator[None]:
 
 # Tracebacks show the public name.
 Credentials.__module__ = "mesh_core"
-CredentialsError.__module__ = "mesh_core"

@@ -10,7 +10,7 @@ import os
 import stat
 
 from mesh_core._core import Keys
-from mesh_core._security.credentials import CredentialsError
+from mesh_core._security.errors import CredentialsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from mesh_core._actors.cell import SpawnOrder
+    from mesh_core._actors.spawn_order import SpawnOrder
     from mesh_core._serialization.arrays import Reducer
     from mesh_core._serialization.classes import Parcel
 

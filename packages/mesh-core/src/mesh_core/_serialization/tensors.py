@@ -171,14 +171,14 @@ def _typed_storage(cls: Any, storage: Any, dtype: Any) -> Any:
 
 
 def _reduce_span(_pickler: Any, span: _Span) -> Any:
-    # torch has already imported ctypes. A numpy array would also work, but torch can run without
-    # numpy.
-    from ctypes import c_ubyte
-
     nbytes = span.end - span.start
     if nbytes == 0:
         return type(span.storage), (0,)
-    window = (c_ubyte * nbytes).from_address(span.storage.data_ptr() + span.start)
+    # torch has already imported ctypes. A numpy array would also work, but torch can run without
+    # numpy.
+    window = (sys.modules["ctypes"].c_ubyte * nbytes).from_address(
+        span.storage.data_ptr() + span.start
+    )
     window.owner = span.storage  # keeps the memory alive while a buffer refers to it
     return _storage, (type(span.storage), PickleBuffer(window))
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from os.path import dirname, sep
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from traceback import TracebackException
+from traceback import TracebackException
 
 __all__ = ["TEXT_LEN_MAX", "format_user_traceback", "shorten"]
 
@@ -22,9 +19,6 @@ def format_user_traceback(exception: BaseException) -> str:
     If the traceback has no other frames, the frames of Mesh are kept: the error is then a bug in
     Mesh, and the user needs them to report it.
     """
-    # Import it lazily: this is the more expensive of the two imports that a failure needs.
-    from traceback import TracebackException
-
     try:
         text = TracebackException(
             type(exception), exception, exception.__traceback__, lookup_lines=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from threading import get_ident
 from typing import Any, TypeVar
 
 from mesh_core._calls.coroutine_future import _TaskFuture, run_async
@@ -269,8 +270,6 @@ async def _send_elsewhere(
 
 def blocks_loop() -> bool:
     """Return whether this thread runs the event loop that routers need."""
-    from threading import get_ident
-
     return get_ident() == loop_thread().thread.ident
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from mesh_core._actors.actor import Actor
-from mesh_core._actors.context import serving
+from mesh_core._actors.serving import serving
 from mesh_core._calls.endpoint import concurrent_endpoint
 from mesh_core._errors import ActorFailed, HostDied, MeshStopped, SupervisionError
 from mesh_core._services.callers import Callers

@@ -11,6 +11,7 @@ from mesh_core._services.call import Order, RouteFuture
 from mesh_core._services.fanout import broadcast, fan_out
 from mesh_core._services.replica_state import ReplicaFuture, WholeReplicaFuture
 from mesh_core._services.router import Limits, router_of
+from mesh_core._services.shutdown import end_service
 from mesh_core._services.view import Whole
 
 TYPE_CHECKING = False
@@ -49,6 +50,9 @@ class ServiceHandle:
         self._cls: type = cls
         self._binding: Binding | None = binding
         self._router: Router = router_of(keeper, name, limits, whole)
+
+    def _end_service(self, *, is_drained: bool) -> Future[None]:
+        return end_service(self._keeper, is_drained=is_drained)
 
     def _bound(self, binding: Binding) -> ServiceHandle:
         router = self._router

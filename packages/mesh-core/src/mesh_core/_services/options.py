@@ -238,6 +238,9 @@ class ServiceOptions(_Frozen):
         self.start_timeout_s = start_timeout_s
         self.drain_timeout_s = drain_timeout_s
 
+    # Starts a service; `Service` sets it.
+    _start: Callable[..., Service[Any]]
+
     def spawn(
         self, name: str, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs
     ) -> Service[A]:
@@ -253,9 +256,7 @@ class ServiceOptions(_Frozen):
             ValueError: `cls` is not an `Actor`, or lacks an endpoint that the options name.
             TypeError: The arguments do not match `__init__`, or cannot be pickled.
         """
-        from mesh_core._services.service import start_service
-
-        return start_service(self, name, cls, args, kwargs)
+        return self._start(self, name, cls, args, kwargs)
 
 
 def _positive(**numbers: float) -> None:

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from mesh_core._actors.own_thread import run_beside
+from mesh_core._calls.own_thread import run_beside
 from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError, SpawnError, SupervisionError
 from mesh_core._meshes.mesh import HostMesh, ProcMesh, this_host

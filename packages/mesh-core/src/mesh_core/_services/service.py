@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from mesh_core._actors.actor import endpoints_of
+from mesh_core._actors.patches import replacement_of
 from mesh_core._meshes.actor_mesh import check_class
-from mesh_core._meshes.mesh import this_proc
 from mesh_core._meshes.mesh_place import check_owned
-from mesh_core._meshes.spawn_checks import check_arguments, checked_dims
+from mesh_core._meshes.spawn_checks import check_arguments
 from mesh_core._services.options import ServiceOptions
 from mesh_core._services.session import Session
-from mesh_core._testing.mock import replacement_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 else:
     A = TypeVar("A")
 
-__all__ = ["Service", "start_service"]
+__all__ = ["Service"]
 
 P = ParamSpec("P")
 
@@ -196,7 +195,8 @@ class Service(Generic[A]):
             TypeError: The arguments do not match `__init__`, or cannot be pickled.
         """
         made: Any = replacement_of(cls)  # type: ignore[arg-type]
-        _check(made, args, kwargs)
+        check_class(made)
+        check_arguments(made, args, kwargs)
         missing = endpoints_of(self._handle._cls).keys() - endpoints_of(made).keys()
         if missing:
             raise ValueError(
@@ -225,9 +225,7 @@ class Service(Generic[A]):
     def _stop(self, *, is_drained: bool) -> Future[None]:
         check_owned(self._keeper, False, self._keeper._owner_address)
         if self._end is None:
-            from mesh_core._services.shutdown import end_service
-
-            self._end = end_service(self._keeper, is_drained=is_drained)
+            self._end = self._handle._end_service(is_drained=is_drained)
         return self._end
 
     def __enter__(self) -> Self:
@@ -273,39 +271,14 @@ class Service(Generic[A]):
         return Service, (self._keeper, self._handle)
 
 
-def _check(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    check_class(cls)
-    check_arguments(cls, args, kwargs)
-
-
-def start_service(
+def _start(
     options: ServiceOptions, name: str, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Service[Any]:
-    """Start the actor that manages a service, which starts the replicas."""
-    from mesh_core._services.controller import ServiceKeeper
-    from mesh_core._services.handle import ServiceHandle
-    from mesh_core._services.replica import Spec, host_groups
-    from mesh_core._services.router import Limits
-    from mesh_core._services.view import Whole
+    # Services need asyncio, which programs without them do not import.
+    from mesh_core._services.start import start_service
 
-    cls = replacement_of(cls)
-    _check(cls, args, kwargs)
-    checked_dims(options.procs, ("hosts",) if options.hosts_per_replica > 1 else ())
-    host_groups(options.hosts, options.hosts_per_replica)
-    named = set(options.retries)
-    if options.health_check is not None:
-        named.add(options.health_check.endpoint)
-    unknown = named - endpoints_of(cls).keys()
-    if unknown:
-        raise ValueError(
-            f"{cls.__qualname__} has no endpoint {min(unknown)!r}, which the options name"
-        )
-    spec = Spec(name, cls, args, kwargs, options)
-    keeper: Any = this_proc().spawn(name, ServiceKeeper, spec)
-    limits = Limits(
-        options.outstanding_max,
-        options.queue_len_max,
-        options.retries,
-        is_elastic=options.autoscale is not None,
-    )
-    return Service(keeper, ServiceHandle(keeper, name, cls, limits, Whole(-1, (), {}, False)))
+    return Service(*start_service(options, name, cls, args, kwargs))
+
+
+# `ServiceOptions.spawn` returns a `Service`: its own module cannot import this one.
+ServiceOptions._start = staticmethod(_start)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.endpoint import Endpoint
     from mesh_core._core import Message
+    from mesh_core._program.runtime import Runtime
 
 __all__ = [
     "FailureDetail",
@@ -49,6 +50,7 @@ __all__ = [
     "error_in",
     "error_of",
     "failure_error",
+    "host_exit_report",
     "observed_error",
 ]
 
@@ -114,6 +116,12 @@ def failure_error(detail: FailureDetail, **where: Any) -> SupervisionError:
         error.__cause__ = as_itself(decode_exception(detail.cause))
     error.__dict__["_failure_id"] = detail.failure_id
     return error
+
+
+def host_exit_report(current: Runtime, host_name: str, why: str) -> bytes:
+    """Return the encoded failure for callers that wait for something on a lost host."""
+    fields = {"host": host_name, "proc": None, "reason": why}
+    return FailureDetail(current.engine.new_port(), HOST_DIED, fields, None, current.me).encode()
 
 
 def as_itself(error: BaseException) -> BaseException:

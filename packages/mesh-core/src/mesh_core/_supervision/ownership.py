@@ -12,7 +12,7 @@ import traceback
 from collections import deque
 
 from mesh_core._configuration.config import effective
-from mesh_core._core import Supervisor
+from mesh_core._core import Supervisor, Targets
 from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
 from mesh_core._observability.events import recorder
 from mesh_core._serialization.wire import (
@@ -380,8 +380,6 @@ class Ownership:
 
     def nudge(self, port: int) -> None:
         """Wake an idle actor, so that it runs `__supervise__`."""
-        from mesh_core._core import Targets
-
         engine = self._runtime.engine
         engine.send(CALL, Targets([(engine.me, 0)]), port, _NUDGE, b"", [], 1 << 31, 0, True)
 
@@ -478,7 +476,7 @@ class Ownership:
             if failure_id in self._told:
                 return
             self._told.add(failure_id)
-        _tell(failure)
+        self._tell(failure)
 
     def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -511,7 +509,16 @@ class Ownership:
             if failure_id in self._told or failure_id in self._seen:
                 return
             self._told.add(failure_id)
-        _tell(failure)
+        self._tell(failure)
+
+    def _tell(self, failure: MeshFailure) -> None:
+        """Notify the program of an unhandled failure."""
+        lifecycle = self._runtime.lifecycle
+        if lifecycle.is_exiting:
+            # The main thread waits for this thread and reads the exit status next.
+            lifecycle.unhandled(failure)
+        else:
+            _run_apart(lambda: lifecycle.unhandled(failure))
 
     def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -550,17 +557,6 @@ class Ownership:
         )
 
 
-def _tell(failure: MeshFailure) -> None:
-    """Notify the program of an unhandled failure."""
-    from mesh_core._program.root import is_exiting, unhandled
-
-    if is_exiting():
-        # The main thread waits for this thread and reads the exit status next.
-        unhandled(failure)
-    else:
-        _run_apart(lambda: unhandled(failure))
-
-
 def _where(mesh: Owned, rank: int) -> dict[str, Any]:
     """Return the location fields of a rank for an error."""
     point = dict(mesh._point(rank))
@@ -573,9 +569,8 @@ def _all_of(error: BaseException) -> list[BaseException]:
 
 
 def _is_procs(mesh: Owned) -> bool:
-    from mesh_core._meshes.mesh import ProcMesh
-
-    return isinstance(mesh, ProcMesh)
+    """Return whether the members of a mesh are processes, which have no class."""
+    return mesh._class_name is None
 
 
 def _run_apart(work: Callable[[], object]) -> threading.Thread:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from mesh_core._errors import SupervisionError
+from mesh_core._supervision.failure_report import report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ class MeshFailure:
 
     def report(self) -> str:
         """Format the failure as a report for humans."""
-        from mesh_core._supervision.failure_report import report
-
         return report(self.error)
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from mesh_core._calls.task_future import AgentFuture
 from mesh_core._core import Targets
 from mesh_core._hosts.requests import ask_host
+from mesh_core._meshes.mesh import this_proc
 from mesh_core._program.runtime import runtime
 
 TYPE_CHECKING = False
@@ -69,7 +70,7 @@ def kill_proc(
     pid = proc_pid(mesh, rank)
     member: Any = mesh[rank]
     proc = member._proc_of(0)
-    ask_host(proc >> 32, "signal", proc & 0xFFFF_FFFF, signal)
+    ask_host(this_proc(), proc >> 32, "signal", proc & 0xFFFF_FFFF, signal)
     return pid
 
 

@@ -43,7 +43,7 @@ def run_worker_loop_forever(
         CredentialsError: The credentials do not exist, or other users can access them.
         OSError: The address is in use, or does not belong to this machine.
     """
-    _serve(address, credentials, ca, leave_grace_s, until_shutdown=False)
+    _worker(address, credentials, ca, leave_grace_s).run(until_shutdown=False)
 
 
 def run_worker_loop_until_shutdown(
@@ -66,7 +66,7 @@ def run_worker_loop_until_shutdown(
         CredentialsError: The credentials do not exist, or other users can access them.
         OSError: The address is in use, or does not belong to this machine.
     """
-    _serve(address, credentials, ca, leave_grace_s, until_shutdown=True)
+    _worker(address, credentials, ca, leave_grace_s).run(until_shutdown=True)
 
 
 def start_worker_loop_forever(
@@ -90,40 +90,15 @@ def start_worker_loop_forever(
         CredentialsError: The credentials do not exist, or other users can access them.
         OSError: The address is in use, or does not belong to this machine.
     """
-    from mesh_core._actors.own_thread import run_beside
-    from mesh_core._calls.coroutine_future import run_async
-    from mesh_core._calls.event_loop import loop_thread
-
-    worker = _worker(address, credentials, ca, 0.0)
-
-    async def serve() -> None:
-        try:
-            await run_beside(worker.serve)
-        finally:
-            await run_beside(worker.end)
-
-    return run_async(loop_thread(), serve())
-
-
-def _serve(
-    address: str,
-    credentials: str | PathLike[str] | None,
-    ca: str | None,
-    leave_grace_s: float,
-    *,
-    until_shutdown: bool,
-) -> None:
-    from mesh_core._workers.worker import run
-
-    run(_worker(address, credentials, ca, leave_grace_s), until_shutdown=until_shutdown)
+    return _worker(address, credentials, ca, 0.0).serve_concurrently()
 
 
 def _worker(
     address: str, credentials: str | PathLike[str] | None, ca: str | None, leave_grace_s: float
 ) -> Worker:
-    # Imported here because most programs serve no machine, and importing Mesh must be cheap.
-    from mesh_core._workers.worker import Worker
-
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
+    # Most programs serve no machine.
+    from mesh_core._workers.worker import Worker
+
     return Worker(address, credentials, leave_grace_s)

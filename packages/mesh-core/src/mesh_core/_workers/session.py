@@ -14,23 +14,30 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mesh_core._configuration.config import effective, inherit
+from mesh_core._core import Listener
 from mesh_core._failover.take_over_request import Refusal, TakeOverOrder
+from mesh_core._hosts.agent import HostAgent
 from mesh_core._hosts.attach_request import HOLD, SERVE, AttachOrder, Welcome
 from mesh_core._hosts.epoch import EPOCH_SHIFT
 from mesh_core._processes import kernel as _kernel
 from mesh_core._processes.signals import on_signals
 from mesh_core._processes.template_cache import Seeds
+from mesh_core._program.assembly import assemble
+from mesh_core._program.identity import Identity
 from mesh_core._program.job_dir import JobDir
+from mesh_core._program.lifecycle import ENDED_BY_OWNER, Lifecycle
+from mesh_core._security.job_credentials import set_credentials
 from mesh_core._workers.additional_sessions import Door
 from mesh_core._workers.orphan_grace import HEARTBEATS, Hold, exit_report
-from mesh_core._workers.worker import ENDED_BY_OWNER, worker_keys
+from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._core import Caller, Keys, Listener
+    from mesh_core._core import Caller, Keys
     from mesh_core._program.runtime import Runtime
 
-__all__ = ["is_session", "leave", "main", "root_died"]
+__all__ = ["is_session", "main"]
 
 # The process of the program.
 _ROOT = 0
@@ -97,12 +104,19 @@ def _outlast_processes(runtime: Runtime, worker: Inheritance) -> None:
             return
 
 
-def root_died() -> None:
-    """Handle the loss of the program that runs the job, whose lease has expired."""
-    if _hold is None:
-        leave()
-    else:
-        _hold.begin()
+class _SessionLifecycle(Lifecycle):
+    """The end of a session: its host leaves the job, and the worker stays."""
+
+    def leave(self, status: int = 0, *, is_at_once: bool = False) -> None:
+        """End the session."""
+        leave(status, is_at_once=is_at_once)
+
+    def root_died(self) -> None:
+        """Handle the loss of the program that runs the job, whose lease has expired."""
+        if _hold is None:
+            leave()
+        else:
+            _hold.begin()
 
 
 @dataclass(frozen=True)
@@ -142,8 +156,6 @@ def main(worker: Inheritance) -> None:
 
 def _serve_one(worker: Inheritance) -> None:
     global _served
-    from mesh_core._core import Listener
-
     _kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != worker.worker:
         return  # The worker died before it could be monitored.
@@ -154,11 +166,6 @@ def _serve_one(worker: Inheritance) -> None:
     keys = worker_keys(worker.folder)
     listener = Listener(worker.listener, keys)
     os.close(worker.listens)
-    # Imported while no client waits; a client that has already connected gets its reply slightly
-    # later.
-    import mesh_core._actors.agent
-    import mesh_core._hosts.agent  # noqa: F401
-
     door = Door(worker.bell)
     asked = _next_order(listener, door, worker, _wait_max_s(worker, keys))
     if asked is not None:
@@ -275,11 +282,6 @@ def _serve(
 def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
     """Create the host of the job."""
     global _hold
-    from mesh_core._configuration.config import effective, inherit
-    from mesh_core._hosts.agent import HostAgent
-    from mesh_core._program.runtime import Identity, Runtime, adopt
-    from mesh_core._security.job_credentials import set_credentials
-
     inherit(order.config)
     # Appended to this machine's path: if both machines see the same files, the program's modules
     # are found.
@@ -295,8 +297,7 @@ def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds:
         directory=JobDir.new_path(),
         outlives_root=is_held,
     )
-    runtime = Runtime(identity)
-    adopt(runtime)
+    runtime = assemble(identity, _SessionLifecycle())
     set_credentials(runtime, keys)
     runtime.host_agent = HostAgent(
         runtime,
@@ -331,8 +332,6 @@ def _turn_away(listener: Listener, door: Door, why: str) -> None:
 
 def _end(runtime: Runtime, worker: Inheritance) -> None:
     """Stop the remaining part of the job on this host."""
-    from mesh_core._configuration.config import effective
-
     assert runtime.host_agent is not None
     if _why_withdrawn is not None:
         # The owner must learn of the withdrawal before the exits of the processes. Calls to them

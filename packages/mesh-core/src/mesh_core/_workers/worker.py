@@ -19,22 +19,27 @@ import threading
 import time
 from contextlib import suppress
 
+from mesh_core._calls.coroutine_future import run_async
+from mesh_core._calls.event_loop import loop_thread
+from mesh_core._calls.own_thread import run_beside
+from mesh_core._core import Listener
 from mesh_core._hosts.address import Address
 from mesh_core._processes.signals import on_signals
 from mesh_core._processes.template_cache import TemplateCache
-from mesh_core._security.credentials import Credentials, CredentialsError
+from mesh_core._program.lifecycle import ENDED_BY_OWNER
+from mesh_core._security.errors import CredentialsError
 from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, Guests
+from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
 
-    from mesh_core._core import Keys, Listener
+    from mesh_core._calls.future import Future
 
-__all__ = ["ENDED_BY_OWNER", "Worker", "run", "worker_keys"]
 
-# The exit status of a session whose owner has shut down the worker.
-ENDED_BY_OWNER = 10
+__all__ = ["Worker"]
+
 _SESSION = """
 import json, sys
 from mesh_core._workers.session import Inheritance, main
@@ -115,6 +120,26 @@ class Worker:
                 self._is_ending.wait(_PAUSE_S)
         self._close()
 
+    def run(self, *, until_shutdown: bool) -> None:
+        """Serve, and end on SIGTERM and SIGINT if this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            self.serve(until_shutdown=until_shutdown)
+            return
+        with on_signals((signal.SIGTERM, signal.SIGINT), self.end):
+            print(f"mesh worker serves {self.address}", flush=True)
+            self.serve(until_shutdown=until_shutdown)
+
+    def serve_concurrently(self) -> Future[None]:
+        """Serve on a separate thread; cancelling the future ends the worker."""
+
+        async def serve() -> None:
+            try:
+                await run_beside(self.serve)
+            finally:
+                await run_beside(self.end)
+
+        return run_async(loop_thread(), serve())
+
     def _open_between(self) -> Listener | None:
         """Accept connections on the port until the next session does.
 
@@ -123,8 +148,6 @@ class Worker:
         """
         if self._is_ending.is_set():
             return None
-        from mesh_core._core import Listener
-
         try:
             keys = worker_keys(self._folder)
             return Listener(
@@ -208,23 +231,3 @@ class Worker:
         self._guests.close()
         self._socket.close()
         self._template_cache.close()
-
-
-def worker_keys(folder: str) -> Keys:
-    """Load the keys of a worker from a folder, or those of its user if the name is empty.
-
-    Raises:
-        CredentialsError: The keys do not exist, or another user could use or change them.
-    """
-    return (Credentials.load(folder) if folder else Credentials.local(role="worker"))._keys
-
-
-def run(worker: Worker, *, until_shutdown: bool) -> None:
-    """Serve, and end on SIGTERM and SIGINT if this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        worker.serve(until_shutdown=until_shutdown)
-        return
-
-    with on_signals((signal.SIGTERM, signal.SIGINT), worker.end):
-        print(f"mesh worker serves {worker.address}", flush=True)
-        worker.serve(until_shutdown=until_shutdown)

@@ -6,13 +6,15 @@ the process of the program run their cleanup after that.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from queue import SimpleQueue
 from typing import TypeVar
 
+from mesh_core._calls.event_loop import running_loop
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from typing import Any
 
@@ -37,7 +39,7 @@ class OwnThread:
 
     async def run(self, function: Callable[[], R]) -> R:
         """Run a function on the thread and wait for it; raise what it raises."""
-        job = _Job(asyncio.get_running_loop(), function)
+        job = _Job(running_loop(), function)
         self._work.put(job)
         return await job.done  # type: ignore[no-any-return]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 
+from mesh_core._core import Targets
 from mesh_core._program.runtime import is_running, runtime
 from mesh_core._serialization.classes import find_parcel
 from mesh_core._serialization.pickler import decode, encode_value, is_importable
+from mesh_core._serialization.wire import proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,9 +124,6 @@ def _share_patches() -> None:
 
 
 def _call(current: Runtime, host: int, slot: int, patches: Patches) -> int:
-    from mesh_core._core import Targets
-    from mesh_core._serialization.wire import proc_id
-
     return current.call_agents(Targets([(proc_id(host, slot), 0)]), "patch", patches)
 
 

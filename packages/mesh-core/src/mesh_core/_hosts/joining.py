@@ -1,0 +1,119 @@
+"""Requests to a worker to serve as a host of the job, and what follows when it accepts."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mesh_core._actors.patches import patches_here
+from mesh_core._core import ask_worker
+from mesh_core._hosts.address import Address
+from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachOrder, Welcome
+from mesh_core._hosts.route import Route
+from mesh_core._serialization.wire import proc_id
+from mesh_core._supervision.failure import host_exit_report
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mesh_core._hosts.places import Place
+    from mesh_core._program.runtime import Runtime
+
+__all__ = ["ask_until_taken", "joined"]
+
+# The pause between two attempts: a worker that has just ended a job is available soon after.
+_PAUSE_S = 0.2
+_ASK_LIMIT_S = 10.0
+
+
+def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | None:
+    """Repeat the request until the worker accepts or the time is over; return why it did not."""
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            route, answer = _ask(current, place)
+            is_taken, text, is_final = answer
+        except PermissionError as error:
+            is_taken, is_final, why = False, False, _refusal(place, error)
+        except OSError as error:
+            is_taken, is_final, why = False, False, f"{place.address} cannot be reached: {error}"
+        else:
+            why = f"the worker at {place.address} refused: {text.decode(errors='replace')}"
+        if is_taken and not current.is_over:
+            welcome = Welcome.decode(text)
+            place.worker_id = welcome.worker_id
+            joined(current, place, route, welcome.host_name)
+            return None
+        if is_final or current.is_over or time.monotonic() >= until:
+            return why
+        time.sleep(_PAUSE_S)
+
+
+def _refusal(place: Place, error: PermissionError) -> str:
+    """Describe why the program and the process at the worker's address do not trust each other."""
+    if not place.keys.is_local:
+        return f"{place.address} cannot be reached: {error}"
+    return (
+        f"{place.address} is refused, because it has not proved to be a worker of user "
+        f"{os.geteuid()} ({error}): if another user listens there, start the worker at another "
+        "port; if the worker runs with another home folder, set MESH_HOME to one folder for both; "
+        "if the worker has credentials, give those of its job"
+    )
+
+
+def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool]]:
+    """Send one request; return the route, whether it was accepted, the text, and if it is final."""
+    identity = current.identity
+
+    def ask(address: Address, verb: str) -> tuple[Route, tuple[bool, bytes, bool]]:
+        order = AttachOrder.of_program(
+            identity.job,
+            identity.token,
+            place.host,
+            place.config,
+            epoch=place.epoch,
+            verb=verb,
+            generation=current.generation,
+            orphan_grace_s=place.orphan_grace_s,
+            worker_id=place.worker_id,
+        )
+        route = Route.to_worker(address, place.gateway)
+        answer = ask_worker(
+            route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
+        )
+        return route, answer
+
+    if not place.is_observer:
+        return ask(place.address, SERVE)
+    route, answer = ask(place.address, BESIDE)
+    is_taken, port, _ = answer
+    return ask(Address(place.address.host, int(port)), SERVE) if is_taken else (route, answer)
+
+
+def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None:
+    """Add a worker that serves the job: monitor its host, and exchange routes with other hosts."""
+    config = place.config
+    silent = host_exit_report(
+        current, host_name, "nothing was received from it for three heartbeats"
+    )
+    unresponsive = host_exit_report(
+        current, host_name, _why_unresponsive(config.unresponsive_timeout_s)
+    )
+    place.host_name = host_name
+    if place.epoch:
+        current.agent.do_host_back(None, place.host, place.epoch)
+    current.engine.expect_host(
+        place.host, config.heartbeat_s, config.unresponsive_timeout_s, silent, unresponsive
+    )
+    current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)
+    if patches := patches_here():
+        current.tell_agent(proc_id(place.host, 0), "patch", patches)
+    current.places.joined(place, route)
+    if current.journal is not None and place.orphan_grace_s:
+        current.journal.joined(place)
+
+
+def _why_unresponsive(timeout_s: float) -> str:
+    return (
+        "it is unresponsive: its machine acknowledges data, but its agent has not replied for "
+        f"{timeout_s:g} s"
+    )
