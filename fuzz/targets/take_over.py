@@ -17,7 +17,7 @@ sys.path.insert(0, str(CRATE))
 
 from guided import Fuzzer  # noqa: E402
 
-from mesh_core._failover.take_over_request import Grant, Refusal, TakeOverOrder  # noqa: E402
+from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder  # noqa: E402
 
 EPOCHS = 1 << 12
 NAME_LEN_MAX = 300

@@ -13,7 +13,7 @@ from host_recorder import children, wait_until_gone
 
 import mesh_core
 from mesh_core import this_host
-from mesh_core._program import runtime as _runtime
+from mesh_core._runtime import runtime as _runtime
 from mesh_core._supervision.policy import set_unhandled_fault_hook
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from host_recorder import Recorder
 
 import mesh_core
 
-# Replaces `mesh_core._processes.launch`: an entry is a program.
+# Replaces `mesh_core._program.launch`: an entry is a program.
 LAUNCH = """
 import sys
 
@@ -20,7 +20,7 @@ def main(entry):
 
 if __name__ == "__main__":
     from mesh_core._processes import command as _command
-    from mesh_core._processes import stdio as _stdio
+    from mesh_core._system import stdio as _stdio
     entry = _command.take_entry()
     _stdio.install()
     sys.exit(main(entry))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mesh_core._failover.take_over_request import Grant, Refusal, TakeOverOrder
 from mesh_core._hosts.attach_request import AttachOrder
+from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder
 
 
 def order() -> AttachOrder:

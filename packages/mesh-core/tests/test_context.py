@@ -200,7 +200,7 @@ def test_this_host_has_no_dimensions_and_one_host() -> None:
 
 def test_the_root_context_is_not_started_by_asking_for_ranks() -> None:
     code = (
-        "import mesh_core, mesh_core._program.runtime as r; mesh_core.current_rank();"
+        "import mesh_core, mesh_core._runtime.runtime as r; mesh_core.current_rank();"
         "mesh_core.current_size(); print(r.is_running())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -109,7 +109,7 @@ def test_failure_of_which_the_end_overtakes_the_news_is_not_lost(tmp_path: Path)
 def test_failure_is_not_lost_in_the_answer_to_a_stop_that_nobody_reads(tmp_path: Path) -> None:
     program = """
     from mesh_core._actors import agent as _agent
-    from mesh_core._program.runtime import runtime
+    from mesh_core._runtime.runtime import runtime
     is_told, may_hear, has_heard = threading.Event(), threading.Event(), threading.Event()
     tell = _agent.Agent.do_actor_failed
     def tell_late(self, *news):

@@ -86,7 +86,7 @@ def test_death_of_a_process_names_all_its_actors(pair: ProcMesh, waits_for: str)
 
 def _pid(procs: ProcMesh, rank: int) -> int:
     """Query the pid from the agent, which replies even if the actor is busy."""
-    from mesh_core._program.runtime import runtime
+    from mesh_core._runtime.runtime import runtime
 
     pid: int = runtime().ask_agent(procs._table.proc(rank), "pid")
     return pid

@@ -39,7 +39,7 @@ for name, pickled in pickle.loads(open(sys.argv[1], "rb").read()).items():
         pickle.loads(pickled)
     except mesh_core.ForeignHandle as error:
         print(name, "no job" in str(error))
-print("running", mesh_core._program.runtime.is_running())
+print("running", mesh_core._runtime.runtime.is_running())
 """
 
 

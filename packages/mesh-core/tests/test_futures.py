@@ -274,7 +274,7 @@ def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(gate: Gate) -> None:
 
 
 def test_dropped_futures_leave_nothing_behind(gate: Gate) -> None:
-    from mesh_core._program.runtime import runtime
+    from mesh_core._runtime.runtime import runtime
 
     for _ in range(100):
         gate.value.call_one(b"x" * 1000)

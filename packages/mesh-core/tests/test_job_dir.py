@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_core._program.job_dir import JobDir, hold, remove_left
+from mesh_core._processes.job_dir import JobDir, hold, remove_left
 
 #: Spawns two processes, prints the pids of all of its processes, and waits forever.
 PROGRAM = """

@@ -19,7 +19,7 @@ from mesh_core._logging.capture import (
 )
 from mesh_core._logging.line import LogLine, Stream
 from mesh_core._logging.printer import LogPrinter, ranges, split_name
-from mesh_core._processes import stdio as _stdio
+from mesh_core._system import stdio as _stdio
 
 
 class Clock:

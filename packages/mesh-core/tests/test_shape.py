@@ -11,8 +11,8 @@ import cloudpickle
 import pytest
 
 from mesh_core._errors import MeshError
-from mesh_core._meshes.shape import Extent, MemberMesh, Point, Region, Shape, Slice
-from mesh_core._meshes.shape_errors import (
+from mesh_core._shapes.shape import Extent, MemberMesh, Point, Region, Shape, Slice
+from mesh_core._shapes.shape_errors import (
     MeshIndexError,
     SelectorError,
     ShapeError,

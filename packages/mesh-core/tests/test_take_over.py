@@ -32,8 +32,8 @@ from mesh_core import (
     this_host,
 )
 from mesh_core._core import ask_worker
-from mesh_core._failover.take_over_request import TakeOverOrder
 from mesh_core._hosts.attach_request import AttachOrder
+from mesh_core._hosts.take_over_request import TakeOverOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +175,7 @@ def test_what_actors_own_lives_on_with_them(
 
 
 SPARE_IS_HELD = """
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 while not all(spare.is_held for spare in runtime().places.standby._spares):
     time.sleep(0.01)
 """

@@ -10,9 +10,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from mesh_core._meshes.shape import Extent, Point, Region, Shape, Slice
-from mesh_core._meshes.shape_errors import SelectorError, ShapeError
-from mesh_core._meshes.value_mesh import ValueMesh
+from mesh_core._shapes.shape import Extent, Point, Region, Shape, Slice
+from mesh_core._shapes.shape_errors import SelectorError, ShapeError
+from mesh_core._shapes.value_mesh import ValueMesh
 
 EXTENT = Extent(["hosts", "gpus"], [2, 3])
 LETTERS = ValueMesh(EXTENT, "abcdef")

@@ -104,7 +104,7 @@ def test_equipment_opens_with_the_state_and_closes_with_the_job(tmp_path: Path) 
     job.state(timeout=UP_S)
     assert course[2:] == ["lamp refreshed", "fan refreshed", "desk opened on hosts"]
     command = state.hosts.spawn_procs().spawn("member", Member).command.call_one().get(UP_S)
-    assert "mesh_core._processes.launch" in command
+    assert "mesh_core._program.launch" in command
     job.detach()
     assert course[5:] == ["desk closed", "fan closed", "lamp closed"]
     job.state(timeout=UP_S)

@@ -5,7 +5,6 @@ extend Mesh (telemetry, transports, schedulers), and `mesh_core.testing` for tes
 module starts with an underscore and is private.
 """
 
-from mesh_core._actors.actor import Actor as Actor
 from mesh_core._actors.context import Context as Context
 from mesh_core._actors.context import Instance as Instance
 from mesh_core._actors.context import context as context
@@ -13,8 +12,8 @@ from mesh_core._actors.context import current_actor_name as current_actor_name
 from mesh_core._actors.context import current_rank as current_rank
 from mesh_core._actors.context import current_size as current_size
 from mesh_core._actors.controller import get_or_spawn_controller as get_or_spawn_controller
-from mesh_core._actors.patches import patch_actor as patch_actor
 from mesh_core._calls.accumulator import Accumulator as Accumulator
+from mesh_core._calls.actor import Actor as Actor
 from mesh_core._calls.channel import Channel as Channel
 from mesh_core._calls.channel import Port as Port
 from mesh_core._calls.channel import PortReceiver as PortReceiver
@@ -63,16 +62,7 @@ from mesh_core._meshes.mesh import HostMesh as HostMesh
 from mesh_core._meshes.mesh import ProcMesh as ProcMesh
 from mesh_core._meshes.mesh import this_host as this_host
 from mesh_core._meshes.mesh import this_proc as this_proc
-from mesh_core._meshes.shape import Extent as Extent
-from mesh_core._meshes.shape import Point as Point
-from mesh_core._meshes.shape import Shape as Shape
-from mesh_core._meshes.shape import Slice as Slice
-from mesh_core._meshes.shape_errors import MeshIndexError as MeshIndexError
-from mesh_core._meshes.shape_errors import SelectorError as SelectorError
-from mesh_core._meshes.shape_errors import ShapeError as ShapeError
-from mesh_core._meshes.shape_errors import SplitError as SplitError
-from mesh_core._meshes.shape_errors import UnknownDim as UnknownDim
-from mesh_core._meshes.value_mesh import ValueMesh as ValueMesh
+from mesh_core._meshes.patches import patch_actor as patch_actor
 from mesh_core._observability.trace_context import TraceContext as TraceContext
 from mesh_core._observability.trace_context import trace_context as trace_context
 from mesh_core._observability.trace_context import with_trace_context as with_trace_context
@@ -94,6 +84,16 @@ from mesh_core._services.service import Service as Service
 from mesh_core._services.session import Session as Session
 from mesh_core._services.view import ReplicaStatus as ReplicaStatus
 from mesh_core._services.view import ServiceStatus as ServiceStatus
+from mesh_core._shapes.shape import Extent as Extent
+from mesh_core._shapes.shape import Point as Point
+from mesh_core._shapes.shape import Shape as Shape
+from mesh_core._shapes.shape import Slice as Slice
+from mesh_core._shapes.shape_errors import MeshIndexError as MeshIndexError
+from mesh_core._shapes.shape_errors import SelectorError as SelectorError
+from mesh_core._shapes.shape_errors import ShapeError as ShapeError
+from mesh_core._shapes.shape_errors import SplitError as SplitError
+from mesh_core._shapes.shape_errors import UnknownDim as UnknownDim
+from mesh_core._shapes.value_mesh import ValueMesh as ValueMesh
 from mesh_core._supervision.policy import MeshFailure as MeshFailure
 from mesh_core._supervision.policy import RestartPolicy as RestartPolicy
 from mesh_core._supervision.policy import unhandled_fault_hook as unhandled_fault_hook

@@ -6,7 +6,7 @@ from typing import Any, Protocol, SupportsIndex, final, overload
 
 from typing_extensions import Buffer
 
-from mesh_core._meshes.shape import Extent, Point, Shape, Slice
+from mesh_core._shapes.shape import Extent, Point, Shape, Slice
 
 __all__ = [
     "PORT_MARK",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _pickle import dumps
 
-from mesh_core._supervision.location import (
+from mesh_core._location import (
     Where,
     position_of,
     position_text,

@@ -34,10 +34,6 @@ from mesh_core._hosts.process_locations import host_numbers as host_numbers
 from mesh_core._hosts.process_locations import is_stopped as is_stopped
 from mesh_core._hosts.process_locations import process_location as process_location
 from mesh_core._logging.line import LogLine as LogLine
-from mesh_core._meshes.activation import RequiresTensorEngine as RequiresTensorEngine
-from mesh_core._meshes.activation import TensorEngine as TensorEngine
-from mesh_core._meshes.activation import TensorEngineCall as TensorEngineCall
-from mesh_core._meshes.shape import MeshTrait as MeshTrait
 from mesh_core._meshes.spawn_callbacks import (
     register_proc_mesh_spawn_callback as register_proc_mesh_spawn_callback,
 )
@@ -61,8 +57,12 @@ from mesh_core._observability.tracing import Span as Span
 from mesh_core._observability.tracing import UpDownCounter as UpDownCounter
 from mesh_core._observability.tracing import is_recorded as is_recorded
 from mesh_core._observability.tracing import record_row as record_row
-from mesh_core._processes.signals import on_signals as on_signals
+from mesh_core._runtime.job_credentials import has_credentials as has_credentials
 from mesh_core._security.connection_limiter import Admission as Admission
 from mesh_core._security.connection_limiter import ConnectionLimiter as ConnectionLimiter
-from mesh_core._security.job_credentials import has_credentials as has_credentials
+from mesh_core._shapes.shape import MeshTrait as MeshTrait
 from mesh_core._supervision.stop_request import stop_owned as stop_owned
+from mesh_core._system.signals import on_signals as on_signals
+from mesh_core._tensor_engine import RequiresTensorEngine as RequiresTensorEngine
+from mesh_core._tensor_engine import TensorEngine as TensorEngine
+from mesh_core._tensor_engine import TensorEngineCall as TensorEngineCall

@@ -211,7 +211,7 @@ impl PyRegion {
     #[getter]
     fn extent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static EXTENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let extent = EXTENT.import(py, "mesh_core._meshes.shape", "Extent")?;
+        let extent = EXTENT.import(py, "mesh_core._shapes.shape", "Extent")?;
         extent.call1((self.labels(py)?, self.sizes(py)?))
     }
 
@@ -226,7 +226,7 @@ impl PyRegion {
                 format!("rank {} is not in {}: use one of its ranks", rank.0, self.__repr__());
             return Err(typed(py, "MeshIndexError", &message));
         };
-        py.import("mesh_core._meshes.shape")?.getattr("Point")?.call1((index, self.extent(py)?))
+        py.import("mesh_core._shapes.shape")?.getattr("Point")?.call1((index, self.extent(py)?))
     }
 
     /// Returns the offset, sizes and strides as a `Slice`.
@@ -235,13 +235,13 @@ impl PyRegion {
             let message = "a flattened or listed region has no constant strides: use its ranks";
             return Err(typed(py, "ShapeError", message));
         };
-        let make = py.import("mesh_core._meshes.strided")?.getattr("slice_of")?;
+        let make = py.import("mesh_core._shapes.strided")?.getattr("slice_of")?;
         make.call1((offset, self.sizes(py)?, PyTuple::new(py, strides)?))
     }
 
     /// Returns this region as a `Shape`.
     fn as_shape<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("mesh_core._meshes.strided")?.getattr("shape_of")?.call1((slf,))
+        slf.py().import("mesh_core._shapes.strided")?.getattr("shape_of")?.call1((slf,))
     }
 
     fn __len__(&self) -> usize {
@@ -420,10 +420,10 @@ pub(crate) fn raise(py: Python<'_>, error: &RegionError) -> PyErr {
     typed(py, class, &error.to_string())
 }
 
-/// Creates an exception of a class of `mesh_core._meshes.shape_errors`.
+/// Creates an exception of a class of `mesh_core._shapes.shape_errors`.
 fn typed(py: Python<'_>, class: &str, message: &str) -> PyErr {
     let raised = py
-        .import("mesh_core._meshes.shape_errors")
+        .import("mesh_core._shapes.shape_errors")
         .and_then(|module| module.getattr(class))
         .and_then(|class| class.call1((message,)));
     raised.map_or_else(|error| error, PyErr::from_value)

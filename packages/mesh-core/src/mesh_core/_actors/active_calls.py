@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 from mesh_core._serialization.wire import read_call_meta
 
 __all__ = ["ActiveCall", "Activity", "activity"]

@@ -14,7 +14,6 @@ import traceback
 
 from mesh_core._actors.arrivals import Arrivals
 from mesh_core._actors.controller import answer_controller
-from mesh_core._actors.patches import inherit_patches, patch_host
 from mesh_core._calls.deadlock import waiting_on
 from mesh_core._calls.port_holders import (
     answer_port_held,
@@ -28,10 +27,10 @@ from mesh_core._calls.port_holders import (
 )
 from mesh_core._calls.port_transit import drop_ports
 from mesh_core._core import PortClosed, Targets
-from mesh_core._hosts.epoch import EPOCH_SHIFT
 from mesh_core._logging.python_logging import set_level
-from mesh_core._program.lifecycle import ENDED_BY_OWNER
-from mesh_core._program.runtime import value_of
+from mesh_core._meshes.patches import inherit_patches, patch_host
+from mesh_core._runtime.epoch import EPOCH_SHIFT
+from mesh_core._runtime.runtime import value_of
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import (
@@ -50,6 +49,7 @@ from mesh_core._serialization.wire import (
     proc_id,
 )
 from mesh_core._supervision.failure import FailureDetail, host_exit_report
+from mesh_core._supervision.lifecycle import ENDED_BY_OWNER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from mesh_core._actors.loading import Loading
     from mesh_core._calls.port_transit import Label
     from mesh_core._core import Message
-    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._logging.line import LogLine
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["LATER", "Agent"]
 

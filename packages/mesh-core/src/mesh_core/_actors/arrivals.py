@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from mesh_core._actors.actor import is_loop_driven
 from mesh_core._actors.loading import Loading
 from mesh_core._actors.thread_server import ThreadCell
+from mesh_core._calls.actor import is_loop_driven
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import ACTOR_FAILED, RAISED, STOPPED, proc_name
 from mesh_core._supervision.failure import FailureDetail
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mesh_core._actors.cell import ActorCell
     from mesh_core._core import Message
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["Arrivals"]
 

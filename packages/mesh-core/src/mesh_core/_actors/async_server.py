@@ -11,16 +11,16 @@ from collections import deque
 from contextvars import copy_context
 from threading import get_ident
 
-from mesh_core._actors.actor import endpoints_of
 from mesh_core._actors.cell import ActorCell, ActorFailure
 from mesh_core._actors.interrupt import CallerGone, Interruptible
-from mesh_core._actors.serving import Serving, set_serving
+from mesh_core._calls.actor import endpoints_of
 from mesh_core._calls.event_loop import loop_thread, waker_of
 from mesh_core._calls.own_thread import OwnThread, run_beside
 from mesh_core._configuration.config import effective
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
-from mesh_core._processes.forked_child import leave_fork
+from mesh_core._runtime.forked_child import leave_fork
+from mesh_core._runtime.serving import Serving, set_serving
 from mesh_core._serialization.wire import CANCELLED, READY, STOP
 
 TYPE_CHECKING = False

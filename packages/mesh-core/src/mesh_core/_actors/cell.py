@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 
-from mesh_core._actors.actor import endpoints_of, member_of
-from mesh_core._actors.serving import Serving
 from mesh_core._actors.termination import Ending
+from mesh_core._calls.actor import endpoints_of, member_of
 from mesh_core._calls.channel import AnswerPort
 from mesh_core._calls.endpoint import EndpointProperty
 from mesh_core._calls.port_transit import drop_ports, note_ports
 from mesh_core._configuration.config import effective
 from mesh_core._errors import MeshError
-from mesh_core._meshes.activation import tensor_engine
 from mesh_core._meshes.mesh import ProcMesh
-from mesh_core._meshes.shape import Extent, Point
-from mesh_core._program.runtime import value_of
+from mesh_core._runtime.runtime import value_of
+from mesh_core._runtime.serving import Serving
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import (
@@ -33,7 +31,9 @@ from mesh_core._serialization.wire import (
     proc_name,
     read_call_meta,
 )
+from mesh_core._shapes.shape import Extent, Point
 from mesh_core._supervision.failure import FailureDetail
+from mesh_core._tensor_engine import tensor_engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actors.interceptors import EndpointInterceptor
-    from mesh_core._actors.spawn_order import SpawnOrder
     from mesh_core._calls.channel import Port
     from mesh_core._core import Engine, Message
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._meshes.spawn_order import SpawnOrder
+    from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.ownership import Ask
 
 __all__ = ["ActorCell", "ActorFailure", "Plan"]

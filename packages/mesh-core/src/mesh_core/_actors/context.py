@@ -5,11 +5,11 @@ Code outside of any actor runs as the root, which has no message.
 
 from __future__ import annotations
 
-from mesh_core._actors.serving import serving
 from mesh_core._ids import ActorAddr
 from mesh_core._meshes.mesh import this_proc
-from mesh_core._meshes.shape import Extent, Point
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
+from mesh_core._runtime.serving import serving
+from mesh_core._shapes.shape import Extent, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 from typing import Any, ParamSpec, TypeVar
 
-from mesh_core._actors.actor import Actor
+from mesh_core._calls.actor import Actor
 from mesh_core._calls.task_future import AgentFuture
 from mesh_core._core import Targets
 from mesh_core._errors import ActorFailed
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
 from mesh_core._meshes.mesh import this_proc
 from mesh_core._meshes.spawn_checks import check_arguments
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import encode_exception
 from mesh_core._serialization.wire import RAISED, proc_id

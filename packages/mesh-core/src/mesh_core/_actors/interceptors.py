@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from mesh_core._actors.serving import serving
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
+from mesh_core._runtime.serving import serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

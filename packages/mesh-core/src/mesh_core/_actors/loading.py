@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._program.runtime import value_of
+from mesh_core._runtime.runtime import value_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._actors.spawn_order import SpawnOrder
     from mesh_core._core import Message
+    from mesh_core._meshes.spawn_order import SpawnOrder
 
 __all__ = ["Loading"]
 

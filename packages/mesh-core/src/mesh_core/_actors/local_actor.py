@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 
 __all__ = ["is_actor_coming", "local_actor"]
 

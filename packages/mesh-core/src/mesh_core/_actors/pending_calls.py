@@ -6,7 +6,7 @@ import time
 from typing import NamedTuple
 
 from mesh_core._calls.deadlock import waits
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 
 __all__ = ["PendingCall", "pending_calls"]
 

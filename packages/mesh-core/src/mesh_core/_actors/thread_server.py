@@ -7,10 +7,10 @@ from collections import deque
 
 from mesh_core._actors.cell import ActorCell, ActorFailure
 from mesh_core._actors.interrupt import CallerGone, Interruptible
-from mesh_core._actors.serving import Serving, set_serving
 from mesh_core._core import PortClosed
 from mesh_core._errors import MeshStopped
-from mesh_core._processes.forked_child import leave_fork
+from mesh_core._runtime.forked_child import leave_fork
+from mesh_core._runtime.serving import Serving, set_serving
 from mesh_core._serialization.wire import READY, STOP
 
 TYPE_CHECKING = False

@@ -13,7 +13,6 @@ from threading import Condition, RLock
 from typing import Any, Generic, TypeVar, overload
 from weakref import WeakSet, ref
 
-from mesh_core._actors.serving import serving
 from mesh_core._calls.event_loop import is_on_event_loop, waker_of
 from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, Future
 from mesh_core._calls.port_holders import DEATH_META, arrived, holders
@@ -21,10 +20,11 @@ from mesh_core._calls.port_transit import labelled, note_ports, recall_ports, se
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full, Message, PortClosed, Targets
 from mesh_core._errors import ChannelClosed, MailboxFull, NoReply
-from mesh_core._meshes.handle_job import runtime_of_job
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import origin
-from mesh_core._program.runtime import is_running, runtime, value_of
+from mesh_core._runtime.handle_job import runtime_of_job
+from mesh_core._runtime.runtime import is_running, runtime, value_of
+from mesh_core._runtime.serving import serving
 from mesh_core._serialization.pickler import encode_value
 from mesh_core._serialization.remote_error import decode_exception, encode_exception
 from mesh_core._serialization.wire import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Literal
 
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
 

@@ -13,11 +13,11 @@ import threading
 import time
 from typing import overload
 
-from mesh_core._actors.serving import serving
 from mesh_core._calls.event_loop import load_asyncio, running_loop
 from mesh_core._calls.task_dependencies import is_awaited_by
 from mesh_core._configuration.config import effective
 from mesh_core._errors import DeadlockError
+from mesh_core._runtime.serving import serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._actors.cell import ActorCell
-    from mesh_core._actors.serving import Serving
     from mesh_core._calls.endpoint import Endpoint
     from mesh_core._calls.future import CallFuture
     from mesh_core._core import Engine, Message
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
+    from mesh_core._runtime.serving import Serving
 
     Actor = tuple[int, int]
     Call = tuple[int, int]

@@ -19,11 +19,11 @@ from mesh_core._calls.stream import stream_answers
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
-from mesh_core._meshes.activation import RequiresTensorEngine, TensorEngineCall, tensor_engine
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import origin
 from mesh_core._serialization.pickler import encode
 from mesh_core._serialization.wire import BY_LAYER, CALL, EXPLICIT_PORT, UNDECORATED, call_meta
+from mesh_core._tensor_engine import RequiresTensorEngine, TensorEngineCall, tensor_engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mesh_core._calls.channel import Port
     from mesh_core._calls.stream import AnswerStream
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._meshes.value_mesh import ValueMesh
+    from mesh_core._shapes.value_mesh import ValueMesh
 
 __all__ = ["Endpoint", "EndpointProperty", "as_endpoint", "concurrent_endpoint", "endpoint", "send"]
 

@@ -18,9 +18,9 @@ from mesh_core._calls.deadlock import begin_wait, check_wait, end_wait, waiter
 from mesh_core._calls.event_loop import load_asyncio, loop_thread, running_loop, waker_of
 from mesh_core._calls.silent_ranks import describe_silent
 from mesh_core._errors import CallCancelled, DeadlockError, join_failures
-from mesh_core._meshes.shape import Extent, Point
-from mesh_core._meshes.value_mesh import ValueMesh
-from mesh_core._program.runtime import value_of
+from mesh_core._runtime.runtime import value_of
+from mesh_core._shapes.shape import Extent, Point
+from mesh_core._shapes.value_mesh import ValueMesh
 from mesh_core._supervision.failure import error_of
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ endpoints was called and has sent its response port to another process.
 from __future__ import annotations
 
 from mesh_core._core import Message, Targets
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 from mesh_core._serialization.wire import POST, PROC_DIED
 from mesh_core._supervision.failure import FailureDetail
 

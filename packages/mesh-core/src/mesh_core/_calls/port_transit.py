@@ -14,7 +14,7 @@ from struct import Struct
 
 from mesh_core._calls.port_holders import ports_dropped, ports_recalled, ports_sent
 from mesh_core._core import PORT_MARK
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from mesh_core._core import Targets
-from mesh_core._program.runtime import value_of
+from mesh_core._runtime.runtime import value_of
 from mesh_core._serialization.wire import proc_id, proc_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["describe_silent"]
 

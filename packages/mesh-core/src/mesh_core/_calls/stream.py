@@ -15,7 +15,7 @@ from mesh_core._calls.deadlock import check_wait, waiter
 from mesh_core._calls.event_loop import is_on_event_loop, running_loop, waker_of
 from mesh_core._calls.future import _PENDING, CallFuture
 from mesh_core._errors import DeadlockError
-from mesh_core._meshes.shape import Extent, Point
+from mesh_core._shapes.shape import Extent, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from mesh_core._calls.endpoint import CallOptions
 from mesh_core._calls.future import _ERROR, _PENDING, _VALUE, CallFuture, Future
 from mesh_core._calls.silent_ranks import describe_silent
 from mesh_core._errors import DeadlineExceeded, MeshStopped, join_failures
-from mesh_core._meshes.shape import Point
-from mesh_core._program.runtime import value_of
+from mesh_core._runtime.runtime import value_of
 from mesh_core._serialization.wire import ACTOR_FAILED, HOST_DIED, PROC_DIED, RAISED, STOPPED
+from mesh_core._shapes.shape import Point
 from mesh_core._supervision.failure import as_itself, error_in, error_of
 
 TYPE_CHECKING = False

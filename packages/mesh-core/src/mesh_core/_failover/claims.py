@@ -8,9 +8,9 @@ import time
 
 from mesh_core._core import ask_worker
 from mesh_core._failover.errors import TakeOverError
-from mesh_core._failover.take_over_request import Grant, Refusal, TakeOverOrder
 from mesh_core._hosts.attach_request import this_program
 from mesh_core._hosts.route import Route
+from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from mesh_core._actors.actor import Actor
+from mesh_core._calls.actor import Actor
 from mesh_core._errors import MeshError
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._meshes.mesh import HostMesh, ProcMesh

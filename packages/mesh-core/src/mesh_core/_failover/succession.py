@@ -9,23 +9,23 @@ from mesh_core._core import Targets
 from mesh_core._failover.claims import Claim
 from mesh_core._failover.errors import TakeOverError
 from mesh_core._failover.job import Job
-from mesh_core._failover.journal import Journal
-from mesh_core._failover.journal_entries import (
+from mesh_core._hosts.address import Address
+from mesh_core._hosts.joining import joined
+from mesh_core._hosts.journal import Journal
+from mesh_core._hosts.journal_entries import (
     HostsEntry,
     MeshEntry,
     PlaceEntry,
     SpareEntry,
     decode_entry,
 )
-from mesh_core._hosts.address import Address
-from mesh_core._hosts.joining import joined
 from mesh_core._hosts.places import Place
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._meshes.mesh import ProcMesh
 from mesh_core._program.root import start_root
-from mesh_core._program.runtime import is_running, runtime, value_of
+from mesh_core._runtime.job_credentials import set_credentials
+from mesh_core._runtime.runtime import is_running, runtime, value_of
 from mesh_core._security.errors import CredentialsError
-from mesh_core._security.job_credentials import set_credentials
 from mesh_core._serialization.wire import HOST_DIED, PROC_DIED, proc_id
 from mesh_core._supervision.failure import FailureDetail, failure_error, host_exit_report
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mesh_core._core import Keys, Message
     from mesh_core._errors import SupervisionError
     from mesh_core._failover.claims import Taken
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
     from mesh_core._security.credentials import Credentials
 
 __all__ = ["take_over_job"]

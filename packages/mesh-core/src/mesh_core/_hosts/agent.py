@@ -8,31 +8,31 @@ import sys
 import threading
 import time
 
-from mesh_core._actors.patches import patches_here
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
 from mesh_core._logging.forwarder import RemoteLog
 from mesh_core._logging.printer import LogPrinter
-from mesh_core._meshes.shape import Extent, Point
+from mesh_core._meshes.patches import patches_here
 from mesh_core._observability.events import recorder
-from mesh_core._processes import kernel as _kernel
+from mesh_core._processes.job_dir import JobDir
 from mesh_core._processes.processes import LocalHost, ProcSpec
-from mesh_core._program.job_dir import JobDir
-from mesh_core._security.job_credentials import mark_credentials
+from mesh_core._runtime.job_credentials import mark_credentials
 from mesh_core._serialization.wire import PROC_DIED, STOPPED, proc_id, proc_name
+from mesh_core._shapes.shape import Extent, Point
 from mesh_core._supervision.failure import FailureDetail
+from mesh_core._system import kernel as _kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mesh_core._core import Message
-    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._logging.line import LogLine
     from mesh_core._meshes.proc_table import ProcTable
+    from mesh_core._meshes.start_order import StartOrder
     from mesh_core._processes.processes import ExitReport
     from mesh_core._processes.template_cache import Seeds
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["HostAgent"]
 

@@ -9,8 +9,8 @@ import sys
 
 from mesh_core._configuration.config import check
 from mesh_core._errors import ConfigError
-from mesh_core._hosts.epoch import EPOCH_MAX
-from mesh_core._workers.request_fields import OrderFields, is_plain
+from mesh_core._hosts.request_fields import OrderFields, is_plain
+from mesh_core._runtime.epoch import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import threading
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Region
-from mesh_core._failover.journal import start_journal
-from mesh_core._failover.journal_entries import HostsEntry
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.joining import ask_until_taken
+from mesh_core._hosts.journal import start_journal
+from mesh_core._hosts.journal_entries import HostsEntry
 from mesh_core._meshes.mesh import HostMesh
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.job_credentials import set_credentials
+from mesh_core._runtime.runtime import runtime
 from mesh_core._security.credentials import Credentials
 from mesh_core._security.errors import CredentialsError
-from mesh_core._security.job_credentials import set_credentials
 from mesh_core._supervision.failure import host_exit_report
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_core._hosts.places import Place
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["attach_workers", "set_gateway"]
 

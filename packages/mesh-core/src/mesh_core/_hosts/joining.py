@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import time
 
-from mesh_core._actors.patches import patches_here
 from mesh_core._core import ask_worker
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachOrder, Welcome
 from mesh_core._hosts.route import Route
+from mesh_core._meshes.patches import patches_here
 from mesh_core._serialization.wire import proc_id
 from mesh_core._supervision.failure import host_exit_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mesh_core._hosts.places import Place
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["ask_until_taken", "joined"]
 

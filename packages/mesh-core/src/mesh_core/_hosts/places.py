@@ -12,10 +12,10 @@ import time
 
 from mesh_core._errors import HostDied
 from mesh_core._hosts.address import Address
-from mesh_core._hosts.epoch import EPOCH_MAX
 from mesh_core._hosts.joining import ask_until_taken
 from mesh_core._hosts.route import ways
 from mesh_core._hosts.standby import StandbyWorkers
+from mesh_core._runtime.epoch import EPOCH_MAX
 from mesh_core._serialization.wire import proc_id
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh_core._configuration.config import Config
     from mesh_core._core import Keys
     from mesh_core._hosts.route import Route
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["Place", "Places"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh_core._configuration.config import Config
     from mesh_core._core import Keys
     from mesh_core._hosts.address import Address
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["Spare", "StandbyWorkers"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mesh_core._logging.line import LogLine, Stream
-from mesh_core._processes.stdio import PID_TAG, STDERR_TAG, STDOUT_TAG
+from mesh_core._system.stdio import PID_TAG, STDERR_TAG, STDOUT_TAG
 
 LINE_LEN_MAX = 64 * 1024
 

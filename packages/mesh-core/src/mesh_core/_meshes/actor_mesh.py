@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from mesh_core._actors.actor import Actor, endpoints_of, member_of
+from mesh_core._calls.actor import Actor, endpoints_of, member_of
 from mesh_core._calls.endpoint import EndpointProperty, endpoint_of
 from mesh_core._calls.task_future import AgentFuture, EndFuture, ReadyFuture, StopFuture
 from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
-from mesh_core._hosts.requests import start_again
+from mesh_core._meshes.host_requests import start_again
 from mesh_core._meshes.mesh_place import AGENT_WINDOW, ENDED, check_owned, index_in
 from mesh_core._meshes.placed_mesh import PlacedMesh
 from mesh_core._serialization.wire import CALL, INTERNAL, READY, SPAWN
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.future import Future
     from mesh_core._meshes.mesh import ProcMesh
-    from mesh_core._meshes.shape import Point
+    from mesh_core._shapes.shape import Point
 
 __all__ = ["ActorMesh", "check_class"]
 

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from typing import Any, ParamSpec, TypeVar, overload
 
-from mesh_core._actors.actor import Actor
-from mesh_core._actors.patches import replacement_of
-from mesh_core._actors.spawn_order import SpawnOrder
+from mesh_core._calls.actor import Actor
 from mesh_core._calls.port_transit import note_ports
 from mesh_core._calls.task_future import AgentFuture, EndFuture, HostStopFuture, ReadyFuture
 from mesh_core._configuration.config import effective
 from mesh_core._core import Region, Targets
 from mesh_core._errors import MeshStopped, SpawnError
-from mesh_core._hosts.requests import ask_hosts, replace_host, start_again
-from mesh_core._hosts.start_order import StartOrder
-from mesh_core._meshes.activation import tensor_engine
 from mesh_core._meshes.actor_mesh import ActorMesh, check_class
-from mesh_core._meshes.handle_job import runtime_of_job
+from mesh_core._meshes.host_requests import ask_hosts, replace_host, start_again
 from mesh_core._meshes.mesh_place import (
     AGENT_WINDOW,
     ENDED,
@@ -30,17 +25,22 @@ from mesh_core._meshes.mesh_place import (
     index_in,
     owner_here,
 )
+from mesh_core._meshes.patches import replacement_of
 from mesh_core._meshes.placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._meshes.proc_table import ProcTable
-from mesh_core._meshes.shape import Point
 from mesh_core._meshes.spawn_callbacks import tell_of_spawn
 from mesh_core._meshes.spawn_checks import check_arguments, checked_dims, modules_in_use
+from mesh_core._meshes.spawn_order import SpawnOrder
+from mesh_core._meshes.start_order import StartOrder
 from mesh_core._observability.events import recorder
 from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.handle_job import runtime_of_job
+from mesh_core._runtime.runtime import is_running, runtime
 from mesh_core._serialization.pickler import encode_order, encode_value
 from mesh_core._serialization.wire import SPAWN
+from mesh_core._shapes.shape import Point
 from mesh_core._supervision.policy import RestartPolicy
+from mesh_core._tensor_engine import tensor_engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from mesh_core._calls.future import Future
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["HostMesh", "ProcMesh", "this_host", "this_proc"]
 

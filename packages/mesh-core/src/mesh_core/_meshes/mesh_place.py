@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh_core._actors.serving import serving
 from mesh_core._calls.task_future import EndFuture
-from mesh_core._meshes.shape import Extent, Point
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
+from mesh_core._runtime.serving import serving
+from mesh_core._shapes.shape import Extent, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mesh_core._meshes.mesh_place import epoch_of, place_in, ranks_on
-from mesh_core._meshes.shape import MemberMesh, Point
+from mesh_core._shapes.shape import MemberMesh, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

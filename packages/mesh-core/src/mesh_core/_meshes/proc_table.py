@@ -6,8 +6,8 @@ from mesh_core._serialization.wire import proc_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._meshes.shape import Region
     from mesh_core._processes.command import BootstrapCommand
+    from mesh_core._shapes.shape import Region
 
 __all__ = ["ProcTable"]
 

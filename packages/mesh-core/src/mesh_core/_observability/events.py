@@ -14,7 +14,7 @@ from collections import deque
 from struct import Struct
 
 from mesh_core._configuration.config import effective
-from mesh_core._program.runtime import follow, runtime
+from mesh_core._runtime.runtime import follow, runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Engine
     from mesh_core._observability.message_log import MessageLog
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = [
     "EVENT_KINDS",

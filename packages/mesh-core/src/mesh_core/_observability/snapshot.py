@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from mesh_core._observability.events import Event
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 
 __all__ = ["snapshot"]
 

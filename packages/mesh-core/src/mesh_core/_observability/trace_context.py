@@ -11,7 +11,7 @@ import os
 import re
 from contextvars import ContextVar
 
-from mesh_core._actors.serving import serving
+from mesh_core._runtime.serving import serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from functools import wraps
 from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
 
-from mesh_core._actors.serving import serving
 from mesh_core._observability.events import recorder
 from mesh_core._observability.trace_context import current_span, enter_span, new_span
+from mesh_core._runtime.serving import serving
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

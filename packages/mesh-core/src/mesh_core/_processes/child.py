@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mesh_core._processes import kernel as _kernel
-from mesh_core._processes import stdio as _stdio
 from mesh_core._processes.command import entry_environment
 from mesh_core._processes.cpu_binding import bind
 from mesh_core._processes.link import Link, close_all
 from mesh_core._processes.messages import Birth, Failed, World
+from mesh_core._system import kernel as _kernel
+from mesh_core._system import stdio as _stdio
 
 # The exit status of shells for a program that could not be executed.
 _EXIT_CANNOT_START = 127

@@ -14,7 +14,7 @@ _ENTRY_LEN_MAX = 64 * 1024
 class BootstrapCommand:
     """An immutable command that starts a process of a mesh.
 
-    The program must finally run `python -m mesh_core._processes.launch` with the environment that
+    The program must finally run `python -m mesh_core._program.launch` with the environment that
     it was given. A wrapper such as `numactl` or a profiler may precede it.
 
     Args:
@@ -30,7 +30,7 @@ class BootstrapCommand:
     Example:
         >>> command = default_bootstrap_cmd().with_env({"OMP_NUM_THREADS": "1"})
         >>> command.args
-        ('-m', 'mesh_core._processes.launch')
+        ('-m', 'mesh_core._program.launch')
     """
 
     __slots__ = ("arg0", "args", "env", "inherit_env", "program")
@@ -90,7 +90,7 @@ class BootstrapCommand:
         return f"BootstrapCommand({fields})"
 
 
-def default_bootstrap_cmd(launch: str = "mesh_core._processes.launch") -> BootstrapCommand:
+def default_bootstrap_cmd(launch: str = "mesh_core._program.launch") -> BootstrapCommand:
     """Return the command that starts a process with this interpreter.
 
     Args:
@@ -120,7 +120,7 @@ def take_entry(environ: MutableMapping[str, str] = os.environ) -> bytes | None:
     """Remove the entry from the environment, and add the controller's paths to `sys.path`.
 
     Returns:
-        The bytes for `mesh_core._processes.launch.main`; None if this process was not started by a
+        The bytes for `mesh_core._program.launch.main`; None if this process was not started by a
         mesh.
     """
     carried = environ.pop(_ENTRY, None)

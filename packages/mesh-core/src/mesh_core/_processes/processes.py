@@ -16,7 +16,6 @@ from typing import ParamSpec
 
 from mesh_core._logging.capture import ProcLog
 from mesh_core._logging.line import LogLine
-from mesh_core._processes import kernel as _kernel
 from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd
 from mesh_core._processes.cpu_binding import parse_binding
 from mesh_core._processes.event_pump import Pump
@@ -36,6 +35,7 @@ from mesh_core._processes.messages import (
 )
 from mesh_core._processes.spawner_start import execute
 from mesh_core._processes.template_cache import SeededProcess, Seeds, ask
+from mesh_core._system import kernel as _kernel
 
 # These are read when a process is executed, so a fork of a running interpreter cannot apply them.
 _EXEC_TIME_PREFIXES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
@@ -56,7 +56,7 @@ class ProcSpec:
     name: str
     """Shown in log prefixes and errors, such as `trainers{gpus: 3/8}`."""
     entry: bytes
-    """Passed to `mesh_core._processes.launch.main` in the process."""
+    """Passed to `mesh_core._program.launch.main` in the process."""
     command: BootstrapCommand | None = None
     """What to execute; None to fork from a template."""
     env: Mapping[str, str | None] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class LocalHost:
         tail_lines: int = 50,
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
-        launch: str = "mesh_core._processes.launch",
+        launch: str = "mesh_core._program.launch",
         seeds: Seeds | None = None,
     ) -> None:
         self._job_dir = job_dir

@@ -21,9 +21,9 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from mesh_core._processes import kernel as _kernel
 from mesh_core._processes.link import close_all
 from mesh_core._processes.messages import SPROUT_LEN_MAX, Sprout, World
+from mesh_core._system import kernel as _kernel
 
 __all__ = ["grow", "leave_with", "version"]
 

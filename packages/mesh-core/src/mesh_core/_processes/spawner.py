@@ -18,9 +18,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mesh_core._processes import kernel as _kernel
-from mesh_core._processes import stdio as _stdio
 from mesh_core._processes import template as _template
+from mesh_core._processes.job_dir import hold
 from mesh_core._processes.link import Link
 from mesh_core._processes.messages import (
     Birth,
@@ -45,7 +44,8 @@ from mesh_core._processes.messages import (
     WorldKey,
 )
 from mesh_core._processes.stopped_processes import LOOK_S, StoppedProcs, StoppedTemplates
-from mesh_core._program.job_dir import hold
+from mesh_core._system import kernel as _kernel
+from mesh_core._system import stdio as _stdio
 
 _WARM_TEMPLATE_COUNT_MAX = 4
 _TRY_COUNT_MAX = 3

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from mesh_core._processes import kernel as _kernel
-from mesh_core._processes import stdio as _stdio
 from mesh_core._processes import template as _template
 from mesh_core._processes.link import Link
 from mesh_core._processes.messages import Sprout, World
 from mesh_core._processes.spawner import Supervisor
+from mesh_core._system import kernel as _kernel
+from mesh_core._system import stdio as _stdio
 
 _PROGRAM = (
     "import sys; fd, bed, job_dir, launch, denied, *sys.path = sys.argv[1:]; "

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from mesh_core._processes import kernel as _kernel
+from mesh_core._system import kernel as _kernel
 
 __all__ = ["LOOK_S", "StoppedProcs", "StoppedTemplates"]
 

@@ -28,8 +28,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mesh_core._processes import kernel as _kernel
-from mesh_core._processes import stdio as _stdio
 from mesh_core._processes.child import Cradle, apply_changes, become
 from mesh_core._processes.command import default_bootstrap_cmd
 from mesh_core._processes.link import Link, close_all, message_pair
@@ -48,6 +46,8 @@ from mesh_core._processes.messages import (
     World,
 )
 from mesh_core._processes.retained_template import grow, leave_with, version
+from mesh_core._system import kernel as _kernel
+from mesh_core._system import stdio as _stdio
 
 # Modules that nearly every process needs and that are safe to hold in a template.
 _BASE_MODULES = ("asyncio", "cloudpickle", "logging", "pickle", "threading")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mesh_core._actors.agent import Agent
 from mesh_core._hosts.places import Places
-from mesh_core._program.runtime import Runtime, adopt
+from mesh_core._runtime.runtime import Runtime, adopt
 from mesh_core._supervision.ownership import Ownership
 from mesh_core._supervision.stop_watchdog import StopWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._program.identity import Identity
-    from mesh_core._program.lifecycle import Lifecycle
+    from mesh_core._runtime.identity import Identity
+    from mesh_core._supervision.lifecycle import Lifecycle
 
 __all__ = ["assemble"]
 

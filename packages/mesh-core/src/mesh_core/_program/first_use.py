@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh_core._program.runtime import start_with
+from mesh_core._runtime.runtime import start_with
 
 __all__ = ["register"]
 

@@ -17,19 +17,19 @@ import time
 
 from mesh_core._configuration.config import effective
 from mesh_core._hosts.agent import HostAgent
-from mesh_core._hosts.epoch import EPOCH_SHIFT
-from mesh_core._program import runtime as current
+from mesh_core._processes.job_dir import JobDir
 from mesh_core._program.assembly import assemble
-from mesh_core._program.identity import Identity
-from mesh_core._program.job_dir import JobDir
-from mesh_core._program.lifecycle import Lifecycle, is_interactive
-from mesh_core._program.runtime import adopt
+from mesh_core._runtime import runtime as current
+from mesh_core._runtime.epoch import EPOCH_SHIFT
+from mesh_core._runtime.identity import Identity
+from mesh_core._runtime.runtime import adopt
+from mesh_core._supervision.lifecycle import Lifecycle, is_interactive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["UnhandledFailure", "start_root"]
 

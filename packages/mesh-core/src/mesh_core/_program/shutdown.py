@@ -6,7 +6,7 @@ import math
 
 from mesh_core._calls.coroutine_future import run_in_thread
 from mesh_core._configuration.config import effective
-from mesh_core._program.runtime import runtime_if_any
+from mesh_core._runtime.runtime import runtime_if_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

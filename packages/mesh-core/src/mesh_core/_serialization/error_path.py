@@ -7,7 +7,7 @@ slots and the variables that a function captures.
 from __future__ import annotations
 
 from mesh_core._errors import Unpicklable, safe_str
-from mesh_core._meshes.activation import RequiresTensorEngine
+from mesh_core._tensor_engine import RequiresTensorEngine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

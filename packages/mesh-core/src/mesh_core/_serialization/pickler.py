@@ -35,11 +35,11 @@ from types import (
 
 from mesh_core._core import SharedBuffer, copy_fresh
 from mesh_core._errors import Unpicklable
-from mesh_core._meshes.activation import RequiresTensorEngine
 from mesh_core._serialization.arrays import array_reducers
 from mesh_core._serialization.classes import find_parcel, keep_parcel, open_parcel
 from mesh_core._serialization.error_path import unpicklable
 from mesh_core._serialization.tensors import Spans, tensor_reducers
+from mesh_core._tensor_engine import RequiresTensorEngine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from mesh_core._actors.spawn_order import SpawnOrder
+    from mesh_core._meshes.spawn_order import SpawnOrder
     from mesh_core._serialization.arrays import Reducer
     from mesh_core._serialization.classes import Parcel
 

@@ -10,7 +10,7 @@ __all__ = ["TEXT_LEN_MAX", "format_user_traceback", "shorten"]
 TEXT_LEN_MAX = 65_536
 """Maximum length, in characters, of a message or traceback that is stored as text."""
 
-_OUR_FILES = dirname(__file__) + sep
+_OUR_FILES = dirname(dirname(__file__)) + sep
 
 
 def format_user_traceback(exception: BaseException) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from mesh_core._meshes.shape import Extent
+from mesh_core._shapes.shape import Extent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._meshes.shape import Region
+    from mesh_core._shapes.shape import Region
 
 # Kinds of frames; see docs/protocol/frame.md.
 CALL, ANSWER, FAULT, CANCEL, POST, SPAWN, DIED, RELEASE = 16, 17, 18, 19, 21, 24, 33, 41

@@ -9,10 +9,10 @@ import asyncio
 import time
 from typing import Any
 
-from mesh_core._actors.actor import Actor
-from mesh_core._actors.serving import serving
+from mesh_core._calls.actor import Actor
 from mesh_core._calls.endpoint import concurrent_endpoint
 from mesh_core._errors import ActorFailed, HostDied, MeshStopped, SupervisionError
+from mesh_core._runtime.serving import serving
 from mesh_core._services.callers import Callers
 from mesh_core._services.replica import Replica, Spec, host_groups
 from mesh_core._services.scaling import Intensity, Scaler

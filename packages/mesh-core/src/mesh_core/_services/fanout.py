@@ -8,11 +8,11 @@ from mesh_core._calls.coroutine_future import _TaskFuture
 from mesh_core._calls.event_loop import loop_thread
 from mesh_core._core import Full, Region
 from mesh_core._errors import MailboxFull, MeshError, MeshStopped, join_failures
-from mesh_core._meshes.shape import Extent, Point
-from mesh_core._meshes.value_mesh import ValueMesh
 from mesh_core._services.call import refuse_to_block
 from mesh_core._services.replica_state import WholeReplicaFuture
 from mesh_core._services.view import DRAINED
+from mesh_core._shapes.shape import Extent, Point
+from mesh_core._shapes.value_mesh import ValueMesh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ParamSpec, TypeVar
 
-from mesh_core._actors.actor import member_of
+from mesh_core._calls.actor import member_of
 from mesh_core._calls.endpoint import CallOptions, Endpoint, EndpointProperty
 from mesh_core._calls.future import Future, checked_timeout
 from mesh_core._services.call import Order, RouteFuture
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from typing import Literal, NoReturn
 
     from mesh_core._calls.stream import AnswerStream
-    from mesh_core._meshes.value_mesh import ValueMesh
     from mesh_core._services.router import Router
     from mesh_core._services.session import Binding
+    from mesh_core._shapes.value_mesh import ValueMesh
 
 __all__ = ["ServiceEndpoint", "ServiceHandle"]
 

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from mesh_core._actors.actor import Actor
+    from mesh_core._calls.actor import Actor
     from mesh_core._meshes.mesh import HostMesh
     from mesh_core._services.service import Service
 

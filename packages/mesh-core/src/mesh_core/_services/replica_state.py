@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from mesh_core._calls.future import _ERROR, _VALUE, CallFuture
 from mesh_core._errors import ActorError, SupervisionError, join_failures
-from mesh_core._meshes.shape import Extent, Point
-from mesh_core._meshes.value_mesh import ValueMesh
-from mesh_core._program.runtime import value_of
+from mesh_core._runtime.runtime import value_of
+from mesh_core._shapes.shape import Extent, Point
+from mesh_core._shapes.value_mesh import ValueMesh
 from mesh_core._supervision.failure import error_of
 
 TYPE_CHECKING = False

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from mesh_core._calls.event_loop import loop_thread
 from mesh_core._core import Full, ReadyQueue
 from mesh_core._errors import DeadlineExceeded, MeshStopped
-from mesh_core._program.runtime import Runtime, runtime
+from mesh_core._runtime.runtime import Runtime, runtime
 from mesh_core._services.errors import ServiceOverloaded, SessionMoved
 from mesh_core._services.replica_state import Place
 from mesh_core._services.view import Member, Report, Whole

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from mesh_core._actors.actor import endpoints_of
-from mesh_core._actors.patches import replacement_of
+from mesh_core._calls.actor import endpoints_of
 from mesh_core._meshes.actor_mesh import check_class
 from mesh_core._meshes.mesh_place import check_owned
+from mesh_core._meshes.patches import replacement_of
 from mesh_core._meshes.spawn_checks import check_arguments
 from mesh_core._services.options import ServiceOptions
 from mesh_core._services.session import Session
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
-    from mesh_core._actors.actor import Actor
+    from mesh_core._calls.actor import Actor
     from mesh_core._calls.future import Future
     from mesh_core._meshes.mesh import HostMesh
     from mesh_core._services.options import Autoscale, HealthCheck

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mesh_core._actors.actor import endpoints_of
-from mesh_core._actors.patches import replacement_of
+from mesh_core._calls.actor import endpoints_of
 from mesh_core._meshes.actor_mesh import check_class
 from mesh_core._meshes.mesh import this_proc
+from mesh_core._meshes.patches import replacement_of
 from mesh_core._meshes.spawn_checks import check_arguments, checked_dims
 from mesh_core._services.controller import ServiceKeeper
 from mesh_core._services.handle import ServiceHandle

@@ -22,7 +22,7 @@ from mesh_core._errors import (
     ProcDied,
     SupervisionError,
 )
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 from mesh_core._serialization.remote_error import decode_exception
 from mesh_core._serialization.wire import (
     ACTOR_FAILED,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from mesh_core._calls.endpoint import Endpoint
     from mesh_core._core import Message
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = [
     "FailureDetail",

@@ -8,14 +8,14 @@ and advice.
 from __future__ import annotations
 
 from mesh_core._errors import ActorError, MeshError, ProcDied, SupervisionError, safe_str
+from mesh_core._location import position_text
 from mesh_core._serialization.traceback_text import format_user_traceback, shorten
-from mesh_core._supervision.location import position_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh_core._supervision.location import Where
+    from mesh_core._location import Where
 
 __all__ = ["report"]
 

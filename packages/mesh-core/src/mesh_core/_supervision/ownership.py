@@ -14,6 +14,7 @@ from collections import deque
 from mesh_core._configuration.config import effective
 from mesh_core._core import Supervisor, Targets
 from mesh_core._errors import ActorFailed, DeadlineExceeded, MeshError, ProcDied
+from mesh_core._location import Where
 from mesh_core._observability.events import recorder
 from mesh_core._serialization.wire import (
     ACTOR_FAILED,
@@ -25,7 +26,6 @@ from mesh_core._serialization.wire import (
     proc_of,
 )
 from mesh_core._supervision.failure import FailureDetail, failure_error
-from mesh_core._supervision.location import Where
 from mesh_core._supervision.policy import MeshFailure
 
 TYPE_CHECKING = False
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mesh_core._calls.future import Future
-    from mesh_core._failover.journal import Journal
+    from mesh_core._hosts.journal import Journal
     from mesh_core._meshes.actor_mesh import ActorMesh
     from mesh_core._meshes.mesh import ProcMesh
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
 
     Owned: TypeAlias = ActorMesh[Any] | ProcMesh

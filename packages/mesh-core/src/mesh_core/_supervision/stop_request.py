@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

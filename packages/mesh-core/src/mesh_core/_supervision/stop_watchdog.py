@@ -15,7 +15,7 @@ from mesh_core._core import Targets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["StopWatch"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 
 __all__ = ["shared_bytes_in_use"]
 

@@ -12,8 +12,8 @@ import time
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
-from mesh_core._failover.take_over_request import Grant, Refusal, TakeOverOrder
-from mesh_core._hosts.epoch import EPOCH_MAX, EPOCH_SHIFT
+from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder
+from mesh_core._runtime.epoch import EPOCH_MAX, EPOCH_SHIFT
 from mesh_core._serialization.wire import HOST_DIED, proc_id
 from mesh_core._supervision.failure import FailureDetail
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Caller, Listener
     from mesh_core._hosts.attach_request import AttachOrder
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
     from mesh_core._workers.additional_sessions import Door
 
 __all__ = ["HEARTBEATS", "Hold", "exit_report"]

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 
 from mesh_core._configuration.config import effective, inherit
 from mesh_core._core import Listener
-from mesh_core._failover.take_over_request import Refusal, TakeOverOrder
 from mesh_core._hosts.agent import HostAgent
 from mesh_core._hosts.attach_request import HOLD, SERVE, AttachOrder, Welcome
-from mesh_core._hosts.epoch import EPOCH_SHIFT
-from mesh_core._processes import kernel as _kernel
-from mesh_core._processes.signals import on_signals
+from mesh_core._hosts.take_over_request import Refusal, TakeOverOrder
+from mesh_core._processes.job_dir import JobDir
 from mesh_core._processes.template_cache import Seeds
 from mesh_core._program.assembly import assemble
-from mesh_core._program.identity import Identity
-from mesh_core._program.job_dir import JobDir
-from mesh_core._program.lifecycle import ENDED_BY_OWNER, Lifecycle
-from mesh_core._security.job_credentials import set_credentials
+from mesh_core._runtime.epoch import EPOCH_SHIFT
+from mesh_core._runtime.identity import Identity
+from mesh_core._runtime.job_credentials import set_credentials
+from mesh_core._supervision.lifecycle import ENDED_BY_OWNER, Lifecycle
+from mesh_core._system import kernel as _kernel
+from mesh_core._system.signals import on_signals
 from mesh_core._workers.additional_sessions import Door
 from mesh_core._workers.orphan_grace import HEARTBEATS, Hold, exit_report
 from mesh_core._workers.worker_keys import worker_keys
@@ -35,7 +35,7 @@ from mesh_core._workers.worker_keys import worker_keys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mesh_core._core import Caller, Keys
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["is_session", "main"]
 

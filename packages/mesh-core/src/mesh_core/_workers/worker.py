@@ -24,10 +24,10 @@ from mesh_core._calls.event_loop import loop_thread
 from mesh_core._calls.own_thread import run_beside
 from mesh_core._core import Listener
 from mesh_core._hosts.address import Address
-from mesh_core._processes.signals import on_signals
 from mesh_core._processes.template_cache import TemplateCache
-from mesh_core._program.lifecycle import ENDED_BY_OWNER
 from mesh_core._security.errors import CredentialsError
+from mesh_core._supervision.lifecycle import ENDED_BY_OWNER
+from mesh_core._system.signals import on_signals
 from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, Guests
 from mesh_core._workers.worker_keys import worker_keys
 

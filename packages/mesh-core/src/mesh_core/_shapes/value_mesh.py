@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mesh_core._meshes.shape import MeshTrait, Point, Region, region_at
-from mesh_core._meshes.shape_errors import SelectorError, ShapeError, UnknownDim
+from mesh_core._shapes.shape import MeshTrait, Point, Region, region_at
+from mesh_core._shapes.shape_errors import SelectorError, ShapeError, UnknownDim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, Generic, Self, SupportsIndex, TypeAlias, TypeVar, overload
 
-    from mesh_core._meshes.shape import Extent, Shape
+    from mesh_core._shapes.shape import Extent, Shape
 
     # `slice` is a method of each mesh.
     Part: TypeAlias = slice[Any, Any, Any] | Iterable[SupportsIndex]

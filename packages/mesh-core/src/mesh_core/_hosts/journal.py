@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._failover.journal_entries import (
+from mesh_core._hosts.journal_entries import (
     HostsEntry,
     MeshEntry,
     PlaceEntry,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mesh_core._hosts.standby import Spare
     from mesh_core._meshes.actor_mesh import ActorMesh
     from mesh_core._meshes.mesh import ProcMesh
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
 
 __all__ = ["Journal", "start_journal"]

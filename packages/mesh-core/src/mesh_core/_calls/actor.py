@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from mesh_core._calls.future import Future
-    from mesh_core._meshes.shape import MemberMesh, Point
+    from mesh_core._shapes.shape import MemberMesh, Point
     from mesh_core._supervision.policy import MeshFailure
 
     class _Base(MemberMesh):

@@ -1,7 +1,7 @@
 """This process as a member of a job: its engine, its actors and its agent.
 
 A process has one runtime. In a program it starts on first use, and the process is then also the
-agent of the local host. In a process of a mesh, `mesh_core._processes.launch` starts it before any
+agent of the local host. In a process of a mesh, `mesh_core._program.launch` starts it before any
 user code runs. `mesh_core._program.assembly` creates the components that a runtime refers to, so
 that every other module can import this one.
 """
@@ -13,7 +13,7 @@ import threading
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Engine, Targets
-from mesh_core._hosts.epoch import EPOCH_SHIFT
+from mesh_core._runtime.epoch import EPOCH_SHIFT
 from mesh_core._serialization.pickler import decode, encode
 from mesh_core._serialization.wire import AGENT, CALL, proc_id, proc_name
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from mesh_core._actors.interceptors import EndpointInterceptor
     from mesh_core._calls.task_future import EndFuture
     from mesh_core._core import Message
-    from mesh_core._failover.journal import Journal
     from mesh_core._hosts.address import Address
     from mesh_core._hosts.agent import HostAgent
+    from mesh_core._hosts.journal import Journal
     from mesh_core._hosts.places import Places
-    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._program.identity import Identity
-    from mesh_core._program.lifecycle import Lifecycle
+    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._runtime.identity import Identity
+    from mesh_core._supervision.lifecycle import Lifecycle
     from mesh_core._supervision.ownership import Ownership
     from mesh_core._supervision.stop_watchdog import StopWatch
 

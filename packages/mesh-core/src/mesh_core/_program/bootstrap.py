@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 
-from mesh_core._actors.serving import Serving
 from mesh_core._calls.deadlock import set_up_runs
 from mesh_core._calls.event_loop import load_asyncio, loop_thread
-from mesh_core._meshes.shape import Extent
+from mesh_core._runtime.serving import Serving
 from mesh_core._serialization.pickler import decode
 from mesh_core._serialization.wire import AGENT
+from mesh_core._shapes.shape import Extent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import Any
 
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["SetUp", "run_set_up"]
 

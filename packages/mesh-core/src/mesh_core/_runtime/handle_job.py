@@ -7,11 +7,11 @@ handle therefore carries the id of its job, and unpickling compares it with the 
 from __future__ import annotations
 
 from mesh_core._errors import ForeignHandle
-from mesh_core._program.runtime import runtime_if_any
+from mesh_core._runtime.runtime import runtime_if_any
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["runtime_of_job"]
 

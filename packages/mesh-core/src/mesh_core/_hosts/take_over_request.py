@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from mesh_core._hosts.epoch import EPOCH_MAX
-from mesh_core._workers.request_fields import OrderFields
+from mesh_core._hosts.request_fields import OrderFields
+from mesh_core._runtime.epoch import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

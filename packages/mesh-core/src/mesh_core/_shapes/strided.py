@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from mesh_core._core import Region
-from mesh_core._meshes.shape_errors import MeshIndexError
+from mesh_core._shapes.shape_errors import MeshIndexError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any, TypeAlias, overload
 
-    from mesh_core._meshes.shape import Extent
+    from mesh_core._shapes.shape import Extent
 
     # `slice` is a method name in the core's classes and a parameter name here.
     PythonSlice: TypeAlias = slice[Any, Any, Any]

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from math import prod
 
 from mesh_core._core import Region
-from mesh_core._meshes.shape_errors import MeshIndexError, SelectorError, ShapeError, UnknownDim
-from mesh_core._meshes.strided import Shape, Slice
+from mesh_core._shapes.shape_errors import MeshIndexError, SelectorError, ShapeError, UnknownDim
+from mesh_core._shapes.strided import Shape, Slice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mesh_core._core import Keys
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["has_credentials", "mark_credentials", "set_credentials"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-from mesh_core._meshes.shape import Extent, Point
+from mesh_core._shapes.shape import Extent, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ import pickle
 import sys
 import threading
 
-from mesh_core._actors.patches import inherit_patches
 from mesh_core._configuration.config import inherit
-from mesh_core._processes.bootstrap import run_set_up
+from mesh_core._meshes.patches import inherit_patches
 from mesh_core._program.assembly import assemble
-from mesh_core._program.identity import Identity
-from mesh_core._program.lifecycle import Lifecycle
+from mesh_core._program.bootstrap import run_set_up
+from mesh_core._runtime.identity import Identity
+from mesh_core._supervision.lifecycle import Lifecycle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["main"]
 
@@ -114,13 +114,11 @@ if __name__ == "__main__":
     from mesh_core._processes.command import take_entry
 
     # Import the module under its own name, so that it exists once.
-    from mesh_core._processes.launch import main as run
+    from mesh_core._program.launch import main as run
 
     packed = take_entry()
     if packed is None:
-        sys.exit(
-            "mesh_core._processes.launch starts the processes of a mesh: do not run it directly"
-        )
+        sys.exit("mesh_core._program.launch starts the processes of a mesh: do not run it directly")
     code = run(packed)
     sys.stdout.flush()
     os._exit(code)

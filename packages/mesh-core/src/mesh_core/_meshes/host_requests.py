@@ -8,7 +8,7 @@ from typing import Any
 from mesh_core._calls.task_future import AgentFuture
 from mesh_core._core import Targets
 from mesh_core._errors import HostDied
-from mesh_core._program.runtime import runtime
+from mesh_core._runtime.runtime import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh_core._actors.actor import Actor
+from mesh_core._calls.actor import Actor
 from mesh_core._meshes.actor_mesh import ActorMesh
 from mesh_core._meshes.mesh import HostMesh, ProcMesh
 from mesh_core._serialization.pickler import decode, encode_value
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from mesh_core._core import Region
     from mesh_core._hosts.places import Place
     from mesh_core._hosts.standby import Spare
-    from mesh_core._hosts.start_order import StartOrder
     from mesh_core._meshes.proc_table import ProcTable
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
 
     Entry: TypeAlias = "HostsEntry | PlaceEntry | SpareEntry | MeshEntry"

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 
 from mesh_core._core import Targets
-from mesh_core._program.runtime import is_running, runtime
+from mesh_core._runtime.runtime import is_running, runtime
 from mesh_core._serialization.classes import find_parcel
 from mesh_core._serialization.pickler import decode, encode_value, is_importable
 from mesh_core._serialization.wire import proc_id
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh_core._core import Message
-    from mesh_core._program.runtime import Runtime
+    from mesh_core._runtime.runtime import Runtime
 
     # Pickled classes by the key of the class that each of them replaces.
     Patches = dict[str, bytes]

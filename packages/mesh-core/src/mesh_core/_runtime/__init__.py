@@ -1,0 +1,1 @@
+"""This process as a member of a job."""

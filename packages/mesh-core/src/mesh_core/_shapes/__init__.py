@@ -1,0 +1,1 @@
+"""Shapes with named dimensions, and values arranged in them."""
