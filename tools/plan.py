@@ -33,7 +33,7 @@ class Session:
 
 
 #: Programs on few hosts with arbitrary faults.
-SMALL = Session("sim", ("--seeds", "50"))
+SMALL = Session("sim", ("--seeds", "20"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 
