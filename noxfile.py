@@ -12,9 +12,9 @@ import nox.command
 # Nox loads this file by its path, so the root of the repository is not on the module path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import system, toolbox
+from tools import bytecode, system, toolbox
 from tools.wheels import wheel
-from tools.workspace import PACKAGES, ROOT, package, packages
+from tools.workspace import PACKAGES, ROOT, cache_folder, package, packages
 
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -105,6 +105,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check types with mypy and pyright, and that both reject wrong programs."""
     _install(session, "types", *PACKAGES)
+    session.env["MYPY_CACHE_DIR"] = str(cache_folder() / "mypy")
     own = ["noxfile.py", "tools", "tests/hosts", *(str(one.source) for one in packages())]
     stubs = [stub for one in packages() for stub in one.source.glob("_*.pyi")]
     stubtest = [["stubtest", f"{stub.parent.name}.{stub.stem}"] for stub in stubs]
@@ -225,9 +226,12 @@ def rdma(session: nox.Session) -> None:
 @nox.session
 def verbs(session: nox.Session) -> None:
     """Run the tests of RDMA over verbs, in a virtual machine with verbs devices."""
-    # In the virtual machine compilation takes many times as long, and its result would be lost.
-    session.env["UV_COMPILE_BYTECODE"] = "1"
     _install(session, "rdma", "mesh-rdma")
+    # In the virtual machine compilation takes many times as long, and its result would be lost.
+    # Some packages contain files for other versions of Python, which are skipped with status 1.
+    compile_all = ["python", "-m", "compileall", "-qq", "-j2", session.virtualenv.location]
+    session.run(*compile_all, success_codes=[0, 1])
+    bytecode.store(_python(session))
     _have(session, system.VERBS)
     # Every test is slow in the virtual machine, because its processor is emulated.
     in_machine = ["python", "-m", "tests.rdma.vm", "--limit=600", "--"]
@@ -334,11 +338,19 @@ def _install(session: nox.Session, group: str, *names: str) -> None:
     except subprocess.CalledProcessError as error:
         session.error(f"a wheel could not be built: status {error.returncode}")
     session.install(*nox.project.dependency_groups(PYPROJECT, group), *built)
+    bytecode.restore(_python(session))
 
 
 def _pytest(session: nox.Session, *args: str, env: dict[str, str] | None = None) -> None:
     slowest = ["--durations=15", "--durations-min=2"]
-    session.run("python", "-m", "tools.twice", *slowest, *args, env=env)
+    try:
+        session.run("python", "-m", "tools.twice", *slowest, *args, env=env)
+    finally:
+        bytecode.store(_python(session))
+
+
+def _python(session: nox.Session) -> Path:
+    return Path(session.bin) / "python"
 
 
 def _have(session: nox.Session, programs: dict[str, str]) -> None:

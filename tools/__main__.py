@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import imported, pins, plan, steps, toolbox, wheels
+from tools import bytecode, imported, pins, plan, steps, toolbox, wheels
 from tools.workspace import PACKAGES, ROOT, clone_folder, package
 
 
@@ -89,6 +89,7 @@ def _run_environment(built: list[str]) -> str:
     with steps.step("installing the script's packages", "about 1 minute the first time"):
         steps.run_quietly([uv, "venv", "--quiet", "--allow-existing", str(folder)])
         steps.run_quietly(install)
+        bytecode.restore(Path(python))
     done.write_text(wanted)
     return python
 

@@ -17,7 +17,7 @@ from tools.workspace import ROOT, clone_folder
 SESSION_LIMIT_S = 2100
 
 #: Maximum number of tests that may fail once and pass when run again; more indicate a common cause.
-UNSTEADY_MAX = 8
+UNSTEADY_MAX = 1
 
 #: Number of concurrent sessions. Most of them wait more than they compute, so two of them do not
 #: keep two processors busy; with four, tests with deadlines become too slow.
@@ -33,7 +33,7 @@ class Session:
 
 
 #: Programs on few hosts with arbitrary faults.
-SMALL = Session("sim", ("--seeds", "50"))
+SMALL = Session("sim", ("--seeds", "20"))
 #: Casts over many hosts, some of which die: small enough for every change.
 LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
 

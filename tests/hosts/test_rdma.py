@@ -150,6 +150,7 @@ def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list
     user.do(memory.take, "it", owner.do(memory.offer, "it", 64 * MIB))
     user.do(memory.take, "same", owner.do(memory.offer, "same", 64 * MIB))
     place = owner.do(memory.address, "it")
+    connected = _established(owner.process.pid)
     with world.faults.bandwidth(world.hosts[0], 200_000_000):
         writing = user.begin(memory.write, "it", 64 * MIB, 1.0)
         reading = user.begin(memory.read, "same", 64 * MIB, 1.0)
@@ -159,6 +160,8 @@ def test_a_host_that_stands_still_gets_no_late_byte(world: World, programs: list
                 assert ended.name == "RDMATimeout", ended
                 assert ended.took_s < 1.0 + BUSY_SLACK_S
             assert "may still be written" in writing.result().words
+            # The peer is gone as soon as its connections are closed, on another thread than ours.
+            _wait_until_established(owner.process.pid, connected)
             there = _memory_of(owner.process.pid, place, 64 * MIB)
             assert there.count(memory.UNTOUCHED) > 0
         # After it resumes, it finds its peer gone, and nothing is written any more.
@@ -234,6 +237,23 @@ def _memory_of(pid: int, address: int, nbytes: int) -> bytes:
     """Read memory of a process, also while the process is stopped."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
         return os.pread(file.fileno(), nbytes, address)
+
+
+def _established(pid: int) -> int:
+    """Return the number of TCP connections of the host on which a process runs."""
+    rows = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}") as file:
+            rows += file.readlines()[1:]
+    return sum(row.split()[3] == "01" for row in rows)
+
+
+def _wait_until_established(pid: int, count: int) -> None:
+    """Wait until the host of a process has at most `count` TCP connections."""
+    until = time.monotonic() + 30
+    while (left := _established(pid)) > count:
+        assert time.monotonic() < until, f"{left} connections are left, expected {count}"
+        _pause.wait(0.02)
 
 
 def _said(connection: socket.socket) -> bytes:

@@ -59,12 +59,14 @@ def test_host_that_started_nothing_can_be_closed(recorder: Recorder) -> None:
 
 
 def test_nothing_is_left_open(tmp_path: Path, modules: Path) -> None:
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    descriptors, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
     recorder = Recorder(tmp_path)
     recorder.spawn(FOREVER, count=5, preload=["json"])
     recorder.wait_for_lines(5, "up")
     recorder.host.close(0)
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    # What an earlier test has left behind may end at the same time.
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert set(threading.enumerate()) <= threads
 
 
 # The tests below kill the processes that hold others.

@@ -10,6 +10,7 @@ from tests.jobs.digits import LIMIT_S, train_twice, with_job
 from tests.jobs.kube.cluster import Cluster
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_it_trains_in_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     job = (

@@ -139,7 +139,7 @@ class HostDebugging:
             except DebugError as error:
                 found.append((session, "", str(error)))
             else:
-                connection.writer.close()
+                await _disconnect(connection)
                 found.append((session, "", None))
         return found
 
@@ -160,7 +160,7 @@ class HostDebugging:
                 try:
                     return session, await _answer_of(connection, command), None
                 finally:
-                    connection.writer.close()
+                    await _disconnect(connection)
         except TimeoutError:
             return session, "", f"no answer within {timeout_s:g} s"
         except (DebugError, OSError) as error:
@@ -212,6 +212,13 @@ async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Conne
         writer.close()
         raise
     return _Connection(reader, writer)
+
+
+async def _disconnect(connection: _Connection) -> None:
+    """Close a connection before the caller gets its result and attaches again."""
+    connection.writer.close()
+    with suppress(OSError):
+        await connection.writer.wait_closed()
 
 
 async def _answer_of(connection: _Connection, command: str) -> str:

@@ -186,10 +186,12 @@ class DebugSession:
             }
             if self._is_editor and not self._is_released and self._place.run(is_actor_ending):
                 self.release()
-            if self._socket.fileno() in ready:
-                self._greet()
             if client is not None and client.fileno() in ready:
+                # Served before new clients: if this client has disconnected, it no longer occupies
+                # the session.
                 self._hear(client, reader)
+            elif self._socket.fileno() in ready:
+                self._greet()
         mine = None if self._is_editor else self._client
         for held in (self._socket, self._bell, self._ear, mine):
             if held is not None:
