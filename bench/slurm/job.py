@@ -2,4 +2,4 @@
 
 from mesh_jobs import SlurmJob
 
-job = SlurmJob({"trainers": 2}, job_name="new-user", time_limit=10)
+job = SlurmJob({"trainers": 2}, name="new-user", time_limit=10)

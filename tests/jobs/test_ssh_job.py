@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from mesh_core import ConfigError
-from mesh_jobs import Job, JobEnded, JobError, NotSupported, SSHJob
+from mesh_jobs import (
+    Job,
+    JobEnded,
+    JobError,
+    NotSupported,
+    SSHJob,
+    SSHOptions,
+    SSHWorkerOptions,
+)
 from mesh_jobs.testing import JobConformance, JobFactory, worker_pids
 from tests.jobs.ssh_server import SSHServer
 
@@ -39,16 +47,24 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def job_on(
-    server: SSHServer, home: Path, meshes: dict[str, list[str]], name: str, **more: object
+    server: SSHServer,
+    home: Path,
+    meshes: dict[str, list[str]],
+    name: str,
+    *,
+    python: str = sys.executable,
+    port: int = 0,
+    advertise: str = "ssh",
+    ttl_s: float = 3600.0,
 ) -> SSHJob:
+    env = {"MESH_HOME": str(home), "TMPDIR": tempfile.gettempdir()}
     return SSHJob(
         meshes,
-        python_exe=str(more.pop("python_exe", sys.executable)),
-        ssh_args=server.arguments,
-        env={"MESH_HOME": str(home), "TMPDIR": tempfile.gettempdir()},
         name=name,
+        options=SSHOptions(ssh_args=server.arguments),
+        workers=SSHWorkerOptions(python=python, env=env, port=port, advertise=advertise),
+        ttl_s=ttl_s,
         folder=home.parent / name,
-        **more,  # type: ignore[arg-type]
     )
 
 
@@ -91,7 +107,7 @@ def test_a_machine_that_cannot_be_logged_in_to_is_named_and_nothing_is_left(
 
 
 def test_a_python_that_is_not_there_is_named(server: SSHServer, home: Path) -> None:
-    job = job_on(server, home, {"ones": ["node1"]}, "snake", python_exe="/nowhere/python")
+    job = job_on(server, home, {"ones": ["node1"]}, "snake", python="/nowhere/python")
     with pytest.raises(JobError, match="/nowhere/python"):
         job.apply()
 

@@ -12,12 +12,12 @@ from tests.security.users import User
 PLANT_RECORD = """
 import sys
 from pathlib import Path
-from mesh_jobs import SSHJob
+from mesh_jobs import SSHJob, SSHOptions
 from mesh_jobs._state.record import Record
 from mesh_jobs._state.folder import StateFolder
 place, marker = Path(sys.argv[1]), sys.argv[2]
 command = f"-oProxyCommand=touch {marker}"
-job = SSHJob({"m": ["somewhere"]}, ssh_args=[command], folder=place)
+job = SSHJob({"m": ["somewhere"]}, options=SSHOptions(ssh_args=[command]), folder=place)
 ticket = {"order": "x", "places": [["m", 0, "somewhere"]]}
 state = StateFolder(place / ".mesh" / "default")
 state.path.mkdir(parents=True)

@@ -21,7 +21,8 @@ pytest.importorskip("grpc_reflection")
 
 from controlled import Applied, applied_job, processes  # noqa: E402
 
-from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
+from mesh_jobs._control.client import ControlClient  # noqa: E402
+from mesh_jobs._control.control_error import ControlError  # noqa: E402
 from mesh_jobs._control.host_clients import as_dict  # noqa: E402
 from mesh_jobs._control.messages import FILE  # noqa: E402
 from mesh_jobs._control.service import ControlService  # noqa: E402

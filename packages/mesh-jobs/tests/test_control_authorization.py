@@ -17,7 +17,8 @@ from controlled import Applied, applied_job  # noqa: E402
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
-from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
+from mesh_jobs._control.client import ControlClient  # noqa: E402
+from mesh_jobs._control.control_error import ControlError  # noqa: E402
 from mesh_jobs._control.methods import METHODS  # noqa: E402
 from mesh_jobs._control.pem import SERVER_NAME, Pem  # noqa: E402
 

@@ -23,7 +23,8 @@ pytest.importorskip("grpc_reflection")
 from controlled import processes  # noqa: E402
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 
-from mesh_jobs._control.client import ControlClient, ControlError  # noqa: E402
+from mesh_jobs._control.client import ControlClient  # noqa: E402
+from mesh_jobs._control.control_error import ControlError  # noqa: E402
 from mesh_jobs._control.methods import METHODS  # noqa: E402
 from mesh_jobs._control.pem import Pem  # noqa: E402
 

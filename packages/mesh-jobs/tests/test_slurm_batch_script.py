@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mesh_core import ConfigError
-from mesh_jobs import SlurmJob
+from mesh_jobs import SlurmJob, SlurmOptions, SlurmWorkerOptions
 
 
 def plan(tmp_path: Path, meshes: dict[str, int] | None = None, **more: Any) -> list[str]:
@@ -36,18 +36,21 @@ def test_one_job_has_the_nodes_of_all_meshes(tmp_path: Path) -> None:
 
 
 def test_what_is_asked_for_is_in_the_script(tmp_path: Path) -> None:
-    lines = plan(
-        tmp_path,
-        job_name="train",
-        time_limit="4:00:00",
+    options = SlurmOptions(
         partition="gpu",
         account="lab",
         qos="high",
         mem="64G",
         cpus_per_task=8,
-        gpus_per_node=4,
         slurm_args=["--constraint=h100"],
-        setup=["module load cuda"],
+    )
+    lines = plan(
+        tmp_path,
+        name="train",
+        time_limit="4:00:00",
+        gpus_per_node=4,
+        options=options,
+        workers=SlurmWorkerOptions(setup=["module load cuda"]),
     )
     asked = {"--time=4:00:00", "--partition=gpu", "--account=lab", "--qos=high", "--mem=64G"}
     asked |= {"--cpus-per-task=8", "--gpus-per-node=4", "--constraint=h100", "--exclusive"}
@@ -57,18 +60,19 @@ def test_what_is_asked_for_is_in_the_script(tmp_path: Path) -> None:
 
 
 def test_what_is_not_asked_for_is_left_to_the_cluster(tmp_path: Path) -> None:
-    words = directives(plan(tmp_path, exclusive=False))
+    words = directives(plan(tmp_path, options=SlurmOptions(exclusive=False)))
     left = ("--time", "--partition", "--account", "--qos", "--mem", "--cpus", "--gpus", "--excl")
     assert [word for word in words if word.startswith(left)] == []
 
 
 def test_whether_it_may_be_queued_again_is_always_said(tmp_path: Path) -> None:
     assert "--requeue" in directives(plan(tmp_path))
-    assert "--no-requeue" in directives(plan(tmp_path, requeue=False))
+    assert "--no-requeue" in directives(plan(tmp_path, options=SlurmOptions(requeue=False)))
 
 
 def test_unlike_meshes_are_parts_of_one_job(tmp_path: Path) -> None:
-    job = SlurmJob({"a": 2}, folder=tmp_path, account="lab").add_mesh("b", 1, gpus=2)
+    job = SlurmJob({"a": 2}, options=SlurmOptions(account="lab"), folder=tmp_path)
+    job.add_mesh("b", 1, gpus=2)
     lines = job.plan().splitlines()
     words = directives(lines)
     parts = words.index("hetjob")
@@ -80,20 +84,23 @@ def test_unlike_meshes_are_parts_of_one_job(tmp_path: Path) -> None:
 
 def test_option_that_is_none_is_refused_and_not_dropped(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'h100', which is not an option"):
-        plan(tmp_path, slurm_args=["--constraint", "h100"])
-    with pytest.raises(ConfigError, match="put brackets around the value"):
-        plan(tmp_path, slurm_args="--constraint=h100")
+        plan(tmp_path, options=SlurmOptions(slurm_args=["--constraint", "h100"]))
+    with pytest.raises(ConfigError, match=r"slurm_args is a list .*: put brackets"):
+        SlurmOptions(slurm_args="--constraint=h100")
+    with pytest.raises(ConfigError, match=r"setup is a list .*: put brackets"):
+        SlurmWorkerOptions(setup="module load cuda")
 
 
 def test_line_break_cannot_smuggle_a_line_into_the_script(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line breaks"):
-        plan(tmp_path, partition="gpu\nrm -r ~")
+        plan(tmp_path, options=SlurmOptions(partition="gpu\nrm -r ~"))
 
 
 def test_shell_understands_the_script_in_any_folder(tmp_path: Path) -> None:
     folder = tmp_path / 'it\'s 100% "mine" $HOME'
     folder.mkdir()
-    job = SlurmJob({"a": 1}, folder=folder, log_dir=tmp_path / "logs")
+    workers = SlurmWorkerOptions(log_dir=tmp_path / "logs")
+    job = SlurmJob({"a": 1}, workers=workers, folder=folder)
     subprocess.run(["sh", "-n"], input=job.plan(), text=True, check=True)
 
 
@@ -102,6 +109,6 @@ def test_nothing_secret_is_in_the_script(tmp_path: Path) -> None:
 
 
 def test_output_goes_where_the_user_wants_it(tmp_path: Path) -> None:
-    lines = plan(tmp_path, log_dir=tmp_path / "logs")
+    lines = plan(tmp_path, workers=SlurmWorkerOptions(log_dir=tmp_path / "logs"))
     assert f"--output={tmp_path}/logs/slurm-%j.log" in directives(lines)
     assert any(line.startswith(f"export MESH_LOGS={tmp_path}/logs/mesh-") for line in lines)

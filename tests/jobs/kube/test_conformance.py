@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_jobs import Job, KubernetesJob
+from mesh_jobs import Job, KubernetesJob, KubernetesOptions
 from mesh_jobs.testing import JobConformance, JobFactory
 from tests.jobs.kube.cluster import Cluster
 from tests.jobs.kube.cut import Cut
@@ -38,9 +38,8 @@ class Kubernetes(JobConformance):
     def job(self, name: str, ttl_s: float = 600.0) -> KubernetesJob:
         return KubernetesJob(
             self.namespace,
-            kubeconfig=self.kubeconfig,
-            workload=self.workload,
             name=name,
+            options=KubernetesOptions(workload=self.workload, kubeconfig=self.kubeconfig),
             ttl_s=ttl_s,
             folder=self.folder / name,
         )

@@ -12,7 +12,7 @@ import pytest
 
 import mesh_core
 from mesh_core import Actor, MeshFailure, endpoint
-from mesh_jobs import HostDraining, ImageSpec, KubernetesJob
+from mesh_jobs import HostDraining, ImageSpec, KubernetesJob, KubernetesOptions
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 
 IMAGE = ImageSpec("mesh-test", python=sys.executable)
@@ -45,7 +45,11 @@ def job(
     cluster: Cluster, namespace: str, tmp_path: Path, faults: list[MeshFailure]
 ) -> Iterator[KubernetesJob]:
     job = KubernetesJob(
-        namespace, PATIENCE_S, name="test", kubeconfig=cluster.kubeconfig, folder=tmp_path / "job"
+        namespace,
+        name="test",
+        timeout=PATIENCE_S,
+        options=KubernetesOptions(kubeconfig=cluster.kubeconfig),
+        folder=tmp_path / "job",
     )
     job.add_mesh("workers", 1, image_spec=IMAGE)
     yield job

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from mesh_jobs import JobError, KubernetesJob, NotSupported
+from mesh_jobs import JobError, KubernetesJob, KubernetesOptions, NotSupported, PodOptions
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.test_kubernetes_job import IMAGE, ranks_of
 
@@ -20,13 +20,13 @@ GROUP = "jobset.x-k8s.io"
 def _job(cluster: Cluster, namespace: str, folder: Path) -> KubernetesJob:
     job = KubernetesJob(
         namespace,
-        PATIENCE_S,
-        kubeconfig=cluster.kubeconfig,
-        workload="jobset",
         name="a-job-with-a-rather-long-name",
+        timeout=PATIENCE_S,
+        options=KubernetesOptions(workload="jobset", kubeconfig=cluster.kubeconfig),
         folder=folder,
     )
-    job.add_mesh("workers", 2, image_spec=IMAGE, labels={"kueue.x-k8s.io/queue-name": "blue"})
+    pods = PodOptions(labels={"kueue.x-k8s.io/queue-name": "blue"})
+    job.add_mesh("workers", 2, image_spec=IMAGE, pods=pods)
     return job.add_mesh("others-with-a-long-name", 1, image_spec=IMAGE)
 
 

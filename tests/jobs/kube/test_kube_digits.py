@@ -14,10 +14,11 @@ from tests.jobs.kube.cluster import Cluster
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_it_trains_in_pods(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     job = (
-        f"job = KubernetesJob({namespace!r}, kubeconfig={str(cluster.kubeconfig)!r}); "
+        f"options = KubernetesOptions(kubeconfig={str(cluster.kubeconfig)!r}); "
+        f"job = KubernetesJob({namespace!r}, options=options); "
         f"job.add_mesh('trainers', 2, image_spec=ImageSpec('mesh', python={sys.executable!r}))"
     )
-    script = with_job(tmp_path, job, "ImageSpec, KubernetesJob")
+    script = with_job(tmp_path, job, "ImageSpec, KubernetesJob, KubernetesOptions")
     try:
         train_twice(script)
     finally:

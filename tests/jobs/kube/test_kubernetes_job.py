@@ -20,7 +20,9 @@ from mesh_jobs import (
     JobError,
     JobPending,
     KubernetesJob,
+    KubernetesOptions,
     Phase,
+    PodOptions,
 )
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 
@@ -44,9 +46,21 @@ def jobs(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Jobs]:
     """Create jobs that are released after the test."""
     made: list[KubernetesJob] = []
 
-    def make(hosts: int = 1, mesh: Any = None, **settings: Any) -> KubernetesJob:
-        usual: dict[str, Any] = {"kubeconfig": cluster.kubeconfig, "folder": tmp_path}
-        job = KubernetesJob(namespace, PATIENCE_S, **{"name": "test", **usual, **settings})
+    def make(
+        hosts: int = 1,
+        mesh: Any = None,
+        workload: str = "job",
+        kubeconfig: Path = cluster.kubeconfig,
+        ttl_s: float = 3600.0,
+    ) -> KubernetesJob:
+        job = KubernetesJob(
+            namespace,
+            name="test",
+            timeout=PATIENCE_S,
+            options=KubernetesOptions(workload=workload, kubeconfig=kubeconfig),
+            ttl_s=ttl_s,
+            folder=tmp_path,
+        )
         job.add_mesh("workers", hosts, **{"image_spec": IMAGE, **(mesh or {})})
         made.append(job)
         return job
@@ -228,7 +242,7 @@ def test_a_pod_that_no_node_takes_says_why(cluster: Cluster, namespace: str, job
 
 
 def test_an_image_that_cannot_be_pulled_ends_the_wait(cluster: Cluster, jobs: Jobs) -> None:
-    job = jobs(mesh={"annotations": {"test/kubelet": "hang-pull"}})
+    job = jobs(mesh={"pods": PodOptions(annotations={"test/kubelet": "hang-pull"})})
     with pytest.raises(JobEnded, match="ImagePullBackOff"):
         job.state()
 
@@ -267,7 +281,7 @@ def test_a_missing_right_is_named(cluster: Cluster, namespace: str, jobs: Jobs) 
 def test_a_plan_shows_manifests_and_leaves_nothing(
     cluster: Cluster, namespace: str, jobs: Jobs, workload: str
 ) -> None:
-    job = jobs(2, workload=workload, mesh={"gpus": 1, "labels": {"team": "blue"}})
+    job = jobs(2, workload=workload, mesh={"gpus": 1, "pods": PodOptions(labels={"team": "blue"})})
     kinds = [one["kind"] for one in yaml.safe_load_all(job.plan(check=True))]
     made = {"job": ["Job"], "statefulset": ["StatefulSet"], "pods": ["Pod", "Pod"]}[workload]
     assert kinds == ["Secret", "Service", *made]
@@ -279,7 +293,7 @@ def test_a_plan_that_the_server_refuses_says_why(
 ) -> None:
     privileged: Any = {"spec": {"containers": [{"name": "worker", "image": "Not an image?"}]}}
     privileged["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": "1"}}
-    job = jobs(mesh={"image_spec": None, "pod_template": privileged})
+    job = jobs(mesh={"image_spec": None, "pods": PodOptions(pod_template=privileged)})
     with pytest.raises(JobError, match=r"must equal limit|Limit must be set"):
         job.plan(check=True)
 
@@ -290,14 +304,12 @@ def test_a_template_adds_to_the_pod(cluster: Cluster, jobs: Jobs) -> None:
         "metadata": {"labels": {"team": "blue"}},
         "spec": {"containers": [worker, {"name": "aside", "image": "other"}], "priority": 7},
     }
-    job = jobs(
-        mesh={
-            "pod_template": template,
-            "cpus": 4,
-            "node_selector": {"zone": "a"},
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        }
+    pods = PodOptions(
+        pod_template=template,
+        node_selector={"zone": "a"},
+        tolerations=[{"key": "gpu", "operator": "Exists"}],
     )
+    job = jobs(mesh={"cpus": 4, "pods": pods})
     *_, made = yaml.safe_load_all(job.plan())
     pod = made["spec"]["template"]
     assert pod["metadata"]["labels"]["team"] == "blue"
@@ -310,17 +322,16 @@ def test_a_template_adds_to_the_pod(cluster: Cluster, jobs: Jobs) -> None:
     assert first["resources"]["limits"] == first["resources"]["requests"] == {"cpu": "4"}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"namespace": "No Namespace"}, {"namespace": "a", "workload": "crew"}],
-)
-def test_a_wrong_choice_is_refused_at_once(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError):
-        KubernetesJob(**settings, folder=tmp_path)
+def test_a_wrong_choice_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'No Namespace' is not a namespace"):
+        KubernetesJob("No Namespace", folder=tmp_path)
+    with pytest.raises(ConfigError, match="workload is 'crew': choose one of job, "):
+        KubernetesOptions(workload="crew")
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    job = KubernetesJob("default", kubeconfig=tmp_path / "none", folder=tmp_path)
+    options = KubernetesOptions(kubeconfig=tmp_path / "none")
+    job = KubernetesJob("default", options=options, folder=tmp_path)
     job.add_mesh("workers", 1, image_spec=IMAGE)
     with pytest.raises(ConfigError, match=r"none cannot be used.*give kubeconfig="):
         job.apply()

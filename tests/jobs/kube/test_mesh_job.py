@@ -13,7 +13,14 @@ import yaml
 from kubernetes.client import ApiException
 
 from mesh_core import ConfigError
-from mesh_jobs import JobEnded, JobError, KubernetesJob, job_load
+from mesh_jobs import (
+    ExistingPods,
+    JobEnded,
+    JobError,
+    KubernetesJob,
+    KubernetesOptions,
+    job_load,
+)
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.operators import MeshJobs, OperatorProcess, manifests, mesh, rules
 from tests.jobs.kube.pods import ADDRESS, TCP_PROBE, pod
@@ -36,9 +43,18 @@ def mesh_jobs(cluster: Cluster) -> Iterator[MeshJobs]:
     cluster.core.delete_namespace(namespace)
 
 
-def _job(cluster: Cluster, namespace: str, folder: Path, **more: Any) -> KubernetesJob:
+def _job(
+    cluster: Cluster,
+    namespace: str,
+    folder: Path,
+    mesh_job: str | None = None,
+    credentials_secret: str | None = None,
+) -> KubernetesJob:
+    options = KubernetesOptions(
+        kubeconfig=cluster.kubeconfig, credentials_secret=credentials_secret
+    )
     return KubernetesJob(
-        namespace, PATIENCE_S, kubeconfig=cluster.kubeconfig, folder=folder, **more
+        namespace, timeout=PATIENCE_S, mesh_job=mesh_job, options=options, folder=folder
     )
 
 
@@ -74,7 +90,13 @@ def test_a_program_resizes_a_mesh_job_and_leaves_it(
 ) -> None:
     mesh_jobs.create(namespace, "train", mesh(hosts=2))
     user = cluster.user(namespace, _attaching_rules(cluster, namespace, tmp_path))
-    job = KubernetesJob(namespace, PATIENCE_S, user, mesh_job="train", folder=tmp_path)
+    job = KubernetesJob(
+        namespace,
+        timeout=PATIENCE_S,
+        mesh_job="train",
+        options=KubernetesOptions(kubeconfig=user),
+        folder=tmp_path,
+    )
     job.state()
     job.resize(mesh="workers", hosts=1)
     eventually(lambda: len(cluster.pods(namespace)) == 1)
@@ -203,8 +225,10 @@ def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_p
     make("by-name-1", 1, {"app": "named"})
     make("by-label", 0, {"app": "labelled", "place": "0"})
     job = _job(cluster, namespace, tmp_path, credentials_secret="keys")
-    job.add_mesh("workers", 2, label_selector="app=named")
-    job.add_mesh("others", 1, label_selector="app=labelled", pod_rank_label="place")
+    named = ExistingPods(label_selector="app=named")
+    job.add_mesh("workers", 2, existing_pods=named)
+    labelled = ExistingPods(label_selector="app=labelled", pod_rank_label="place")
+    job.add_mesh("others", 1, existing_pods=labelled)
     assert ranks_of(job) == [0, 1]
     assert len(job.state().others) == 1
     assert "mesh worker serves" in job.logs("others", 0)
@@ -212,4 +236,4 @@ def test_pods_of_another_maker_are_hosts(cluster: Cluster, namespace: str, tmp_p
     job.kill()
     assert len(cluster.pods(namespace)) == before
     with pytest.raises(ConfigError, match="existing pods need both"):
-        _job(cluster, namespace, tmp_path).add_mesh("workers", 1, label_selector="app=named")
+        _job(cluster, namespace, tmp_path).add_mesh("workers", 1, existing_pods=named)

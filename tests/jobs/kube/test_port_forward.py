@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mesh_jobs import JobError, KubernetesJob
+from mesh_jobs import JobError, KubernetesJob, KubernetesOptions
 from tests.jobs.kube.apart import Apart, apart, why_not
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.cut import Cut
@@ -62,7 +62,8 @@ def test_a_program_elsewhere_comes_in_through_the_server(
     cluster: Cluster, namespace: str, tmp_path: Path, elsewhere: Apart
 ) -> None:
     """The program detects that it needs the server, and continues after the route was lost."""
-    job = KubernetesJob(namespace, kubeconfig=cluster.kubeconfig, folder=tmp_path)
+    options = KubernetesOptions(kubeconfig=cluster.kubeconfig)
+    job = KubernetesJob(namespace, options=options, folder=tmp_path)
     job.add_mesh("workers", 2, image_spec=IMAGE).apply()
     command = [*elsewhere.command, sys.executable, "-c", PROGRAM, str(tmp_path)]
     with subprocess.Popen(
@@ -85,9 +86,11 @@ def test_the_server_is_the_way_where_that_is_asked_for(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """The user has only the permissions of the role."""
-    job = KubernetesJob(namespace, port_forward=True, folder=tmp_path)
+    options = KubernetesOptions(port_forward=True)
+    job = KubernetesJob(namespace, options=options, folder=tmp_path)
     user = cluster.user(namespace, yaml.safe_load(job.role())["rules"])
-    job = KubernetesJob(namespace, PATIENCE_S, user, port_forward=True, folder=tmp_path)
+    options = KubernetesOptions(kubeconfig=user, port_forward=True)
+    job = KubernetesJob(namespace, timeout=PATIENCE_S, options=options, folder=tmp_path)
     job.add_mesh("workers", 2, image_spec=IMAGE)
     assert ranks_of(job) == [0, 1]
     job.kill()
@@ -98,7 +101,8 @@ def test_a_right_to_forward_that_is_missing_is_named(
 ) -> None:
     job = KubernetesJob(namespace, folder=tmp_path)
     user = cluster.user(namespace, yaml.safe_load(job.role())["rules"])
-    job = KubernetesJob(namespace, PATIENCE_S, user, port_forward=True, folder=tmp_path)
+    options = KubernetesOptions(kubeconfig=user, port_forward=True)
+    job = KubernetesJob(namespace, timeout=PATIENCE_S, options=options, folder=tmp_path)
     job.add_mesh("workers", 1, image_spec=IMAGE)
     with pytest.raises(JobError, match="no permission to create pods/portforward"):
         job.state()
@@ -111,7 +115,8 @@ def test_a_worker_that_is_named_is_the_way_to_all(
     """The address is that of a load balancer that forwards to one of the workers."""
     balancer = Cut("127.0.0.1", 0)
     way = f"tcp://127.0.0.1:{balancer.port}"
-    job = KubernetesJob(namespace, PATIENCE_S, cluster.kubeconfig, attach_to=way, folder=tmp_path)
+    options = KubernetesOptions(kubeconfig=cluster.kubeconfig, attach_to=way)
+    job = KubernetesJob(namespace, timeout=PATIENCE_S, options=options, folder=tmp_path)
     job.add_mesh("workers", 2, image_spec=IMAGE).apply()
     eventually(lambda: job.status().is_up)
     host, _, port = str(job.status().hosts[1].address).removeprefix("tcp://").rpartition(":")

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mesh_jobs import JobError, JobPending, KubernetesJob, Phase, SchedulerUnreachable
+from mesh_jobs import (
+    JobError,
+    JobPending,
+    KubernetesJob,
+    KubernetesOptions,
+    Phase,
+    SchedulerUnreachable,
+)
 from mesh_jobs.spi import Backend, Follower
 from tests.jobs.kube.cluster import PATIENCE_S, Cluster, eventually
 from tests.jobs.kube.pods import WAIT, pod
@@ -132,7 +139,8 @@ def test_a_right_to_watch_that_is_missing_is_named(
 def test_a_job_is_waited_for_though_watches_fail(
     stand_in: Cluster, namespace: str, tmp_path: Path, how: str
 ) -> None:
-    job = KubernetesJob(namespace, kubeconfig=stand_in.kubeconfig, folder=tmp_path)
+    options = KubernetesOptions(kubeconfig=stand_in.kubeconfig)
+    job = KubernetesJob(namespace, options=options, folder=tmp_path)
     job.add_mesh("workers", 1, image_spec=IMAGE).apply()
     with stand_in.failing(how, verb="watch", after=1, times=4):
         assert len(job.state(PATIENCE_S).workers) == 1
@@ -167,7 +175,8 @@ def test_half_a_minute_without_a_server_costs_nothing(
     ways = {name: cluster.cut() for name in ("silent", "down")}
 
     def job(way: str, name: str) -> KubernetesJob:
-        made = KubernetesJob(namespace, kubeconfig=ways[way][1], folder=tmp_path / name)
+        options = KubernetesOptions(kubeconfig=ways[way][1])
+        made = KubernetesJob(namespace, options=options, folder=tmp_path / name)
         return made.add_mesh("workers", 1, image_spec=IMAGE)
 
     jobs = [job(way, way) for way in ways]

@@ -39,7 +39,7 @@ class Jobs:
 
     def __call__(self, meshes: dict[str, int], context: str = "default", **more: Any) -> SlurmJob:
         """Create a job in the folder; equal arguments give another object for the same job."""
-        more = {"job_name": "test", "time_limit": 10, "folder": self._folder, **more}
+        more = {"name": "test", "time_limit": 10, "folder": self._folder, **more}
         if context != "default":
             more["context"] = context
         job = SlurmJob(meshes, **more)

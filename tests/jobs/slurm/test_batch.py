@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_jobs import job_load
+from mesh_jobs import SlurmOptions, job_load
 from tests.jobs.slurm.jobs import Jobs, ids, said, wait_for_no_jobs
 
 UNLIKE = """
@@ -37,7 +37,7 @@ if "SLURM_RESTART_COUNT" not in os.environ:
 def test_its_status_is_that_of_a_job_of_unlike_nodes(jobs: Jobs, tmp_path: Path) -> None:
     """The exit status is also that of the job, including nodes that the script has added."""
     (tmp_path / "train.py").write_text(UNLIKE)
-    job = jobs({}, exclusive=False).add_mesh("trainers", 2, gpus=2, cpus=4)
+    job = jobs({}, options=SlurmOptions(exclusive=False)).add_mesh("trainers", 2, gpus=2, cpus=4)
     job.add_mesh("servers", 1, cpus=1, memory="100M").apply(tmp_path / "train.py")
     assert len(ids()) == 2, "two parts of one job"
     assert all("+" in one for one in ids())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_jobs import Job, SlurmJob
+from mesh_jobs import Job, SlurmJob, SlurmOptions
 from mesh_jobs.spi import read_json
 from mesh_jobs.testing import JobConformance, JobFactory
 from tests.jobs.slurm.jobs import ids, said
@@ -26,7 +26,7 @@ class TestSlurmJob(JobConformance):
     def factory(self, tmp_path: Path) -> JobFactory:
         def make(meshes: dict[str, int], name: str, *, ttl_s: float = 600.0) -> Job:
             folder = tmp_path / name
-            return SlurmJob(meshes, job_name=name, time_limit=10, ttl_s=ttl_s, folder=folder)
+            return SlurmJob(meshes, name=name, time_limit=10, ttl_s=ttl_s, folder=folder)
 
         self.folder = tmp_path
         return make
@@ -53,5 +53,5 @@ class TestSlurmJob(JobConformance):
         self.cluster.start_controller()
 
     def exhaust(self, factory: JobFactory) -> Job:
-        later = ["--begin=now+1hour"]
-        return SlurmJob({"ones": 2}, slurm_args=later, job_name="later", folder=self.folder)
+        later = SlurmOptions(slurm_args=["--begin=now+1hour"])
+        return SlurmJob({"ones": 2}, name="later", options=later, folder=self.folder)

@@ -9,7 +9,14 @@ from contextlib import ExitStack
 import pytest
 
 from mesh_core import HostDied
-from mesh_jobs import HostDraining, JobStatus, Phase, SchedulerUnreachable
+from mesh_jobs import (
+    HostDraining,
+    JobStatus,
+    Phase,
+    SchedulerUnreachable,
+    SlurmOptions,
+    SlurmWorkerOptions,
+)
 from tests.jobs.slurm.jobs import (
     LIMIT_S,
     Jobs,
@@ -53,7 +60,7 @@ def test_job_goes_on_when_a_node_is_lost(jobs: Jobs, cluster: RemoteCluster, ran
 
 @pytest.mark.slow
 def test_lost_node_is_replaced_where_that_is_wanted(jobs: Jobs, cluster: RemoteCluster) -> None:
-    job = jobs({"a": 2, "b": 1}, replace_lost=True)
+    job = jobs({"a": 2, "b": 1}, workers=SlurmWorkerOptions(replace_lost=True))
     state = job.state(timeout=30)
     found = members(state.a)
     before = found.host.call().get(timeout=30).values()
@@ -83,7 +90,8 @@ def test_nodes_that_are_drained_are_told_of(jobs: Jobs) -> None:
 @pytest.mark.slow
 def test_programs_hear_of_the_time_limit_before_it_ends_the_job(jobs: Jobs) -> None:
     """One limit is set by the job, the other by an administrator; SLURM counts in minutes."""
-    short, changed = jobs({"a": 1}, time_limit=1, warning_s=30), jobs({"a": 1}, "changed")
+    short = jobs({"a": 1}, time_limit=1, options=SlurmOptions(warning_s=30))
+    changed = jobs({"a": 1}, "changed")
     heard: dict[str, list[HostDraining]] = {"short": [], "changed": []}
     with ExitStack() as watches:
         for name, job in (("short", short), ("changed", changed)):
@@ -149,10 +157,10 @@ def test_nothing_ends_and_nothing_doubles_while_the_controller_is_away(
     jobs: Jobs, cluster: RemoteCluster
 ) -> None:
     """During the outage one program runs, one waits for hosts, one applies and one kills."""
-    same = {"slurm_args": ["--constraint=only-n1"]}
-    job, other = jobs({"a": 1}, **same), jobs({"a": 1}, "other")
+    same = SlurmOptions(slurm_args=["--constraint=only-n1"])
+    job, other = jobs({"a": 1}, options=same), jobs({"a": 1}, "other")
     found = members(job.state(timeout=30).a)
-    waiting, unwanted = jobs({"a": 1}, "waiting", **same), jobs({"a": 1}, "unwanted").apply()
+    waiting, unwanted = jobs({"a": 1}, "waiting", options=same), jobs({"a": 1}, "unwanted").apply()
     with ThreadPoolExecutor(1) as threads:
         # Longer than the outage, and short enough that a failing test ends.
         waits = threads.submit(waiting.state, timeout=3 * OUTAGE_S)

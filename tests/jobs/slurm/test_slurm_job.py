@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_jobs import JobEnded, JobError, JobPending, Phase
+from mesh_jobs import JobEnded, JobError, JobPending, Phase, SlurmOptions, SlurmWorkerOptions
 from tests.jobs.slurm.jobs import Jobs, ids, members, names, said, status_when
 from tools.workspace import ROOT
 
@@ -17,7 +17,7 @@ AGAIN = """
 import sys
 from mesh_jobs import SlurmJob
 from tests.jobs.slurm.jobs import names
-job = SlurmJob({"a": 2}, job_name="test", time_limit=10, folder=sys.argv[1])
+job = SlurmJob({"a": 2}, name="test", time_limit=10, folder=sys.argv[1])
 print(*names(job.state(timeout=30).a))
 """
 
@@ -32,7 +32,7 @@ with configured(attach_timeout_s=3.0):
 BEGIN = """
 import sys
 from mesh_jobs import SlurmJob
-SlurmJob({"a": 1}, job_name="test", time_limit=10, folder=sys.argv[1]).apply()
+SlurmJob({"a": 1}, name="test", time_limit=10, folder=sys.argv[1]).apply()
 """
 
 
@@ -103,7 +103,7 @@ def test_program_killed_while_it_submits_leaves_one_job(jobs: Jobs, tmp_path: Pa
 
 
 def test_meshes_ask_for_unlike_nodes(jobs: Jobs) -> None:
-    job = jobs({}, exclusive=False)
+    job = jobs({}, options=SlurmOptions(exclusive=False))
     job.add_mesh("trainers", 2, gpus=2, cpus=4).add_mesh("servers", 1, cpus=1, memory="100M")
     state = job.state(timeout=30)
     devices = members(state.trainers).variable.call("CUDA_VISIBLE_DEVICES").get(timeout=30)
@@ -114,16 +114,17 @@ def test_meshes_ask_for_unlike_nodes(jobs: Jobs) -> None:
 
 
 def test_two_jobs_share_a_node(jobs: Jobs) -> None:
-    shared = {"exclusive": False, "slurm_args": ["--constraint=only-n2"], "mem": "100M"}
-    states = [jobs({"a": 1}, context, **shared).state(timeout=30) for context in ("one", "two")]
+    shared = SlurmOptions(exclusive=False, slurm_args=["--constraint=only-n2"], mem="100M")
+    both = [jobs({"a": 1}, context, options=shared) for context in ("one", "two")]
+    states = [job.state(timeout=30) for job in both]
     assert [names(state.a) for state in states] == [["n2"], ["n2"]]
     assert len(ids()) == 2
 
 
 def test_waiting_job_says_why(jobs: Jobs) -> None:
-    only = {"slurm_args": ["--constraint=only-n1"]}
-    jobs({"a": 1}, "one", **only).state(timeout=30)
-    second = jobs({"a": 1}, "two", **only)
+    only = SlurmOptions(slurm_args=["--constraint=only-n1"])
+    jobs({"a": 1}, "one", options=only).state(timeout=30)
+    second = jobs({"a": 1}, "two", options=only)
     with pytest.raises(JobPending, match=r"PENDING \(Resources\)|PENDING \(Priority\)"):
         second.state(timeout=3)
     second.kill()
@@ -131,23 +132,24 @@ def test_waiting_job_says_why(jobs: Jobs) -> None:
 
 
 def test_start_that_takes_too_long_is_told_by_the_job(jobs: Jobs) -> None:
-    job = jobs({"a": 1}, slurm_args=["--begin=now+1hour"], job_start_timeout=0.5)
+    later = SlurmOptions(slurm_args=["--begin=now+1hour"])
+    job = jobs({"a": 1}, timeout=0.5, options=later)
     with pytest.raises(JobPending, match="BeginTime"):
         job.state()
 
 
 def test_refusal_has_the_words_of_the_scheduler(jobs: Jobs) -> None:
     with pytest.raises(JobError, match="invalid partition specified"):
-        jobs({"a": 1}, partition="nowhere").apply()
+        jobs({"a": 1}, options=SlurmOptions(partition="nowhere")).apply()
     with pytest.raises(JobError, match="node configuration is not available"):
         jobs({"a": 1}, gpus_per_node=3).apply()
     assert ids() == []
 
 
 def test_worker_that_cannot_start_is_in_the_error_with_its_output(jobs: Jobs) -> None:
-    broken = "/bin/ls"
+    broken = SlurmWorkerOptions(python="/bin/ls")
     with pytest.raises(JobEnded, match=r"unrecognized option|invalid option"):
-        jobs({"a": 1}, python_exe=broken).state(timeout=30)
+        jobs({"a": 1}, workers=broken).state(timeout=30)
 
 
 def test_who_has_another_secret_is_refused(jobs: Jobs) -> None:
@@ -180,7 +182,8 @@ def test_job_that_nobody_uses_ends(jobs: Jobs) -> None:
 
 
 def test_memory_of_a_mesh_counts_before_that_of_the_job(jobs: Jobs) -> None:
-    job = jobs({}, mem="100M").add_mesh("a", 1, memory="200M").add_mesh("b", 1, memory="200M")
+    job = jobs({}, options=SlurmOptions(mem="100M"))
+    job.add_mesh("a", 1, memory="200M").add_mesh("b", 1, memory="200M")
     job.state(timeout=30)
     shown = said("squeue", "--noheader", "--format=%m")
     assert shown.strip() == "200M"

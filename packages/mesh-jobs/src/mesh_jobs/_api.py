@@ -19,16 +19,20 @@ from mesh_jobs._job.state import JobState
 from mesh_jobs._job.status import JobStatus
 from mesh_jobs._kube.image_spec import ImageSpec
 from mesh_jobs._kube.job import KubernetesJob
+from mesh_jobs._kube.options import ExistingPods, KubernetesOptions, PodOptions
 from mesh_jobs._local.local_backend import LocalJob
 from mesh_jobs._local.process_backend import ProcessJob
 from mesh_jobs._shell.shell import shell
 from mesh_jobs._slurm.job import SlurmJob
+from mesh_jobs._slurm.options import SlurmOptions, SlurmWorkerOptions
 from mesh_jobs._spec import ClientSpec, JobSpec, MeshSpec
 from mesh_jobs._spmd.launcher import run_spmd
 from mesh_jobs._ssh.backend import SSHJob
+from mesh_jobs._ssh.options import SSHOptions, SSHWorkerOptions
 
 __all__ = [
     "ClientSpec",
+    "ExistingPods",
     "HostDraining",
     "ImageSpec",
     "Job",
@@ -42,16 +46,22 @@ __all__ = [
     "JobState",
     "JobStatus",
     "KubernetesJob",
+    "KubernetesOptions",
     "LeavingWatch",
     "LocalJob",
     "MeshSpec",
     "NotSupported",
     "Phase",
+    "PodOptions",
     "PortForwarder",
     "ProcessJob",
     "SSHJob",
+    "SSHOptions",
+    "SSHWorkerOptions",
     "SchedulerUnreachable",
     "SlurmJob",
+    "SlurmOptions",
+    "SlurmWorkerOptions",
     "exec_command",
     "job_list",
     "job_load",

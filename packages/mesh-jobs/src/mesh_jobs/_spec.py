@@ -10,7 +10,7 @@ from typing import Any
 
 from mesh_core import ConfigError
 
-__all__ = ["ClientSpec", "JobSpec", "MeshSpec", "check_name", "differences"]
+__all__ = ["ClientSpec", "JobSpec", "MeshSpec", "check_name", "check_words", "differences"]
 
 _NAME = re.compile(r"[a-z]([a-z0-9_-]{0,61}[a-z0-9])?")
 
@@ -191,6 +191,16 @@ def check_name(name: str, what: str) -> None:
             f"{name!r} is not a valid name of a {what}: use at most 63 lower-case letters, digits, "
             "'-' and '_'; start with a letter, and do not end with '-' or '_'"
         )
+
+
+def check_words(what: str, words: Sequence[str]) -> None:
+    """Reject one string in the place of a list of strings.
+
+    Raises:
+        ConfigError: It is a string.
+    """
+    if isinstance(words, str):
+        raise ConfigError(f"{what} is a list of strings: put brackets around the value")
 
 
 def _by_name(spec: JobSpec) -> dict[str, Any]:

@@ -7,15 +7,10 @@ action `manifests` prints the objects that must be applied to the cluster first.
 from __future__ import annotations
 
 import argparse
-import signal
-import socket
 import sys
-import threading
-import uuid
 from pathlib import Path
 
 from mesh_core import MeshError
-from mesh_core.spi import on_signals
 
 __all__: list[str] = []
 
@@ -26,16 +21,23 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     given = _parser().parse_args(arguments)
     try:
-        if given.action == "manifests":
-            from mesh_jobs._operator.manifests import operator_manifests
+        # The import is here because kubernetes is an optional dependency.
+        from mesh_jobs._operator.instance import print_manifests, run_instance  # noqa: PLC0415
 
-            namespace = given.namespace or _own_namespace()
-            text = operator_manifests(namespace, given.image, is_cluster_wide=given.all_namespaces)
-            print(text, end="")
-            return 0
-        _run(given)
+        namespace = given.namespace or _own_namespace()
+        if given.action == "manifests":
+            print_manifests(namespace, given.image, is_cluster_wide=given.all_namespaces)
+        else:
+            run_instance(
+                namespace,
+                lease_namespace=given.lease_namespace or namespace,
+                lease_s=given.lease,
+                kubeconfig=given.kubeconfig,
+                cluster_context=given.context,
+                is_cluster_wide=given.all_namespaces,
+            )
     except ModuleNotFoundError as error:
-        if error.name not in ("kubernetes", "yaml"):
+        if error.name not in ("kubernetes", "urllib3", "yaml"):
             raise
         print("mesh operator: mesh-jobs[kubernetes] is not installed: install it", file=sys.stderr)
         return 1
@@ -57,27 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--context", metavar="NAME", help="context in the kubeconfig")
     add("--image", default="mesh-jobs:latest", metavar="NAME", help="image of the operator")
     return parser
-
-
-def _run(given: argparse.Namespace) -> None:
-    from mesh_jobs._kube_api.client import KubeApi
-    from mesh_jobs._operator.leader_election import Leadership
-    from mesh_jobs._operator.operator import Operator
-
-    own = given.namespace or _own_namespace()
-    api = KubeApi("" if given.all_namespaces else own, given.kubeconfig, given.context)
-    ended, changed = threading.Event(), threading.Event()
-
-    def end() -> None:
-        ended.set()
-        changed.set()
-
-    holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    there = api.within(given.lease_namespace or own)
-    leadership = Leadership(there, "mesh-operator", holder, given.lease, changed)
-    print(f"mesh operator {holder} manages {api.namespace or 'all namespaces'}", flush=True)
-    with on_signals((signal.SIGTERM, signal.SIGINT), end):
-        Operator(api, leadership, changed).run(ended)
 
 
 def _own_namespace() -> str:

@@ -13,6 +13,7 @@ from mesh_jobs._cli.control_calls import access, chosen_reports, is_control_here
 from mesh_jobs._cli.host_selection import chosen_mesh
 from mesh_jobs._cli.options import Context, Json, MeshName, Rank
 from mesh_jobs._cli.output import print_json
+from mesh_jobs._control.control_error import ControlError
 from mesh_jobs._errors import JobError
 from mesh_jobs._job.lookup import job_load
 
@@ -111,8 +112,6 @@ def _read_from_worker(
     """Read the log from the worker; return why that failed, or None if it succeeded."""
     if not is_control_here():
         return "grpcio is not installed here"
-    from mesh_jobs._control.client import ControlError
-
     is_begun = False
     try:
         with access(job).open(host) as client:

@@ -72,7 +72,7 @@ def _rows(answer: HostAnswer, is_all: bool) -> list[tuple[str, ...]]:
             _duration(now - one["started"]),
             one["owner"] or "-",
         )
-        for one in _plain(answer)["processes"]
+        for one in answer.value_to_json()["processes"]
         if is_all or one["kind"] != _NOT_SHOWN
     ]
 
@@ -96,7 +96,7 @@ def stacks(
         print_json([_as_json(one) for one in answers])
     else:
         for answer in answers:
-            for one in _plain(answer)["processes"] if answer.value else ():
+            for one in answer.value_to_json()["processes"] if answer.value else ():
                 _print_stacks(answer, one)
     if rank and not any(one.error or one.value.processes for one in answers):
         raise JobError(f"no process of a program has rank {where}: mesh ps lists them")
@@ -166,7 +166,7 @@ def stop(
     else:
         for answer in answers:
             if answer.value:
-                told = _plain(answer)
+                told = answer.value_to_json()
                 process = told["process"]
                 what = "was killed" if told["is_killed"] else "has ended"
                 sys.stdout.write(
@@ -176,14 +176,8 @@ def stop(
     _end(answers, is_json)
 
 
-def _plain(answer: HostAnswer) -> dict[str, Any]:
-    from mesh_jobs._control.host_clients import as_dict
-
-    return as_dict(answer.value)
-
-
 def _as_json(answer: HostAnswer) -> dict[str, Any]:
-    value = _plain(answer) if answer.value is not None else {}
+    value = answer.value_to_json() if answer.value is not None else {}
     error = None
     if answer.error is not None:
         error = {"code": answer.error.code, "message": str(answer.error)}

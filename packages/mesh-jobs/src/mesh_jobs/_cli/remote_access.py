@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import code
+import runpy
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -114,8 +115,6 @@ def attach(
 
 
 def _run(program: list[str], scope: dict[str, object]) -> None:
-    import runpy
-
     sys.argv[:] = program
     try:
         runpy.run_path(program[0], init_globals=scope, run_name="__main__")

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from mesh_jobs._atomic_files import write_json
+from mesh_jobs._client.worker_shutdown import terminate_workers
 from mesh_jobs._exec.supervised_process import Command, SupervisedProcess
 from mesh_jobs._state.enclosing_job import client_environment
 from mesh_jobs._worker.local_workers import all_workers, end_workers
@@ -43,9 +44,6 @@ def main() -> int:
     # Workers are terminated first: a program that sees the status may assume that the job has
     # released everything.
     if given.ends_hosts:
-        # The import is here because most client scripts do not need it.
-        from mesh_jobs._client.worker_shutdown import terminate_workers
-
         terminate_workers(Path(given.folder), given.order)
     if given.ends_workers:
         end_workers(all_workers(given.order))

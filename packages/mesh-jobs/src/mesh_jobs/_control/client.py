@@ -9,13 +9,13 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2
 
+from mesh_jobs._control.control_error import ControlError
 from mesh_jobs._control.health import HEALTH
 from mesh_jobs._control.methods import METHODS
 from mesh_jobs._control.pem import SERVER_NAME, Pem
 from mesh_jobs._control.relay_client import RelayClient
-from mesh_jobs._errors import JobError
 
-__all__ = ["ControlClient", "ControlError"]
+__all__ = ["ControlClient"]
 
 _CALL_LIMIT_S = 10.0
 # The default grace period of the service.
@@ -24,23 +24,6 @@ _STACKS_LIMIT_S = 60.0
 _SLACK_S = 15.0
 # Stacks of a hundred processes with all their threads take some megabytes.
 _ANSWER_LEN_MAX = 64 << 20
-
-
-class ControlError(JobError):
-    """The control service of a host rejected a call, or cannot be reached.
-
-    Attributes:
-        code: The gRPC status code, such as `NOT_FOUND`.
-    """
-
-    def __init__(self, message: str, code: str = "UNAVAILABLE") -> None:
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def is_unreachable(self) -> bool:
-        """Whether the service did not respond."""
-        return self.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 class ControlClient:

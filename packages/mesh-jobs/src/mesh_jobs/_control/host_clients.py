@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mesh_jobs._backend.report import THIS_HOST, HostReport
-from mesh_jobs._control.client import ControlClient, ControlError
+from mesh_jobs._control.client import ControlClient
+from mesh_jobs._control.control_error import ControlError
 from mesh_jobs._control.pem import Pem
 
 __all__ = ["Access", "HostAnswer", "as_dict"]
@@ -36,6 +37,10 @@ class HostAnswer:
     def where(self) -> str:
         """A human-readable name of the host."""
         return f"{self.host.mesh} host {self.host.rank}"
+
+    def value_to_json(self) -> dict[str, Any]:
+        """Return the response as plain values; there must be one."""
+        return as_dict(self.value)
 
 
 class Access:

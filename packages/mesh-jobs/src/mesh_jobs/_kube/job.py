@@ -6,7 +6,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,18 +14,17 @@ from mesh_jobs._errors import JobPending
 from mesh_jobs._job.job import Job, Progress
 from mesh_jobs._job.state import JobState
 from mesh_jobs._kube.image_spec import ImageSpec
+from mesh_jobs._kube.options import ExistingPods, KubernetesOptions, PodOptions
 from mesh_jobs._kube.rbac import role
 from mesh_jobs._kube.secret import CONTROLLER_KEY, encoded, packed
 from mesh_jobs._spec import MeshSpec
 
-__all__ = ["DEFAULT_PORT", "KubernetesJob"]
+__all__ = ["KubernetesJob"]
 
-DEFAULT_PORT = 26600
 # The poll interval until an operator has processed a MeshJob.
 _LOOK_S = 0.2
 # The credentials are not renewed: pods that run longer need new ones.
 _KEYS_LIVE_S = 365 * 24 * 3600.0
-_WORKLOADS = ("job", "statefulset", "pods", "jobset")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -42,71 +40,42 @@ class KubernetesJob(Job):
 
     Args:
         namespace: The namespace of all created resources.
-        timeout: The timeout of `state` in seconds. Defaults to no limit.
-        kubeconfig: The kubeconfig file. Defaults to the service account of the pod that runs the
-            program, or outside of a cluster to the kubeconfig of the user.
-        attach_to: The address of a worker, such as that of a load balancer, if the program cannot
-            reach the pods directly: `tcp://mesh.example.org:26600`.
-        port_forward: Whether to connect to the pods through the API server. By default, this is
-            done if no worker can be reached directly.
-        mesh_job: The name of a MeshJob in the namespace, whose hosts are used instead of new ones.
-        credentials_secret: The Secret by which the job and existing pods authenticate each other,
-            for meshes with a `label_selector`. `new_secret` creates one.
-        workload: The workload that a mesh consists of. `job` is an indexed Job, which completes
-            when its lease expires. `statefulset` replaces a pod under the same name; its pods are
-            restarted forever, so it remains until the job is killed. `pods` are not replaced, and
-            need the fewest permissions. `jobset` is one JobSet for all meshes, for clusters that
-            have JobSet.
-        cluster_context: The context in the kubeconfig. Defaults to its current context.
         name: The name of the job.
+        timeout: The timeout of `state` in seconds if it is called without one. Defaults to no
+            limit.
+        mesh_job: The name of a MeshJob in the namespace, whose hosts are used instead of new ones.
+        options: How the job uses the cluster and connects to its pods.
         ttl_s: The time in seconds for which the hosts are kept while no program uses them.
         context: The context under which the job is applied.
         folder: The folder that contains the state. Defaults to the current folder.
 
     Raises:
-        ConfigError: A name or an option is invalid.
+        ConfigError: A name is invalid, or a MeshJob is combined with `credentials_secret`.
     """
 
     def __init__(
         self,
         namespace: str,
-        timeout: float | None = None,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        attach_to: str | None = None,
         *,
-        port_forward: bool | None = None,
-        mesh_job: str | None = None,
-        credentials_secret: str | None = None,
-        workload: str = "job",
-        cluster_context: str | None = None,
         name: str = "mesh",
+        timeout: float | None = None,
+        mesh_job: str | None = None,
+        options: KubernetesOptions | None = None,
         ttl_s: float = 3600.0,
         context: str | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
+        options = options or KubernetesOptions()
         if not _NAMESPACE.fullmatch(namespace):
             raise ConfigError(
                 f"{namespace!r} is not a namespace: use lower-case letters and digits"
             )
-        if workload not in _WORKLOADS:
-            raise ConfigError(f"workload is {workload!r}: choose one of {', '.join(_WORKLOADS)}")
-        if mesh_job is not None and credentials_secret is not None:
+        if mesh_job is not None and options.credentials_secret is not None:
             raise ConfigError("a MeshJob has its own Secret: leave out credentials_secret")
-        options = {
-            "namespace": namespace,
-            # The path is absolute because another program may apply the job from another folder.
-            "kubeconfig": None if kubeconfig is None else os.path.abspath(kubeconfig),
-            "attach_to": attach_to,
-            "workload": workload,
-            "cluster_context": cluster_context,
-            "port_forward": port_forward,
-            "mesh_job": mesh_job,
-            "credentials_secret": credentials_secret,
-        }
         super().__init__(
             backend="kubernetes",
             name=name,
-            options=options,
+            options={"namespace": namespace, "mesh_job": mesh_job, **options.to_json()},
             ttl_s=ttl_s,
             context=context,
             folder=folder,
@@ -116,92 +85,57 @@ class KubernetesJob(Job):
     def add_mesh(  # type: ignore[override]
         self,
         name: str,
-        num_replicas: int,
-        label_selector: str | None = None,
-        pod_rank_label: str = "apps.kubernetes.io/pod-index",
+        hosts: int,
         *,
         image_spec: ImageSpec | None = None,
-        port: int = DEFAULT_PORT,
-        pod_template: Mapping[str, Any] | None = None,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
         cpus: int | None = None,
         memory: str | None = None,
         gpus: int | None = None,
-        gpu_resource: str = "nvidia.com/gpu",
-        node_selector: Mapping[str, str] | None = None,
-        tolerations: Sequence[Mapping[str, Any]] = (),
+        pods: PodOptions | None = None,
+        existing_pods: ExistingPods | None = None,
     ) -> Self:
         """Add a mesh to the job; call this before `apply`.
 
         Args:
             name: The name of the mesh in the program.
-            num_replicas: The number of pods.
-            label_selector: The label selector of existing pods, such as `app=workers,team=blue`.
-                The mesh consists of these pods, and no pods are created.
-            pod_rank_label: The label of an existing pod that contains its rank in the mesh. A pod
-                without the label uses the number at the end of its name.
+            hosts: The number of pods.
             image_spec: The image, and how the worker runs in it.
-            port: The port of the workers, each at the address of its pod. Their control service
-                uses the next port, and their health service the one after that.
-            pod_template: A PodTemplateSpec as a mapping, for all settings without an argument. The
-                worker runs in its container `worker`.
-            labels: More labels for the workload and its pods, such as
-                `{"kueue.x-k8s.io/queue-name": "research"}`.
-            annotations: More annotations for the workload and its pods.
             cpus: The number of CPUs per pod.
             memory: The memory per pod, such as `32Gi`.
             gpus: The number of GPUs per pod.
-            gpu_resource: The resource name of GPUs in the cluster.
-            node_selector: The labels that a node must have.
-            tolerations: The taints that a node may have.
+            pods: All other settings of the pods that the job creates.
+            existing_pods: The pods that the mesh consists of, if the job creates none.
 
         Raises:
-            ConfigError: The name is invalid or used already, a number is invalid, or arguments for
-                existing pods are combined with arguments for new ones.
+            ConfigError: The name is invalid or used already, a number is invalid, or existing pods
+                are combined with arguments for new ones.
         """
-        self._check_maker(name, label_selector, image_spec, pod_template)
-        if not 0 < port < 65534:
+        self._check_maker(name, existing_pods is not None)
+        options: dict[str, Any]
+        if existing_pods is None:
+            image = None if image_spec is None else image_spec.to_json()
+            options = {"image_spec": image, **(pods or PodOptions()).to_json()}
+        elif image_spec is None and pods is None:
+            options = existing_pods.to_json()
+        else:
             raise ConfigError(
-                f"port is {port}: give one from 1 to 65533; the next two ports are used too"
+                f"mesh {name!r} has existing_pods, so the job creates no pods for it: leave out "
+                "image_spec and pods"
             )
-        options = {
-            "image_spec": None if image_spec is None else image_spec.to_json(),
-            "port": port,
-            "pod_template": pod_template,
-            "labels": dict(labels or {}),
-            "annotations": dict(annotations or {}),
-            "gpu_resource": gpu_resource,
-            "node_selector": dict(node_selector or {}),
-            "tolerations": [dict(one) for one in tolerations],
-        }
-        if label_selector is not None:
-            options = {
-                "port": port,
-                "label_selector": label_selector,
-                "pod_rank_label": pod_rank_label,
-            }
-        mesh = MeshSpec(name, num_replicas, cpus, memory, gpus, options)
+        mesh = MeshSpec(name, hosts, cpus, memory, gpus, options)
         self._spec = replace(self._spec, meshes=(*self._spec.meshes, mesh))
         return self
 
-    def _check_maker(
-        self, name: str, selector: str | None, image: ImageSpec | None, template: object
-    ) -> None:
+    def _check_maker(self, name: str, is_existing: bool) -> None:
         options = self._spec.options
         if options["mesh_job"] is not None:
             raise ConfigError(
                 f"MeshJob {options['mesh_job']} defines its own meshes: do not add any"
             )
-        if (selector is not None) != (options["credentials_secret"] is not None):
+        if is_existing != (options["credentials_secret"] is not None):
             raise ConfigError(
-                f"mesh {name!r}: existing pods need both label_selector and the job's "
-                "credentials_secret; pods that the job creates need neither"
-            )
-        if selector is not None and (image is not None or template is not None):
-            raise ConfigError(
-                f"mesh {name!r} has label_selector, which selects existing pods: give either "
-                "label_selector, or image_spec and pod_template"
+                f"mesh {name!r}: existing pods need both existing_pods and the credentials_secret "
+                "in the job's KubernetesOptions; pods that the job creates need neither"
             )
 
     @staticmethod
@@ -213,7 +147,7 @@ class KubernetesJob(Job):
         jobs.
 
         Args:
-            name: The name of the Secret, for `credentials_secret`.
+            name: The name of the Secret, for `KubernetesOptions.credentials_secret`.
         """
         credentials = Credentials.create(valid_for=_KEYS_LIVE_S)
         worker = credentials.issue(role="worker", name="any")

@@ -108,8 +108,8 @@ def _container(
     name = image.get("image") or own.get("image")
     if not name:
         raise JobError(
-            f"mesh {mesh.name!r} has no image: give image_spec, or a pod_template with a container "
-            f"{CONTAINER!r} that has one"
+            f"mesh {mesh.name!r} has no image: give image_spec, or a pod_template in PodOptions "
+            f"with a container {CONTAINER!r} that has one"
         )
     command = order.worker(
         mesh.name,

@@ -186,7 +186,7 @@ def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand
     return order.worker(
         mesh,
         "env:MESH_RANK",
-        python=options.get("python_exe"),
+        python=options.get("python"),
         listen=f"tcp://*:{options.get('port', 0)}",
         advertise=options.get("advertise"),
         report=f"{folder}/workers/{mesh}-{{rank}}.json",
@@ -198,7 +198,7 @@ def worker(order: Order, mesh: str, options: Mapping[str, Any]) -> WorkerCommand
 def _client(order: Order, options: Mapping[str, Any]) -> list[str]:
     return client_argv(
         order,
-        python=options.get("python_exe"),
+        python=options.get("python"),
         epoch="env:MESH_EPOCH",
         log=str(ticket_of(order, options).client_log),
         # The tasks of an array share one script, which knows only the name of the array.

@@ -6,7 +6,6 @@ behaves like any other job. The array itself stores only which tasks it has.
 
 from __future__ import annotations
 
-import re
 import shlex
 import uuid
 from collections import Counter
@@ -15,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mesh_core import ConfigError
 from mesh_jobs._atomic_files import write_private
 from mesh_jobs._backend.order import Order
 from mesh_jobs._backend.report import Phase, Report
 from mesh_jobs._client.process import client_status
 from mesh_jobs._errors import JobError
 from mesh_jobs._job.state import detach_meshes
+from mesh_jobs._slurm.array_indices import array_indices
 from mesh_jobs._slurm.batch_script import directive, output_directive, render, ticket_of, worker
 from mesh_jobs._slurm.commands import Slurm, SlurmTask, Submission
 from mesh_jobs._slurm.ticket import BatchJob, SlurmTicket
@@ -29,7 +28,6 @@ from mesh_jobs._state.folder import StateFolder, remember
 from mesh_jobs._state.record import Record
 
 __all__ = [
-    "array_indices",
     "array_plan",
     "array_report",
     "array_script",
@@ -41,29 +39,8 @@ __all__ = [
     "task_ticket",
 ]
 
-_TASKS_MAX = 100_000
 _SCRIPT = "workers/slurm.sh"
 _LOG = "logs/slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.log"
-
-
-def array_indices(array: str) -> list[int]:
-    """Return the indices in an array such as `0-3,8-20:4%2`, without the limit after `%`.
-
-    Raises:
-        ConfigError: The text is not a valid list of indices, or has too many of them.
-    """
-    found: list[int] = []
-    for part in array.partition("%")[0].split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if match is None or match[3] == "0":
-            raise ConfigError(
-                f"array is {array!r}: give a number of tasks, or indices such as '0-3,8%2'"
-            )
-        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        found += range(first, last + 1, step)
-        if len(found) > _TASKS_MAX:
-            raise ConfigError(f"array {array!r} has more than {_TASKS_MAX} tasks: request fewer")
-    return sorted(set(found))
 
 
 def task_folder(array: Path, index: int) -> Path:

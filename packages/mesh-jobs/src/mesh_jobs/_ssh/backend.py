@@ -17,6 +17,7 @@ from mesh_jobs._client.static_backend import fixed_ticket
 from mesh_jobs._errors import JobError, NotSupported, SchedulerUnreachable
 from mesh_jobs._job.job import Job
 from mesh_jobs._ssh.client import SSHClient, SSHResponse, real_name
+from mesh_jobs._ssh.options import SSHOptions, SSHWorkerOptions
 from mesh_jobs._state.record import Record
 
 __all__ = ["SSHBackend", "SSHJob"]
@@ -30,7 +31,7 @@ _PAUSE_S = 0.2
 class SSHJob(Job):
     """A job whose hosts are machines with SSH access.
 
-        job = SSHJob({"trainers": ["node7", "node8"]}, python_exe="/opt/venv/bin/python")
+        job = SSHJob({"trainers": ["node7", "node8"]})
         trainers = job.state(timeout=60).trainers
 
     ssh must be able to log in without a prompt, and mesh-jobs must be installed on the machines.
@@ -39,46 +40,37 @@ class SSHJob(Job):
 
     Args:
         meshes: The machines of each mesh, as ssh addresses them.
-        python_exe: The Python interpreter on the machines.
-        ssh_args: More arguments for ssh, such as `["-i", "key"]`.
-        env: Environment variables for the workers.
-        advertise: The name under which others reach a machine: `ssh` for the name that ssh connects
-            to, `worker` for the address that the machine determines.
-        port: The port of the workers. By default, each worker selects a free one.
-        connect_timeout_s: The connection timeout in seconds for one machine.
         name: The name of the job.
+        options: How ssh connects to the machines.
+        workers: How the workers run on the machines.
         ttl_s: The time in seconds for which the workers are kept while no program uses them.
         context: The context under which the job is applied.
         folder: The folder that contains the state. Defaults to the current folder.
+
+    Raises:
+        ConfigError: A name is invalid, or a mesh has no list of machines.
     """
 
     def __init__(
         self,
         meshes: Mapping[str, Sequence[str]] | None = None,
-        python_exe: str = "python3",
-        ssh_args: Sequence[str] = (),
         *,
-        env: Mapping[str, str] | None = None,
-        advertise: str = "ssh",
-        port: int | None = None,
-        connect_timeout_s: float = 15.0,
         name: str = "mesh",
+        options: SSHOptions | None = None,
+        workers: SSHWorkerOptions | None = None,
         ttl_s: float = 3600.0,
         context: str | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        if advertise not in ("ssh", "worker"):
-            raise ConfigError(f"advertise is {advertise!r}: give 'ssh' or 'worker'")
-        options = {
-            "python": python_exe,
-            "ssh_args": list(ssh_args),
-            "env": dict(env or {}),
-            "advertise": advertise,
-            "port": port,
-            "connect_timeout_s": connect_timeout_s,
-        }
+        options = options or SSHOptions()
+        workers = workers or SSHWorkerOptions()
         super().__init__(
-            backend="ssh", name=name, options=options, ttl_s=ttl_s, context=context, folder=folder
+            backend="ssh",
+            name=name,
+            options={**options.to_json(), **workers.to_json()},
+            ttl_s=ttl_s,
+            context=context,
+            folder=folder,
         )
         for mesh, machines in (meshes or {}).items():
             self.add_mesh(mesh, machines)
@@ -271,7 +263,7 @@ class SSHBackend(Backend):
         name = None
         if self.options["advertise"] == "ssh":
             name = real_name(machine, tuple(self.options["ssh_args"]))
-        listen = f"tcp://*:{self.options['port'] or 0}"
+        listen = f"tcp://*:{self.options['port']}"
         return order.worker(mesh, rank, listen=listen, advertise=name, report=None, secret="-")
 
     def _request_places(self, ticket: Ticket, verb: str, **more: Any) -> dict[str, SSHResponse]:

@@ -14,7 +14,7 @@ from mesh_jobs._worker.termination_watch import watch_termination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_jobs._control.health import Health
+    from mesh_jobs._control.worker_servers import WorkerServers
 
 __all__ = ["ControlOptions", "WorkerControl", "control_beside"]
 
@@ -48,21 +48,21 @@ class WorkerControl:
         health_port: The port of the plaintext health service; None if it is disabled.
     """
 
-    def __init__(self, health: Health | None = None, why_none: str = "") -> None:
-        self._health = health
+    def __init__(self, servers: WorkerServers | None = None, why_none: str = "") -> None:
+        self._servers = servers
         self.why_none: str = why_none
-        self.port: int = 0
-        self.health_port: int | None = None
+        self.port: int = 0 if servers is None else servers.port
+        self.health_port: int | None = None if servers is None else servers.health_port
 
     def ready(self) -> None:
         """Report that the worker can serve a program."""
-        if self._health is not None:
-            self._health.tell(True)
+        if self._servers is not None:
+            self._servers.health.tell(True)
 
     def leaving(self) -> None:
         """Report that the worker accepts no more programs."""
-        if self._health is not None:
-            self._health.leave()
+        if self._servers is not None:
+            self._servers.health.leave()
 
 
 @contextmanager
@@ -81,10 +81,8 @@ def control_beside(
         OSError: A port is in use.
     """
     try:
-        # The imports are here because grpcio is an optional dependency that is slow to import.
-        from mesh_jobs._control.health import Health
-        from mesh_jobs._control.pem import Pem
-        from mesh_jobs._control.server import ControlServer, HealthServer
+        # The import is here because grpcio is an optional dependency.
+        from mesh_jobs._control.worker_servers import WorkerServers  # noqa: PLC0415
     except Exception as error:
         # A worker must start even if the optional dependency is missing or broken.
         why = f"it cannot be loaded: {error}: {_INSTALL}"
@@ -94,25 +92,16 @@ def control_beside(
             raise ConfigError(f"health cannot be served: {why}") from error
         yield WorkerControl(why_none=why)
         return
-    health = Health()
-    told = WorkerControl(health)
     with _quiet():
-        pem = Pem.local("worker") if keys is None else Pem.load(keys)
-        server = ControlServer(host, health, options.at, options.port, pem)
-        told.port = server.port
-        closing = [server.close]
-        if options.health_port is not None:
-            probes = HealthServer(health, options.at, options.health_port)
-            told.health_port = probes.port
-            closing.append(probes.close)
+        servers = WorkerServers(host, options.at, options.port, options.health_port, keys)
+    told = WorkerControl(servers)
     try:
         with watch_termination(told.leaving):
             yield told
     finally:
         told.leaving()
         host.log.close()
-        for close in closing:
-            close(_SHUTDOWN_GRACE_S)
+        servers.close(_SHUTDOWN_GRACE_S)
 
 
 @contextmanager
