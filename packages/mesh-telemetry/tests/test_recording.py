@@ -26,8 +26,8 @@ from recorded_program import (
 from mesh_core import Actor, RestartPolicy, endpoint, shutdown_context, this_host, this_proc
 from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
 from mesh_telemetry import StorageError, Telemetry, TelemetryConfig, TelemetryError
-from mesh_telemetry._events.collector import _Watched
-from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._recording.collector import _Watched
+from mesh_telemetry._tables.host_tables import HostTables
 
 HERE = Path(__file__).parent
 
@@ -245,7 +245,7 @@ def test_what_there_is_stays_however_old_it_is(place: Path, local_procs: LocalPr
 def test_what_there_is_is_said_again_when_there_is_no_more_room(
     place: Path, local_procs: LocalProcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mesh_telemetry._events.recorder._STATE_S", 0.0)
+    monkeypatch.setattr("mesh_telemetry._recording.recorder._STATE_S", 0.0)
     with Telemetry(config(place, proc_bytes=1 << 18)):
         procs = local_procs(name="first")
         tables = host_tables(place)

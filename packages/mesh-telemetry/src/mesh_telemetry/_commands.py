@@ -77,7 +77,7 @@ def query(
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
     # Imported here because other commands do not need Arrow.
-    from mesh_telemetry._disk.archive import Archive
+    from mesh_telemetry._archive.archive import Archive
     from mesh_telemetry._query.plain_json import plain_answer
 
     with Archive(folders, run) as kept:

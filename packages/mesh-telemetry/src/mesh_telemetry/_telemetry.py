@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, this_proc
-from mesh_telemetry._coordinator import COORDINATOR_NAME, Coordinator
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._hosts.coordinator import COORDINATOR_NAME, Coordinator
+from mesh_telemetry._hosts.recorded_processes import watch_until_begun
 from mesh_telemetry._job_extension import RecordedJob
 from mesh_telemetry._options import TelemetryConfig, with_otlp
 from mesh_telemetry._query.moments import microseconds
-from mesh_telemetry._recorded_processes import watch_until_begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -330,7 +330,7 @@ class Telemetry:
             >>> with Archive("/shared/before-the-change") as past:
             ...     past.query("select name, count(*) from spans group by name").table
         """
-        from mesh_telemetry._disk.export import save
+        from mesh_telemetry._archive.export import save
 
         def ask(sql: str, as_of_us: int | None) -> Answer:
             as_of = None if as_of_us is None else as_of_us / 1e6

@@ -1,11 +1,11 @@
-"""The dashboard: its files, its topics, and its address."""
+"""The dashboard: its files and its topics."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.live import Live
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._query.coverage import Answer
     from mesh_telemetry._rows.schemas import TableDoc
 
-__all__ = ["BoundedLook", "Dashboard", "dashboard_url"]
+__all__ = ["BoundedLook", "Dashboard"]
 
 #: Seconds after which hosts that have not answered are left out.
 _LOOK_S = 3.0
@@ -102,13 +102,3 @@ class Dashboard:
             raise Refused(502, "failed", str(error)) from error
         said = {"value": value, "coverage": queries.coverage()}
         return json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
-
-
-def dashboard_url(url: str, token: str) -> str:
-    """Return the address for a browser, which does not send the fragment with the token.
-
-    Example:
-        >>> dashboard_url("http://127.0.0.1:80", "a b")
-        'http://127.0.0.1:80/#token=a%20b'
-    """
-    return f"{url}/#token={quote(token, safe='')}"

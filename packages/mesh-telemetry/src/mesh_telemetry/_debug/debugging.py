@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from mesh_telemetry._coordinator import Coordinator
     from mesh_telemetry._debug.host_debugging import Said
-    from mesh_telemetry._host_rows import HostRows
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_rows import HostRows
 
 __all__ = ["DebugConnection", "DebugConsole", "Debugging"]
 

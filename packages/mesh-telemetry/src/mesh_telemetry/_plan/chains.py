@@ -10,7 +10,8 @@ import datafusion
 import pyarrow as pa
 from datafusion.unparser import Dialect, Unparser
 
-from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named, quoted
+from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named
+from mesh_telemetry._plan.quoting import quoted
 
 __all__ = ["Chain", "base_table", "chain_of", "statement"]
 

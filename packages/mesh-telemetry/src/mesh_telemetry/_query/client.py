@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from mesh_core import MeshError, SupervisionError
-from mesh_telemetry._coordinator import cause_of
-from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError, cause_of
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.host_list import HostList
 from mesh_telemetry._query.host_queries import HostQueries, label
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.fragment import Fragment
     from mesh_telemetry._query.question import Form

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from mesh_telemetry._disk.stored_tables import Parts
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
-from mesh_telemetry._plan.time_bounds import since_us_of
+from mesh_telemetry._plan.plan_tree import scanned_tables
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
-from mesh_telemetry._query.plain_types import cast_batch, plain_schema
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame, readable
 from mesh_telemetry._query.session_cache import SessionCache
+from mesh_telemetry._query.time_bounds import since_us_of
+from mesh_telemetry._rows.plain_types import cast_batch, plain_schema
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 __all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]

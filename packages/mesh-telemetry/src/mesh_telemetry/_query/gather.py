@@ -13,7 +13,7 @@ from mesh_telemetry._errors import CoverageError, QueryError
 from mesh_telemetry._query.coverage import Coverage, HostFailure, TransferStats
 from mesh_telemetry._query.deadline import remaining_s
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
-from mesh_telemetry._query.plain_types import cast_batch
+from mesh_telemetry._rows.plain_types import cast_batch
 
 __all__ = ["Ask", "Gathering"]
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
 
 __all__ = ["HostList"]
 

@@ -10,13 +10,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError, SupervisionError
-from mesh_telemetry._coordinator import cause_of
-from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._errors import TelemetryError, cause_of
 from mesh_telemetry._query.fragment import Asked, ShardAnswer
 
 if TYPE_CHECKING:
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
 
 __all__ = ["HostQueries", "label"]
 

@@ -11,7 +11,7 @@ import datafusion
 import pyarrow as pa
 
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._plan.semi_joins import chosen, count_statement, useful_links, with_keys
 from mesh_telemetry._plan.split import Split, split
 from mesh_telemetry._plan.units import Link, Unit
@@ -19,12 +19,12 @@ from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.deadline import Late, within
 from mesh_telemetry._query.fragment import Fragment
 from mesh_telemetry._query.gather import Ask, Gathering
-from mesh_telemetry._query.plain_types import plain_table
 from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.query_plan import QueryPlans, open_query
 from mesh_telemetry._query.session import readable
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._query.streaming_query import StreamingQuery
+from mesh_telemetry._rows.plain_types import plain_table
 
 __all__ = ["Query", "QueryLimits"]
 

@@ -28,9 +28,10 @@ from mesh_telemetry._query_process.limits import (
     limit_cpu,
     limited_memory,
 )
-from mesh_telemetry._rows.added_tables import AddedTable, RowsWithAdded
-from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._rows.added_tables import AddedTable
 from mesh_telemetry._rows.schemas import TABLES
+from mesh_telemetry._tables.extended_rows import ExtendedRows
+from mesh_telemetry._tables.host_tables import HostTables
 
 if TYPE_CHECKING:
     from mesh_telemetry._query.coverage import Answer
@@ -136,7 +137,7 @@ class QueryWorker:
         deadline = time.monotonic() + fragment.deadline_s
         told = ["rows"] if any(not one.is_live for one in fragment.added) else []
         tables = self._tables.refreshed([*fragment.tables, *told])
-        rows = UnlimitedRows(RowsWithAdded(tables, fragment.added))
+        rows = UnlimitedRows(ExtendedRows(tables, fragment.added))
         try:
             return run_until(fragment, rows, deadline, self._sessions)
         except QueryError as error:

@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError
-from mesh_telemetry._coordinator import cause_of
+from mesh_telemetry._errors import cause_of
 from mesh_telemetry._events.stops import BY_LEN_MAX
 from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_telemetry._coordinator import Coordinator
+    from mesh_telemetry._hosts.coordinator import Coordinator
 
 __all__ = ["action_routes"]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from mesh_telemetry._disk.stored_runs import HostNote, note_host
 from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._errors import StorageError
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._events.program_line import program_line
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
-from mesh_telemetry._serve.program_files import program_line
 
 __all__ = ["save"]
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
-    from mesh_telemetry._coordinator import Coordinator
-    from mesh_telemetry._events.recording import Recording
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._recording.recording import Recording
 
 __all__ = ["COLLECTOR_NAME", "Collector", "is_ours"]
 

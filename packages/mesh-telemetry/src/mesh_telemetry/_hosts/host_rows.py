@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
     from mesh_telemetry._debug.failure_rules import FailureRule
     from mesh_telemetry._debug.host_debugging import Said
     from mesh_telemetry._disk.spill import Spill
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._otlp.export import OtlpExport
     from mesh_telemetry._stacks.dump import DumpOptions, HostDump

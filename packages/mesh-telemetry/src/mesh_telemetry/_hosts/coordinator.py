@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple
 
 from mesh_core import (
     Actor,
     MeshError,
-    SupervisionError,
     configured,
     context,
     endpoint,
@@ -19,11 +17,13 @@ from mesh_core import (
 )
 from mesh_core.spi import host_agents, host_numbers, process_location
 from mesh_telemetry._debug.failure_rules import FailureRule
-from mesh_telemetry._events.collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._errors import cause_of
 from mesh_telemetry._events.folders import sweep
-from mesh_telemetry._events.recording import Recording
-from mesh_telemetry._host_rows import HostRows
-from mesh_telemetry._serve.program_files import program_line
+from mesh_telemetry._events.program_line import program_line
+from mesh_telemetry._hosts.host_handle import HostHandle
+from mesh_telemetry._hosts.host_rows import HostRows
+from mesh_telemetry._recording.collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._recording.recording import Recording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["COORDINATOR_NAME", "Coordinator", "HostHandle", "cause_of"]
+__all__ = ["COORDINATOR_NAME", "Coordinator"]
 
 COORDINATOR_NAME = "mesh-telemetry-coordinator"
 _PROC_NAME = "mesh-telemetry"
@@ -42,20 +42,6 @@ _RULES_S = 10.0
 # Interval at which a closing process is checked, and the time it has to respond.
 _ALIVE_LOOK_S = 1.0
 _SILENT_S = 5.0
-
-
-class HostHandle(NamedTuple):
-    """The telemetry process of one host, as other components see it.
-
-    If the process was lost, `error` is set instead of `rows`.
-    """
-
-    number: int
-    """The number of the host in the job."""
-    name: str
-    """The host name of the machine; `host <number>` if it was never reported."""
-    rows: HostRows | None
-    error: str | None
 
 
 class _Kept:
@@ -261,11 +247,6 @@ def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
             return not closed.done()
         except MeshError:
             return False
-
-
-def cause_of(error: BaseException) -> str:
-    """Describe an error without the location in the code."""
-    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
 
 
 def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:

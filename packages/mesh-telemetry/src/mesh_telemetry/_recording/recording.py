@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mesh_core.spi import process_location
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.folders import open_host_folder
-from mesh_telemetry._events.recorder import Recorder
+from mesh_telemetry._recording.recorder import Recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

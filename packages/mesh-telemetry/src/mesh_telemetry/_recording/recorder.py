@@ -38,6 +38,7 @@ from mesh_telemetry._events.folders import (
 )
 from mesh_telemetry._events.measurements import Measurements
 from mesh_telemetry._events.message_segments import MessageSegments
+from mesh_telemetry._events.own_meshes import OWN_NAMES
 from mesh_telemetry._events.process_socket import (
     ACTIVITY,
     FLUSH,
@@ -67,10 +68,7 @@ if TYPE_CHECKING:
     from mesh_core.spi import Event, ProcessLocation
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["OWN_NAMES", "Recorder"]
-
-#: Names of the meshes that telemetry spawns for itself; they are not recorded.
-OWN_NAMES = frozenset({"mesh-telemetry", "mesh-telemetry-collector", "mesh-telemetry-coordinator"})
+__all__ = ["Recorder"]
 
 _PERIOD_S = 0.1
 _BUSY_PERIOD_S = 0.01

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._query.coverage import Answer
     from mesh_telemetry._query.fragment import Fragment, ShardAnswer
-    from mesh_telemetry._rows.host_tables import HostTables
+    from mesh_telemetry._tables.host_tables import HostTables
 
 __all__ = ["Archive"]
 
@@ -163,7 +163,7 @@ def _take_along(host: StoredHost) -> None:
 
 
 def _opened(hosts: list[StoredHost]) -> list[tuple[str, HostTables]]:
-    from mesh_telemetry._rows.host_tables import HostTables
+    from mesh_telemetry._tables.host_tables import HostTables
 
     return [
         (
@@ -191,11 +191,11 @@ def _ask(hosts: list[tuple[str, HostTables]], fragment: Fragment) -> Iterator[Sh
 def _answer(fragment: Fragment, named: tuple[str, HostTables]) -> ShardAnswer:
     from mesh_telemetry._query.engine import run_fragment
     from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, ShardAnswer
-    from mesh_telemetry._rows.added_tables import RowsWithAdded
+    from mesh_telemetry._tables.extended_rows import ExtendedRows
 
     label, rows = named
     try:
-        return ShardAnswer(label, run_fragment(fragment, RowsWithAdded(rows, fragment.added)), None)
+        return ShardAnswer(label, run_fragment(fragment, ExtendedRows(rows, fragment.added)), None)
     except QueryError as error:
         is_marked = str(error).startswith((QUERY_FAULT, TOO_MUCH))
         return ShardAnswer(label, None, f"{'' if is_marked else QUERY_FAULT}{error}")
