@@ -14,6 +14,7 @@ from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError, ca
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.host_list import HostList
 from mesh_telemetry._query.host_queries import HostQueries, label
+from mesh_telemetry._query.query_text import scalars_of
 from mesh_telemetry._query.question import Question, Reply, Request, coverage_from
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._query.streaming_query import StreamingQuery
@@ -84,8 +85,6 @@ class QueryClient:
         Raises:
             QueryError: A parameter has no SQL type.
         """
-        from mesh_telemetry._query.query_text import scalars_of
-
         scalars = scalars_of(parameters)
         return Question(
             sql, scalars, until_us, asking.require_full, form, asking.bytes_max, self._added

@@ -7,6 +7,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from mesh_core import MeshError
 from mesh_telemetry._errors import PySpyError, StorageError, TelemetryError, cause_of
 from mesh_telemetry._query.coverage import HostFailure
@@ -99,8 +101,6 @@ def flame_graph_of(
     Raises:
         PySpyError: None of the processes could be sampled.
     """
-    import pyarrow as pa
-
     hosts = {str(host.number): host for host in coordinator.hosts.call_one().get(_HOSTS_S)}
     failed = []
     asked = []
