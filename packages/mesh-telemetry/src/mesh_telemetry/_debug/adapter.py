@@ -6,7 +6,6 @@ only connections that come through a session.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import secrets
 import socket
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
-__all__ = ["DebugAdapter", "adapter", "has_debugpy"]
+    from mesh_telemetry._debug.pydevd_debugger import PydevdDebugger
+
+__all__ = ["DebugAdapter", "adapter"]
 
 _LOOPBACK = "127.0.0.1"
 _CONNECT_S = 10.0
@@ -42,15 +43,6 @@ _USERS = frozenset(
 )
 
 
-def has_debugpy() -> bool:
-    """Return whether debugpy is installed."""
-    try:
-        return importlib.util.find_spec("debugpy") is not None
-    except ValueError:
-        # The module is hidden.
-        return False
-
-
 class DebugAdapter:
     """The debugpy of this process, which is started on first use."""
 
@@ -59,13 +51,14 @@ class DebugAdapter:
         self._token = secrets.token_hex(32)
         self._address: tuple[str, int] | None = None
         self._is_carrying = False
+        self._pydevd: PydevdDebugger | None = None
 
     @property
     def is_attached(self) -> bool:
         """Whether an editor is attached and has sent its configuration."""
         if not self._is_carrying:
             return False
-        return bool(_pydevd()._is_attached())
+        return self._loaded_pydevd().is_attached
 
     def carry(self, client: socket.socket, on_end: Callable[[], object]) -> None:
         """Connect an editor to debugpy, in separate threads.
@@ -108,24 +101,12 @@ class DebugAdapter:
     def stop_in(self, frame: FrameType) -> None:
         """Pause in a frame, with an editor that is attached."""
         _leave_us_alone()
-        _pydevd().settrace(
-            suspend=True,
-            trace_only_current_thread=True,
-            patch_multiprocessing=False,
-            stop_at_frame=frame,
-        )
+        self._loaded_pydevd().pause(frame)
 
     def _detached(self) -> None:
         """Let all code continue that the editor has paused, and drop its breakpoints."""
         self._is_carrying = False
-        debugger = _pydevd().get_global_debugger()
-        from _pydevd_bundle.pydevd_api import (  # pyright: ignore[reportMissingImports]
-            PyDevdAPI,
-        )
-
-        if debugger is not None:
-            with debugger._main_lock:
-                PyDevdAPI().request_disconnect(debugger, resume_threads=True)
+        self._loaded_pydevd().disconnect()
 
     def _listening(self) -> tuple[str, int]:
         """Start debugpy if necessary; return its address."""
@@ -133,11 +114,18 @@ class DebugAdapter:
             if self._address is None:
                 hook = sys.breakpointhook
                 _leave_us_alone()
-                self._address = _pydevd()._enable_attach(
-                    (_LOOPBACK, 0), dont_trace_start_patterns=_ours(), access_token=self._token
-                )
+                pydevd = self._loaded_pydevd()
+                self._address = pydevd.listen((_LOOPBACK, 0), self._token, _ours())
                 sys.breakpointhook = hook
             return self._address
+
+    def _loaded_pydevd(self) -> PydevdDebugger:
+        if self._pydevd is None:
+            # debugpy is an optional dependency, and hooks into all threads when it is imported.
+            from mesh_telemetry._debug.pydevd_debugger import PydevdDebugger  # noqa: PLC0415
+
+            self._pydevd = PydevdDebugger()
+        return self._pydevd
 
 
 #: The debugpy of this process.
@@ -227,15 +215,6 @@ def _exactly(server: socket.socket, length: int) -> bytes:
             raise ConnectionResetError("it closed the connection")
         found += piece
     return bytes(found)
-
-
-def _pydevd() -> Any:
-    """Return the module `pydevd`, which is part of debugpy."""
-    # Importing debugpy makes `pydevd` importable.
-    import debugpy.server.api  # noqa: F401
-    import pydevd  # pyright: ignore[reportMissingImports]
-
-    return pydevd
 
 
 def _ours() -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from mesh_core import CallCancelled, context
 from mesh_core.spi import intercept_endpoints, process_location
 from mesh_telemetry._debug.failure_rules import read_rules
+from mesh_telemetry._debug.session import DebugSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from mesh_telemetry._debug.debugger import Debugger
     from mesh_telemetry._debug.failure_rules import FailureRule
-    from mesh_telemetry._debug.session import DebugSession
 
 __all__ = ["Breakpoints"]
 
@@ -93,24 +94,19 @@ class Breakpoints:
 
     def stand(self, frame: FrameType) -> None:
         """Pause at a breakpoint."""
-        from mesh_telemetry._debug.adapter import adapter
-        from mesh_telemetry._debug.debugger import Debugger
-
-        if adapter.is_attached:
-            adapter.stop_in(frame)
+        debugger = _debugger()
+        if debugger.pause_in_editor(frame):
             return
         session = self._open("breakpoint", frame, frame.f_lineno, None)
-        Debugger(session).stand(frame)
+        debugger(session).stand(frame)
 
     def stand_behind(self, error: BaseException, traceback: TracebackType, limit_s: float) -> None:
         """Pause where an exception was raised."""
-        from mesh_telemetry._debug.debugger import Debugger
-
         last = traceback
         while last.tb_next is not None:
             last = last.tb_next
         session = self._open("post_mortem", last.tb_frame, last.tb_lineno, limit_s, error)
-        Debugger(session).stand_behind(traceback)
+        _debugger()(session).stand_behind(traceback)
 
     def _standing(self) -> list[DebugSession]:
         with _changing:
@@ -125,8 +121,6 @@ class Breakpoints:
         limit_s: float | None,
         error: BaseException | None = None,
     ) -> DebugSession:
-        from mesh_telemetry._debug.session import DebugSession
-
         me = context().actor_instance
         port = me.actor_id.port
         about = {
@@ -189,6 +183,13 @@ class Breakpoints:
                 self.stand_behind(error, traceback, max(limits_s))
 
 
+def _debugger() -> type[Debugger]:
+    # Most recorded processes never pause, so none of them loads pdb before it does.
+    from mesh_telemetry._debug.debugger import Debugger  # noqa: PLC0415
+
+    return Debugger
+
+
 def _set_hook() -> None:
     global _python_hook
     if not os.environ.get(_VARIABLE):
@@ -204,9 +205,7 @@ def _stand_here(*args: Any, **kwargs: Any) -> None:
     if present and (port or process_location().mesh_name != _ROOT):
         present[-1].stand(frame)
     elif _python_hook is sys.__breakpointhook__:
-        import pdb
-
         # The same as Python's own hook, but in the frame of the caller.
-        pdb.Pdb().set_trace(frame)
+        _debugger().pause_in_terminal(frame)
     else:
         _python_hook(*args, **kwargs)

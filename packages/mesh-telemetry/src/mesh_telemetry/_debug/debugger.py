@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mesh_telemetry._debug.adapter import adapter
 from mesh_telemetry._errors import DebugError
 
 if TYPE_CHECKING:
@@ -96,6 +97,19 @@ class Debugger(pdb.Pdb):
         self._root: FrameType | None = None
         self._is_begun = self._is_done = False
         self._raised_in: FrameType | None = None
+
+    @staticmethod
+    def pause_in_editor(frame: FrameType) -> bool:
+        """Pause in a frame if an editor is attached to this process; return whether one is."""
+        if not adapter.is_attached:
+            return False
+        adapter.stop_in(frame)
+        return True
+
+    @staticmethod
+    def pause_in_terminal(frame: FrameType) -> None:
+        """Pause in a frame, with the commands of `pdb` in the terminal of this process."""
+        pdb.Pdb().set_trace(frame)
 
     def stand(self, frame: FrameType) -> None:
         """Pause in a frame until a client has attached and let the code continue."""
@@ -197,8 +211,6 @@ class Debugger(pdb.Pdb):
 
     def _hand_over(self, frame: FrameType) -> None:
         """Pass control of the process to an editor."""
-        from mesh_telemetry._debug.adapter import adapter
-
         session = self._session
         self._look_away()
         try:

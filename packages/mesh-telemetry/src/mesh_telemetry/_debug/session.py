@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import importlib.util
 import os
 import select
 import socket
@@ -241,9 +242,7 @@ class DebugSession:
             return f"session {self.id} is not at a breakpoint: attach without --dap"
         if self._is_stepped:
             return f"session {self.id} has been stepped through with pdb: attach without --dap"
-        from mesh_telemetry._debug.adapter import has_debugpy
-
-        if not has_debugpy():
+        if not _has_debugpy():
             return (
                 f"debugpy is not installed on {process_location().host_name}: "
                 "pip install 'mesh-telemetry[debug]' there"
@@ -276,6 +275,15 @@ class DebugSession:
                 self._is_released |= not self._is_kept
                 self._changed.notify_all()
         client.close()
+
+
+def _has_debugpy() -> bool:
+    """Return whether debugpy is installed."""
+    try:
+        return importlib.util.find_spec("debugpy") is not None
+    except ValueError:
+        # The module is hidden.
+        return False
 
 
 def _greeting_of(caller: socket.socket) -> dict[str, Any]:
