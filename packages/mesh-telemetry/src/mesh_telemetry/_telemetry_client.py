@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._archive.export import save
-from mesh_telemetry._dash.dashboard import BoundedLook, Dashboard
+from mesh_telemetry._dash.dashboard import Dashboard, QueryRunner
 from mesh_telemetry._debug.debugging import Debugging
 from mesh_telemetry._debug.routes import debug_routes
 from mesh_telemetry._profile.file import trace_path, write_trace
 from mesh_telemetry._profile.routes import profile_routes
-from mesh_telemetry._query.client import Asking, QueryClient
+from mesh_telemetry._query.client import QueryClient, QueryOptions
 from mesh_telemetry._query.moments import microseconds
 from mesh_telemetry._rows.added_tables import table_docs
 from mesh_telemetry._rows.schemas import schema_of
@@ -87,9 +87,10 @@ class TelemetryClient:
         require_full: bool = False,
     ) -> Answer:
         """Query all hosts with SQL."""
-        client, asking = self._asking(timeout, require_full)
-        question = client.question(sql, params, microseconds(as_of), "arrow", asking)
-        return client.answer(question, asking)
+        options = _options(timeout, require_full)
+        client = self._query_client()
+        request = client.request(sql, params, microseconds(as_of), "arrow", options)
+        return client.answer(request, options)
 
     def stream(
         self,
@@ -100,9 +101,10 @@ class TelemetryClient:
         require_full: bool,
     ) -> Stream:
         """Query all hosts, and return batches as hosts answer."""
-        client, asking = self._asking(timeout, require_full)
-        question = client.question(sql, params, microseconds(as_of), "stream", asking)
-        return client.stream(question, asking)
+        options = _options(timeout, require_full)
+        client = self._query_client()
+        request = client.request(sql, params, microseconds(as_of), "stream", options)
+        return client.stream(request, options)
 
     def pyspy_dump(
         self,
@@ -162,7 +164,7 @@ class TelemetryClient:
         assert until_us is not None, "it is a time"
         self._coordinator()
         return write_trace(
-            trace_path(path), self._asked_at_length, self.tables(), microseconds(since), until_us
+            trace_path(path), self._run_long_query, self.tables(), microseconds(since), until_us
         )
 
     def serve(
@@ -170,7 +172,7 @@ class TelemetryClient:
     ) -> Serving:
         """Serve queries of other programs on this machine until the result is closed."""
         queries = ServedQueries(self._query_client())
-        dashboard = Dashboard(BoundedLook(self.query), table_docs(self._own_tables))
+        dashboard = Dashboard(QueryRunner(self.query), table_docs(self._own_tables))
         return Serving(
             queries,
             self.tables(),
@@ -186,27 +188,30 @@ class TelemetryClient:
         return [
             *action_routes(self._coordinator()),
             *debug_routes(lambda: Debugging(self._coordinator()), self._debug_on_failure),
-            *profile_routes(self._asked_at_length, self.tables()),
-            *pyspy_routes(self.pyspy_dump, self._recorded),
+            *profile_routes(self._run_long_query, self.tables()),
+            *pyspy_routes(self.pyspy_dump, self._sample_stacks),
         ]
 
-    def _recorded(self, proc: str, options: FlameOptions, cancellation: Cancellation) -> FlameGraph:
+    def _sample_stacks(
+        self, proc: str, options: FlameOptions, cancellation: Cancellation
+    ) -> FlameGraph:
         """Do the same as `flame_graph` for one process, and stop when it is cancelled."""
         return flame_graph_of(self._coordinator(), [proc], options, None, cancellation)
 
-    def _asked_at_length(self, sql: str, until_us: int | None) -> Answer:
+    def _run_long_query(self, sql: str, until_us: int | None) -> Answer:
         """Run a query with a long timeout over rows up to a time, which the query also contains."""
         # The query has the exact bound. `as_of` only lets hosts skip rows that are much newer.
         until = None if until_us is None else until_us / 1e6 + 1.0
         return self.query(sql, as_of=until, timeout=_LONG_S)
-
-    def _asking(self, timeout: float, require_full: bool) -> tuple[QueryClient, Asking]:
-        if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not positive")
-        return self._query_client(), Asking(timeout, require_full)
 
     def _query_client(self) -> QueryClient:
         coordinator = self._coordinator()
         if self._queries is None:
             self._queries = QueryClient(coordinator, self._own_tables, list(self.tables()))
         return self._queries
+
+
+def _options(timeout: float, require_full: bool) -> QueryOptions:
+    if not timeout > 0:
+        raise ValueError(f"timeout {timeout} is not positive")
+    return QueryOptions(timeout, require_full)

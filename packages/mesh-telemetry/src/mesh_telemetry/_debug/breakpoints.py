@@ -59,7 +59,7 @@ class Breakpoints:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table `debug_sessions`."""
-        return [session.row() for session in self._standing()]
+        return [session.row() for session in self._paused_sessions()]
 
     def read_rules(self) -> bool:
         """Read the rules for pausing at failures."""
@@ -81,34 +81,36 @@ class Breakpoints:
             unguard, self._unguard = self._unguard, None
             if unguard is not None:
                 unguard()
-        self.let_go()
-        for session in self._standing():
+        self.disable()
+        for session in self._paused_sessions():
             session.release()
 
-    def let_go(self) -> None:
+    def disable(self) -> None:
         """Stop opening sessions; also called in forked processes, which no client can reach."""
         if self in _present:
             _present.remove(self)
-        if not _present and sys.breakpointhook is _stand_here:
+        if not _present and sys.breakpointhook is _breakpoint_hook:
             sys.breakpointhook = _python_hook
 
-    def stand(self, frame: FrameType) -> None:
+    def pause(self, frame: FrameType) -> None:
         """Pause at a breakpoint."""
         debugger = _debugger()
         if debugger.pause_in_editor(frame):
             return
         session = self._open("breakpoint", frame, frame.f_lineno, None)
-        debugger(session).stand(frame)
+        debugger(session).pause(frame)
 
-    def stand_behind(self, error: BaseException, traceback: TracebackType, limit_s: float) -> None:
+    def pause_at_exception(
+        self, error: BaseException, traceback: TracebackType, limit_s: float
+    ) -> None:
         """Pause where an exception was raised."""
         last = traceback
         while last.tb_next is not None:
             last = last.tb_next
         session = self._open("post_mortem", last.tb_frame, last.tb_lineno, limit_s, error)
-        _debugger()(session).stand_behind(traceback)
+        _debugger()(session).pause_at_exception(traceback)
 
-    def _standing(self) -> list[DebugSession]:
+    def _paused_sessions(self) -> list[DebugSession]:
         with _changing:
             self._sessions = {one.id: one for one in self._sessions.values() if not one.is_over}
             return list(self._sessions.values())
@@ -180,7 +182,7 @@ class Breakpoints:
         if limits_s:
             # The failure must reach the caller even if no session can be opened.
             with suppress(OSError):
-                self.stand_behind(error, traceback, max(limits_s))
+                self.pause_at_exception(error, traceback, max(limits_s))
 
 
 def _debugger() -> type[Debugger]:
@@ -194,16 +196,16 @@ def _set_hook() -> None:
     global _python_hook
     if not os.environ.get(_VARIABLE):
         _python_hook = sys.breakpointhook
-        sys.breakpointhook = _stand_here
+        sys.breakpointhook = _breakpoint_hook
 
 
-def _stand_here(*args: Any, **kwargs: Any) -> None:
+def _breakpoint_hook(*args: Any, **kwargs: Any) -> None:
     """Handle `breakpoint()`."""
     frame = sys._getframe(1)
     port = context().actor_instance.actor_id.port
     present = list(_present)
     if present and (port or process_location().mesh_name != _ROOT):
-        present[-1].stand(frame)
+        present[-1].pause(frame)
     elif _python_hook is sys.__breakpointhook__:
         # The same as Python's own hook, but in the frame of the caller.
         _debugger().pause_in_terminal(frame)

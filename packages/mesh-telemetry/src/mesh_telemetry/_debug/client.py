@@ -33,17 +33,17 @@ _HISTORY = "debug-history"
 _HISTORY_LEN = 1000
 
 
-def opened(asking: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
+def opened(client: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
     """Open a stream to a session.
 
     Raises:
         DebugError: The session does not exist, or another client is attached.
         TelemetryError: The program does not answer.
     """
-    client = f"{getpass.getuser()} (pid {os.getpid()})"
-    greeting = {"how": how, "client": client, "is_kept": is_kept}
+    name = f"{getpass.getuser()} (pid {os.getpid()})"
+    greeting = {"how": how, "client": name, "is_kept": is_kept}
     path = f"/debug/attach/{quote(session, safe='')}"
-    return asking.upgraded(path, greeting, STREAM, timeout_s=_CONNECT_S)
+    return client.upgraded(path, greeting, STREAM, timeout_s=_CONNECT_S)
 
 
 class Terminal:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from mesh_core.spi import is_actor_ending, process_location
 from mesh_telemetry._debug.lines import LineReader, encoded
-from mesh_telemetry._events.process_socket import nearby
+from mesh_telemetry._events.process_socket import short_socket_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class DebugSession:
         self._is_over = False
         self._folder = folder
         self._socket = socket.socket(socket.AF_UNIX)
-        with nearby(folder, PREFIX + self.id) as path:
+        with short_socket_path(folder, PREFIX + self.id) as path:
             self._socket.bind(path)
         self._socket.listen(_LISTENING_MAX)
         self._bell, self._ear = socket.socketpair()
@@ -159,7 +159,7 @@ class DebugSession:
                 return
             self._is_over = self._is_released = True
         self.say(end=why)
-        with suppress(OSError), nearby(self._folder, PREFIX + self.id) as path:
+        with suppress(OSError), short_socket_path(self._folder, PREFIX + self.id) as path:
             os.unlink(path)
         with suppress(OSError):
             self._bell.send(b"x")

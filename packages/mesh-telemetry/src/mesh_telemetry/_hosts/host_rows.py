@@ -14,7 +14,7 @@ from mesh_telemetry._debug.host_debugging import HostDebugging
 from mesh_telemetry._disk.stored_runs import HostNote, note_host, noted_host
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.folders import (
-    ASKED,
+    SCRATCH_FOLDER,
     open_host_folder,
     remove_if_free,
     spill_folder,
@@ -23,7 +23,7 @@ from mesh_telemetry._events.folders import (
 from mesh_telemetry._events.stops import ask_to_stop
 from mesh_telemetry._query.host_queries import HostQueries
 from mesh_telemetry._query.query_limits import QueryLimits
-from mesh_telemetry._query.question import failure_reply
+from mesh_telemetry._query.query_request import failure_reply
 from mesh_telemetry._query_process.limits import SLACK_BYTES
 from mesh_telemetry._query_process.pool import FRAGMENTS, OUTSIDE, OWN, QueryPool, Task
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_telemetry._debug.failure_rules import FailureRule
-    from mesh_telemetry._debug.host_debugging import Said
+    from mesh_telemetry._debug.host_debugging import CommandResult
     from mesh_telemetry._hosts.coordinator import Coordinator
     from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._hosts.host_services import HostServices
@@ -48,7 +48,7 @@ _CLOSE_S = 30.0
 # Mesh limits the cleanup of an actor to ten seconds.
 _CLEANUP_S = 4.0
 _FRAGMENT_BYTES_MAX = QueryLimits().host_memory_max_bytes + SLACK_BYTES
-_QUESTION_BYTES_MAX = QueryLimits().memory_max_bytes + SLACK_BYTES
+_QUERY_BYTES_MAX = QueryLimits().memory_max_bytes + SLACK_BYTES
 
 
 class HostRows(Actor):
@@ -82,7 +82,7 @@ class HostRows(Actor):
         self._services: HostServices | None = None
         self._debugging = HostDebugging(self._folder)
         self._making = threading.Lock()
-        self._scratch = self._folder / ASKED
+        self._scratch = self._folder / SCRATCH_FOLDER
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         self._queries = QueryPool(
             {
@@ -138,12 +138,12 @@ class HostRows(Actor):
             A packed `Reply`.
         """
 
-        def ask_hosts(fragment: bytes, deadline_s: float) -> HostQueries:
+        def run_on_hosts(fragment: bytes, deadline_s: float) -> HostQueries:
             assert others is not None, "there are several hosts"
             return HostQueries(*others, fragment, deadline_s)
 
         work = OUTSIDE if is_outside else OWN
-        task = Task(work, request, timeout_s, _QUESTION_BYTES_MAX, ask_hosts)
+        task = Task(work, request, timeout_s, _QUERY_BYTES_MAX, run_on_hosts)
         try:
             return await self._queries.run(task)
         except TelemetryError as error:
@@ -213,12 +213,14 @@ class HostRows(Actor):
         self._debugging.close(connection)
 
     @concurrent_endpoint
-    async def debug_run(self, sessions: list[str], command: str, timeout_s: float) -> list[Said]:
+    async def debug_run(
+        self, sessions: list[str], command: str, timeout_s: float
+    ) -> list[CommandResult]:
         """Run a command in the given debug sessions that are on this host."""
         return await self._debugging.run(sessions, command, timeout_s)
 
     @concurrent_endpoint
-    async def debug_release(self, sessions: list[str]) -> list[Said]:
+    async def debug_release(self, sessions: list[str]) -> list[CommandResult]:
         """Let the given debug sessions that are on this host continue."""
         return await self._debugging.release(sessions)
 
