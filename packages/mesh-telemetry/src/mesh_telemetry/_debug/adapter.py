@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mesh_core
-import mesh_telemetry
 from mesh_telemetry._errors import DebugError
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DebugAdapter", "adapter"]
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 _LOOPBACK = "127.0.0.1"
 _CONNECT_S = 10.0
 _LOOK_S = 0.05
@@ -219,8 +219,8 @@ def _exactly(server: socket.socket, length: int) -> bytes:
 
 def _own_folders() -> tuple[str, ...]:
     """Return the folders of code in which debugpy must not stop, in any thread."""
-    files = (mesh_core.__file__, mesh_telemetry.__file__)
-    return tuple(str(Path(file).resolve().parent) for file in files if file is not None)
+    found = [Path(file).resolve().parent for file in (mesh_core.__file__,) if file is not None]
+    return tuple(map(str, (*found, _PACKAGE)))
 
 
 def _exclude_own_threads() -> None:
