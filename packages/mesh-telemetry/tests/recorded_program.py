@@ -12,8 +12,8 @@ from recorded_actors import LIMIT_S
 
 from mesh_core.testing import wait_until
 from mesh_telemetry import TelemetryConfig
-from mesh_telemetry._rows.host_tables import HostTables
 from mesh_telemetry._rows.schemas import TABLES
+from mesh_telemetry._tables.host_tables import HostTables
 
 
 def config(place: Path, **options: Any) -> TelemetryConfig:

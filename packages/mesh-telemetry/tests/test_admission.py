@@ -24,7 +24,7 @@ from mesh_telemetry._serve.flight_messages import packed
 from mesh_telemetry._serve.flight_relay import DataFrameScan
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.pending_request import HEAD_LEN_MAX
-from mesh_telemetry._serve.query_routes import Asked
+from mesh_telemetry._serve.query_routes import QueryArguments
 from mesh_telemetry._serve.routes import Reply, Request, Route, json_reply
 from mesh_telemetry._serve.scopes import Scope, Tokens
 
@@ -210,16 +210,16 @@ def test_open_pages_are_answered_without_a_thread(servers: Servers) -> None:
 class OneTable:
     """Returns the same rows for all queries."""
 
-    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
         return Answer(TABLE, Coverage((), (), (), ()))
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return TABLE.schema
 
-    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
+    def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
         raise AssertionError("Flight has no JSON")
 
-    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+    def stream(self, query: QueryArguments, cancellation: Cancellation) -> Stream:
         raise AssertionError("Flight is not streamed")
 
 

@@ -21,7 +21,7 @@ from mesh_core.testing import LocalProcs, proc_pid, wait_until
 from mesh_telemetry import QueryError, Telemetry, TelemetryError
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.engine import run_fragment, run_until
-from mesh_telemetry._query.fragment import Asked, Fragment, ShardAnswer
+from mesh_telemetry._query.fragment import Fragment, QueriedHost, ShardAnswer
 from mesh_telemetry._query.query import Query, QueryLimits
 
 ENDLESS = "SELECT sum(value % 7) AS s FROM generate_series(1, 1000000000000000)"
@@ -103,9 +103,9 @@ class Slow:
         self._fragment = fragment
         return self
 
-    def __iter__(self) -> Iterator[Asked | ShardAnswer]:
-        yield Asked("a")
-        yield Asked("b")
+    def __iter__(self) -> Iterator[QueriedHost | ShardAnswer]:
+        yield QueriedHost("a")
+        yield QueriedHost("b")
         yield ShardAnswer("a", run_fragment(self._fragment, HostRows(TABLES)), None)
         if self.gate.wait(LIMIT_S) and not self.is_closed:
             yield ShardAnswer("b", run_fragment(self._fragment, HostRows(TABLES)), None)

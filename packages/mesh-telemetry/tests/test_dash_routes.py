@@ -18,7 +18,7 @@ from shown_program import wait_for_quiet
 
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry, TelemetryConfig
-from mesh_telemetry._dash.dashboard import Dashboard, dashboard_url
+from mesh_telemetry._dash.dashboard import Dashboard
 from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.live import Live
 from mesh_telemetry._dash.page_queries import pattern
@@ -27,6 +27,7 @@ from mesh_telemetry._dash.waits import circles
 from mesh_telemetry._errors import CoverageError
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
 from mesh_telemetry._rows.schemas import TABLE_DOCS
+from mesh_telemetry._serve.dashboard_url import dashboard_url
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.scopes import Tokens
 

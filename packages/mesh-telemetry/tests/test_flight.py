@@ -15,7 +15,7 @@ from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.query import Query
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.flight import FlightSqlServer
-from mesh_telemetry._serve.query_routes import Asked
+from mesh_telemetry._serve.query_routes import QueryArguments
 from mesh_telemetry._serve.scopes import Tokens
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
@@ -38,17 +38,17 @@ class ShardQueries:
         self._shards = shards
         self._schemas = schemas
 
-    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
-        sql, parameters, as_of_us = question
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
+        sql, parameters, as_of_us = query
         return Query(sql, parameters, self._schemas).answer(self._shards.ask, until_us=as_of_us)
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return Query(sql, parameters, self._schemas).schema
 
-    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
+    def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
         raise AssertionError("Flight has no JSON")
 
-    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+    def stream(self, query: QueryArguments, cancellation: Cancellation) -> Stream:
         raise AssertionError("Flight SQL sends whole answers")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh_telemetry._coordinator import HostHandle
+from mesh_telemetry._hosts.host_handle import HostHandle
 from mesh_telemetry._query.host_list import HostList
 
 ROWS: Any = object()

@@ -14,8 +14,8 @@ from workers import WorkerProcess, workers
 from mesh_core import attach_to_workers, configured, shutdown_context
 from mesh_core.testing import kill_proc, wait_until
 from mesh_telemetry import Telemetry
-from mesh_telemetry._coordinator import HostHandle
-from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._hosts.host_handle import HostHandle
+from mesh_telemetry._tables.host_tables import HostTables
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.http import HttpServer
-from mesh_telemetry._serve.query_routes import ARROW, Asked, query_routes
+from mesh_telemetry._serve.query_routes import ARROW, QueryArguments, query_routes
 from mesh_telemetry._serve.query_routes import COVERAGE as COVERAGE_KEY
 from mesh_telemetry._serve.routes import Reply, Request, Route, json_reply
 from mesh_telemetry._serve.scopes import Scope, Tokens
@@ -50,8 +50,8 @@ class Queries:
     def __init__(self, batches: Iterator[pa.RecordBatch] | None = None) -> None:
         self._batches = batches
 
-    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
-        sql, parameters, as_of_us = question
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
+        sql, parameters, as_of_us = query
         if sql == "bad":
             raise QueryError("no such thing: ask for another")
         if sql == "nobody":
@@ -60,15 +60,15 @@ class Queries:
             return Answer(pa.table({"p": [json.dumps([parameters, as_of_us])]}), COVERAGE)
         return Answer(TABLE, COVERAGE)
 
-    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
-        return json.dumps(plain_answer(self.arrow(question, cancellation))).encode()
+    def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
+        return json.dumps(plain_answer(self.arrow(query, cancellation))).encode()
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         return TABLE.schema
 
-    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+    def stream(self, query: QueryArguments, cancellation: Cancellation) -> Stream:
         def made() -> Iterator[pa.RecordBatch]:
-            if question[0] == "bad":
+            if query[0] == "bad":
                 raise QueryError("no such thing: ask for another")
             assert self._batches is not None, "the test streams"
             yield from self._batches

@@ -12,7 +12,7 @@ pytest.importorskip("opentelemetry.proto.trace.v1.trace_pb2")
 
 from mesh_telemetry._events.proc_folder import Place
 from mesh_telemetry._otlp.options import OtlpConfig
-from mesh_telemetry._otlp.segment_tail import Fresh
+from mesh_telemetry._otlp.segment_tail import NewRows
 from mesh_telemetry._otlp.traces import TRACE_TABLES, TraceParts
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -20,10 +20,12 @@ CALLER, CALLEE = "00f067aa0ba902b7", "00f067aa0ba902b8"
 MESSAGE = 77
 
 
-def fresh(slot: int, is_over: bool = False, **tables: list[dict[str, Any]]) -> Fresh:
+def fresh(slot: int, is_over: bool = False, **tables: list[dict[str, Any]]) -> NewRows:
     place = Place(0, "here", slot, 0, 17, "team", 0, 100 + slot, 0, slot)
     folder = SimpleNamespace(path=Path(f"/{slot}"), place=place)
-    return Fresh(cast(Any, folder), {name: tables.get(name, []) for name in TRACE_TABLES}, is_over)
+    return NewRows(
+        cast(Any, folder), {name: tables.get(name, []) for name in TRACE_TABLES}, is_over
+    )
 
 
 def began(name: str, at_us: int, parent: str | None, message: int | None) -> dict[str, Any]:

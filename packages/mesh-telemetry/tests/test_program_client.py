@@ -15,9 +15,9 @@ import pytest
 
 from mesh_telemetry._errors import DebugError, QueryError, TelemetryError
 from mesh_telemetry._serve.http import HttpServer
-from mesh_telemetry._serve.program_client import ProgramClient, ProgramGone
+from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable
 from mesh_telemetry._serve.program_files import ServedProgram
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply
+from mesh_telemetry._serve.routes import Reply, Request, RequestError, Route, json_reply
 from mesh_telemetry._serve.scopes import Scope, Tokens
 
 LIMIT_S = 30.0
@@ -25,7 +25,7 @@ TOKENS = Tokens("a read token", "an act token")
 
 
 def refuse(request: Request) -> Reply:
-    raise Refused(int(request.tail), "refused", f"no {request.tail}: do otherwise")
+    raise RequestError(int(request.tail), "refused", f"no {request.tail}: do otherwise")
 
 
 def broken() -> Iterator[bytes]:
@@ -177,7 +177,7 @@ def test_who_waits_is_told_when_it_is_closed(program: Program, asking: ProgramCl
     asking.close()
     waiting.join(LIMIT_S)
     assert len(told) == 1
-    with pytest.raises(ProgramGone, match="is closed"):
+    with pytest.raises(ProgramUnavailable, match="is closed"):
         asking.post("/echo", {})
 
 
@@ -188,7 +188,7 @@ def test_one_that_says_nothing_for_too_long_is_told(asking: ProgramClient) -> No
 
 def test_a_program_that_serves_no_more_is_gone(program: Program, asking: ProgramClient) -> None:
     program.server.close()
-    with pytest.raises(ProgramGone, match="no longer serves telemetry"):
+    with pytest.raises(ProgramUnavailable, match="no longer serves telemetry"):
         asking.post("/echo", {})
 
 
@@ -197,5 +197,5 @@ def test_a_program_that_has_ended_is_gone(program: Program) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(LIMIT_S)
     served = replace(program.served, pid=ended.pid)
-    with ProgramClient(served) as asking, pytest.raises(ProgramGone, match="has exited"):
+    with ProgramClient(served) as asking, pytest.raises(ProgramUnavailable, match="has exited"):
         asking.post("/echo", {})

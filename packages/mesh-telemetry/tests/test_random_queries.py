@@ -13,9 +13,9 @@ from random_queries import QueryMaker, random_tables
 from shards import HostRows, Shards, spread
 
 from mesh_telemetry._errors import QueryError
-from mesh_telemetry._query.plain_types import plain_schema, plain_table
 from mesh_telemetry._query.query import Query, QueryLimits
 from mesh_telemetry._query.query_text import read_query
+from mesh_telemetry._rows.plain_types import plain_schema, plain_table
 
 _QUERIES_PER_SEED = 20
 # Semi-join keys are sent whenever possible, although this does not pay for so few rows.

@@ -26,8 +26,8 @@ from recorded_program import (
 from mesh_core import Actor, RestartPolicy, endpoint, shutdown_context, this_host, this_proc
 from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
 from mesh_telemetry import StorageError, Telemetry, TelemetryConfig, TelemetryError
-from mesh_telemetry._events.collector import _Watched
-from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._recording.collector import _WatchedProcs
+from mesh_telemetry._tables.host_tables import HostTables
 
 HERE = Path(__file__).parent
 
@@ -245,7 +245,7 @@ def test_what_there_is_stays_however_old_it_is(place: Path, local_procs: LocalPr
 def test_what_there_is_is_said_again_when_there_is_no_more_room(
     place: Path, local_procs: LocalProcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mesh_telemetry._events.recorder._STATE_S", 0.0)
+    monkeypatch.setattr("mesh_telemetry._recording.recorder._STATE_S", 0.0)
     with Telemetry(config(place, proc_bytes=1 << 18)):
         procs = local_procs(name="first")
         tables = host_tables(place)
@@ -440,8 +440,8 @@ def test_a_program_that_does_not_close_leaves_nothing_that_the_next_one_does_not
 
 def test_processes_that_were_stopped_are_forgotten(place: Path) -> None:
     with Telemetry(config(place)):
-        before = {id(one) for one in gc.get_objects() if isinstance(one, _Watched)}
+        before = {id(one) for one in gc.get_objects() if isinstance(one, _WatchedProcs)}
         for _ in range(4):
             this_host().spawn_procs(name="short").stop().get(LIMIT_S)
-        watched = [one for one in gc.get_objects() if isinstance(one, _Watched)]
+        watched = [one for one in gc.get_objects() if isinstance(one, _WatchedProcs)]
         assert len([one for one in watched if id(one) not in before]) <= 1

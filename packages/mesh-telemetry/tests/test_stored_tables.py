@@ -21,8 +21,8 @@ from mesh_telemetry._events.segment_export import COMING, move_proc, move_segmen
 from mesh_telemetry._events.segments import SegmentWriter, message_header, segments_of
 from mesh_telemetry._query.engine import run_fragment
 from mesh_telemetry._query.fragment import Fragment
-from mesh_telemetry._rows.host_tables import HostTables
 from mesh_telemetry._rows.schemas import TABLES
+from mesh_telemetry._tables.host_tables import HostTables
 
 PROC = "1.7.ab"
 SENT = "select * from sent_messages order by timestamp_us"

@@ -21,8 +21,8 @@ from recorded_program import (
 from mesh_core import Channel, ProcMesh, span, this_host
 from mesh_core.testing import wait_until
 from mesh_telemetry import QueryError, Telemetry
-from mesh_telemetry._rows.host_tables import HostTables
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLE_DOCS, TABLES
+from mesh_telemetry._tables.host_tables import HostTables
 
 
 class Recorded:

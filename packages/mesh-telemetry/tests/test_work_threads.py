@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from recorded_actors import LIMIT_S
 
-from mesh_telemetry._query.deadline import Late, within
+from mesh_telemetry._query.deadline import DeadlineExceeded, within
 
 
 def soon() -> float:
@@ -46,7 +46,7 @@ def test_work_that_is_late_takes_its_thread_along() -> None:
         busy(math.inf)
 
     for _ in range(3):
-        with pytest.raises(Late):
+        with pytest.raises(DeadlineExceeded):
             within(endless, time.monotonic() + 0.1)
         assert within(lambda: 1, soon()) == 1
     for thread in threads:
@@ -61,7 +61,7 @@ def test_no_stop_reaches_other_work() -> None:
         until = time.monotonic() + 0.001
         try:
             within(partial(busy, until + 0.01 * (number % 3 - 1)), until)
-        except Late:
+        except DeadlineExceeded:
             late += 1
         assert within(partial(int, number), soon()) == number
     assert late > 0

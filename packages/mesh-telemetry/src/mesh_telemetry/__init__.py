@@ -4,8 +4,8 @@
 SQL queries over the rows of all hosts.
 """
 
+from mesh_telemetry._archive.archive import Archive as Archive
 from mesh_telemetry._debug.debugging import DebugConsole as DebugConsole
-from mesh_telemetry._disk.archive import Archive as Archive
 from mesh_telemetry._disk.stored_runs import Run as Run
 from mesh_telemetry._errors import CoverageError as CoverageError
 from mesh_telemetry._errors import DebugError as DebugError

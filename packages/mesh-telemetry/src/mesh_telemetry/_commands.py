@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 # mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
+from mesh_telemetry._archive.archive import Archive
+from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._serve.program_client import ProgramClient
 from mesh_telemetry._serve.program_files import served_program
 from mesh_telemetry._serve.scopes import Scope
@@ -76,10 +78,6 @@ def query(
 
 
 def _asked_of_past(folders: list[str], run: str | None, sql: str, timeout: float) -> dict[str, Any]:
-    # Imported here because other commands do not need Arrow.
-    from mesh_telemetry._disk.archive import Archive
-    from mesh_telemetry._query.plain_json import plain_answer
-
     with Archive(folders, run) as kept:
         return plain_answer(kept.query(sql, timeout=timeout))
 

@@ -1,8 +1,8 @@
-"""Errors of recording and queries."""
+"""Errors of recording and queries, and how they are described."""
 
 from __future__ import annotations
 
-from mesh_core import MeshError
+from mesh_core import MeshError, SupervisionError
 
 __all__ = [
     "CoverageError",
@@ -11,6 +11,7 @@ __all__ = [
     "QueryError",
     "StorageError",
     "TelemetryError",
+    "cause_of",
 ]
 
 
@@ -47,3 +48,8 @@ class CoverageError(TelemetryError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def cause_of(error: BaseException) -> str:
+    """Describe an error without the location in the code."""
+    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]

@@ -5,43 +5,38 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError, this_proc
-from mesh_telemetry._coordinator import COORDINATOR_NAME, Coordinator
+from mesh_telemetry._debug.debugging import DebugConsole, Debugging
 from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._hosts.coordinator import COORDINATOR_NAME, Coordinator
+from mesh_telemetry._hosts.recorded_processes import watch_until_begun
 from mesh_telemetry._job_extension import RecordedJob
 from mesh_telemetry._options import TelemetryConfig, with_otlp
-from mesh_telemetry._query.moments import microseconds
-from mesh_telemetry._recorded_processes import watch_until_begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
     from types import TracebackType
     from typing import Any, Self
 
     import pyarrow as pa
 
     from mesh_core import Future, HostMesh, ProcMesh
-    from mesh_telemetry._debug.debugging import DebugConsole, Debugging
     from mesh_telemetry._profile.file import TraceFile
-    from mesh_telemetry._query.client import Asking, QueryClient
     from mesh_telemetry._query.coverage import Answer, Coverage
-    from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.stream import Stream
-    from mesh_telemetry._serve.routes import Route
     from mesh_telemetry._serve.serving import Serving
     from mesh_telemetry._sources import SourceTable
     from mesh_telemetry._stacks.dump import StackDump
-    from mesh_telemetry._stacks.flame_graph import FlameGraph, FlameOptions
+    from mesh_telemetry._stacks.flame_graph import FlameGraph
+    from mesh_telemetry._telemetry_client import TelemetryClient
 
 __all__ = ["Telemetry"]
 
 _CLOSE_S = 60.0
-# Timeout in seconds for one of the queries of a trace.
-_LONG_S = 60.0
 
 
 class Telemetry:
@@ -72,12 +67,12 @@ class Telemetry:
     ) -> None:
         self.config: TelemetryConfig = config or TelemetryConfig()
         self._own_tables = dict(tables or {})
-        if self._own_tables:
-            self.tables()
         self._coordinator: Coordinator | None = None
         self._pid = 0
         self._servings: list[Serving] = []
-        self._client: QueryClient | None = None
+        self._client: TelemetryClient | None = None
+        if self._own_tables:
+            self.tables()
 
     def start(self) -> Self:
         """Record the calling process and every process that is spawned from it afterwards.
@@ -129,10 +124,7 @@ class Telemetry:
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return the schemas of all tables, by name."""
-        from mesh_telemetry._rows.added_tables import table_docs
-        from mesh_telemetry._rows.schemas import schema_of
-
-        return {name: schema_of(doc) for name, doc in table_docs(self._own_tables).items()}
+        return self._loaded_client().tables()
 
     def query(
         self,
@@ -162,9 +154,9 @@ class Telemetry:
             TelemetryError: Telemetry is not started.
             ValueError: `as_of` has no time zone, or `timeout` is not positive.
         """
-        client, asking = self._asking(timeout, require_full)
-        question = client.question(sql, params, microseconds(as_of), "arrow", asking)
-        return client.answer(question, asking)
+        return self._loaded_client().query(
+            sql, params, as_of=as_of, timeout=timeout, require_full=require_full
+        )
 
     def stream(
         self,
@@ -194,25 +186,7 @@ class Telemetry:
             ...     for batch in stream:
             ...         print(batch.num_rows)
         """
-        client, asking = self._asking(timeout, require_full)
-        question = client.question(sql, params, microseconds(as_of), "stream", asking)
-        return client.stream(question, asking)
-
-    def _asking(self, timeout: float, require_full: bool) -> tuple[QueryClient, Asking]:
-        from mesh_telemetry._query.client import Asking
-
-        if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not positive")
-        return self._asker(), Asking(timeout, require_full)
-
-    def _asker(self) -> QueryClient:
-        # Imported here because processes that only record must not load Arrow.
-        from mesh_telemetry._query.client import QueryClient
-
-        coordinator = self._started()
-        if self._client is None:
-            self._client = QueryClient(coordinator, self._own_tables, list(self.tables()))
-        return self._client
+        return self._loaded_client().stream(sql, params, as_of, timeout, require_full)
 
     def pyspy_dump(
         self,
@@ -252,17 +226,9 @@ class Telemetry:
             ...     "and frame_depth = 0", [dump.dump_id]
             ... ).table
         """
-        from mesh_telemetry._stacks.dump import DumpOptions
-        from mesh_telemetry._stacks.requests import dump_of
-
-        if not timeout > 0:
-            raise ValueError(f"timeout {timeout} is not positive")
-        procs = where
-        if isinstance(where, str):
-            sql = f"select proc from procs where state <> 'dead' and (\n{where}\n)"
-            procs = self.query(sql, timeout=timeout).table.column("proc").to_pylist()
-        options = DumpOptions(native, locals, subprocesses)
-        return dump_of(self._started(), procs, options, timeout)
+        return self._loaded_client().pyspy_dump(
+            where, native=native, locals=locals, subprocesses=subprocesses, timeout=timeout
+        )
 
     def flame_graph(
         self,
@@ -297,12 +263,9 @@ class Telemetry:
             >>> graph = telemetry.flame_graph("0.3", seconds=10, path="trainer.svg")
             >>> graph.table.sort_by([("samples", "descending")])
         """
-        from mesh_telemetry._stacks.flame_graph import FlameOptions
-        from mesh_telemetry._stacks.requests import flame_graph_of
-
-        procs = [proc] if isinstance(proc, str) else list(proc)
-        options = FlameOptions(seconds, rate, native, idle)
-        return flame_graph_of(self._started(), procs, options, path)
+        return self._loaded_client().flame_graph(
+            proc, seconds=seconds, rate=rate, native=native, idle=idle, path=path
+        )
 
     def save(
         self, folder: str | Path, *, timeout: float = 60.0, require_full: bool = False
@@ -330,13 +293,7 @@ class Telemetry:
             >>> with Archive("/shared/before-the-change") as past:
             ...     past.query("select name, count(*) from spans group by name").table
         """
-        from mesh_telemetry._disk.export import save
-
-        def ask(sql: str, as_of_us: int | None) -> Answer:
-            as_of = None if as_of_us is None else as_of_us / 1e6
-            return self.query(sql, as_of=as_of, timeout=timeout, require_full=require_full)
-
-        return save(ask, Path(folder))
+        return self._loaded_client().save(folder, timeout, require_full)
 
     def store_pyspy_dump(self, dump_id: str, proc: str, said: str, timeout: float = 30.0) -> None:
         """Store a dump of stacks that another program has made with py-spy, for queries.
@@ -358,9 +315,7 @@ class Telemetry:
             >>> said = subprocess.check_output(["py-spy", "dump", "--json", "--pid", "4711"])
             >>> telemetry.store_pyspy_dump("before the crash", "serving", said.decode())
         """
-        from mesh_telemetry._stacks.requests import store_dump_of
-
-        store_dump_of(self._started(), dump_id, proc, said, timeout)
+        self._loaded_client().store_pyspy_dump(dump_id, proc, said, timeout)
 
     def serve(
         self,
@@ -391,24 +346,7 @@ class Telemetry:
             >>> with telemetry.serve() as serving:
             ...     print(serving.url, serving.flight_url, serving.token)
         """
-        from mesh_telemetry._dash.dashboard import BoundedLook, Dashboard
-        from mesh_telemetry._rows.added_tables import table_docs
-        from mesh_telemetry._serve.scopes import Tokens
-        from mesh_telemetry._serve.served_queries import ServedQueries
-        from mesh_telemetry._serve.serving import Serving
-
-        self._started()
-        dashboard = Dashboard(BoundedLook(self.query), table_docs(self._own_tables))
-        queries = ServedQueries(self._asker())
-        serving = Serving(
-            queries,
-            self.tables(),
-            self._routes(),
-            dashboard,
-            port,
-            flight_port,
-            Tokens.random(token, act_token),
-        )
+        serving = self._loaded_client().serve(port, flight_port, token, act_token)
         self._servings.append(serving)
         return serving
 
@@ -440,14 +378,7 @@ class Telemetry:
         Example:
             >>> telemetry.export_perfetto_trace("step.pftrace.gz", since=time.time() - 30)
         """
-        from mesh_telemetry._profile.file import trace_path, write_trace
-
-        until_us = microseconds(time.time() if until is None else until)
-        assert until_us is not None, "it is a time"
-        self._started()
-        return write_trace(
-            trace_path(path), self._asked_at_length, self.tables(), microseconds(since), until_us
-        )
+        return self._loaded_client().export_perfetto_trace(path, since, until)
 
     @contextmanager
     def profile(
@@ -480,32 +411,6 @@ class Telemetry:
             if on_trace_ready is not None:
                 on_trace_ready(trace)
 
-    def _asked_at_length(self, sql: str, until_us: int | None) -> Answer:
-        """Run a query with a long timeout over rows up to a time, which the query also contains."""
-        # The query has the exact bound. `as_of` only lets hosts skip rows that are much newer.
-        until = None if until_us is None else until_us / 1e6 + 1.0
-        return self.query(sql, as_of=until, timeout=_LONG_S)
-
-    def _routes(self) -> list[Route]:
-        """Return the routes of `serve` other than SQL queries."""
-        from mesh_telemetry._debug.routes import debug_routes
-        from mesh_telemetry._profile.routes import profile_routes
-        from mesh_telemetry._serve.actions import action_routes
-        from mesh_telemetry._stacks.pyspy_routes import pyspy_routes
-
-        return [
-            *action_routes(self._started()),
-            *debug_routes(self._debugging, self.debug_on_failure),
-            *profile_routes(self._asked_at_length, self.tables()),
-            *pyspy_routes(self.pyspy_dump, self._recorded),
-        ]
-
-    def _recorded(self, proc: str, options: FlameOptions, cancellation: Cancellation) -> FlameGraph:
-        """Do the same as `flame_graph` for one process, and stop when it is cancelled."""
-        from mesh_telemetry._stacks.requests import flame_graph_of
-
-        return flame_graph_of(self._started(), [proc], options, None, cancellation)
-
     def debug_sessions(self) -> list[dict[str, Any]]:
         """Return the paused debug sessions, with the columns of the table `debug_sessions`.
 
@@ -533,10 +438,8 @@ class Telemetry:
             ...     with telemetry.debug(session["id"]) as console:
             ...         print(session["rank"], console.run("p loss"))
         """
-        from mesh_telemetry._debug.debugging import DebugConsole
-
         greeting = {"how": "attach", "client": f"process {os.getpid()}"}
-        return DebugConsole(self._debugging().open(session, greeting))
+        return DebugConsole(Debugging(self._started()).open(session, greeting))
 
     def debug_on_failure(
         self, mesh: str | None = None, *, limit: float = 600.0, is_on: bool = True
@@ -558,11 +461,6 @@ class Telemetry:
             raise ValueError(f"limit {limit} is not positive")
         limit_s = limit if is_on else None
         self._started().set_failure_rule.call_one(mesh, limit_s).get()
-
-    def _debugging(self) -> Debugging:
-        from mesh_telemetry._debug.debugging import Debugging
-
-        return Debugging(self._started())
 
     def open(self, meshes: Mapping[str, HostMesh]) -> RecordedJob:
         """Start telemetry unless it is started.
@@ -603,6 +501,16 @@ class Telemetry:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _loaded_client(self) -> TelemetryClient:
+        """Return the implementation of everything that needs Arrow, loaded on first use."""
+        if self._client is None:
+            # Arrow and the servers take 0.2 s and 54 MB. A program that only records does not need
+            # them, nor do the processes that it spawns, which load this module too.
+            from mesh_telemetry._telemetry_client import TelemetryClient  # noqa: PLC0415
+
+            self._client = TelemetryClient(self._own_tables, self._started, self.debug_on_failure)
+        return self._client
 
     def _started(self) -> Coordinator:
         if self._coordinator is None:

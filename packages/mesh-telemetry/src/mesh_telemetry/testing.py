@@ -2,25 +2,12 @@
 
 class TestMine(SourceConformance):
     source = "mine"
+
+This module is empty if pytest is not installed.
 """
 
-import typing as _typing
-
-if _typing.TYPE_CHECKING:
+try:
     from mesh_telemetry._kit import SourceConformance as SourceConformance
-
-
-def __getattr__(name: str) -> object:
-    if name == "SourceConformance":
-        import pytest
-
-        # Assertions in the conformance tests then report the values that they compared.
-        pytest.register_assert_rewrite("mesh_telemetry._kit")
-        from mesh_telemetry._kit import SourceConformance
-
-        return SourceConformance
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "SourceConformance"})
+except ModuleNotFoundError as error:
+    if error.name != "pytest":
+        raise

@@ -10,7 +10,7 @@ from typing import Annotated
 # mesh-jobs, whose command line loads this module, depends on typer.
 import typer
 
-from mesh_telemetry._dash.dashboard import dashboard_url
+from mesh_telemetry._serve.dashboard_url import dashboard_url
 from mesh_telemetry._serve.program_files import served_program
 
 __all__ = ["dash"]

@@ -1,24 +1,24 @@
-"""The dashboard: its files, its topics, and its address."""
+"""The dashboard: its files and its topics."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from mesh_telemetry._dash.files import file_routes
 from mesh_telemetry._dash.live import Live
 from mesh_telemetry._dash.queries import TOPICS, PageQueries
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route, known_route
+from mesh_telemetry._serve.routes import JSON, Reply, Request, RequestError, Route, known_route
 
 if TYPE_CHECKING:
-    from mesh_telemetry._dash.queries import Look
+    from mesh_telemetry._dash.queries import QueryFunction
     from mesh_telemetry._query.coverage import Answer
     from mesh_telemetry._rows.schemas import TableDoc
 
-__all__ = ["BoundedLook", "Dashboard", "dashboard_url"]
+__all__ = ["Dashboard", "QueryRunner"]
 
 #: Seconds after which hosts that have not answered are left out.
 _LOOK_S = 3.0
@@ -26,7 +26,7 @@ _LOOK_S = 3.0
 _FIRST_LOOK_S = 15.0
 
 
-class BoundedLook:
+class QueryRunner:
     """Runs the queries of a dashboard with a time limit."""
 
     def __init__(self, query: Callable[..., Answer]) -> None:
@@ -45,13 +45,15 @@ class Dashboard:
     """Serves the dashboard to browsers.
 
     Args:
-        look: Runs an SQL query; called in several threads.
+        query: Runs an SQL query; called in several threads.
         docs: The existing tables.
         live: Repeats queries for open pages.
     """
 
-    def __init__(self, look: Look, docs: Mapping[str, TableDoc], live: Live | None = None) -> None:
-        self._look = look
+    def __init__(
+        self, query: QueryFunction, docs: Mapping[str, TableDoc], live: Live | None = None
+    ) -> None:
+        self._query = query
         self._docs = docs
         self.live: Live = live or Live()
 
@@ -75,9 +77,9 @@ class Dashboard:
     def _stream(self, request: Request) -> Reply:
         name, arguments = request.tail, dict(request.arguments)
         if name not in TOPICS:
-            raise Refused(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
+            raise RequestError(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
         if self.live.is_full:
-            raise Refused(503, "busy", "too many dashboard pages are open: close one")
+            raise RequestError(503, "busy", "too many dashboard pages are open: close one")
         key = f"{name}?{urlencode(sorted(arguments.items()))}"
         pieces = self.live.stream(key, lambda: self._told(name, arguments))
         return Reply("text/event-stream", pieces, {"Cache-Control": "no-store"})
@@ -86,7 +88,7 @@ class Dashboard:
         """Return an answer or an error message, so that a stream survives temporary errors."""
         try:
             return self._answer(name, arguments)
-        except Refused as refused:
+        except RequestError as refused:
             return json.dumps({"error": refused.text}).encode()
         except Exception as error:
             return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
@@ -94,21 +96,11 @@ class Dashboard:
     def _answer(self, name: str, arguments: Mapping[str, str]) -> bytes:
         topic = TOPICS.get(name)
         if topic is None:
-            raise Refused(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
-        queries = PageQueries(self._look, self._docs)
+            raise RequestError(404, "not_found", f"unknown topic {name!r}: use {', '.join(TOPICS)}")
+        queries = PageQueries(self._query, self._docs)
         try:
             value = topic(queries, arguments)
         except TelemetryError as error:
-            raise Refused(502, "failed", str(error)) from error
+            raise RequestError(502, "failed", str(error)) from error
         said = {"value": value, "coverage": queries.coverage()}
         return json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
-
-
-def dashboard_url(url: str, token: str) -> str:
-    """Return the address for a browser, which does not send the fragment with the token.
-
-    Example:
-        >>> dashboard_url("http://127.0.0.1:80", "a b")
-        'http://127.0.0.1:80/#token=a%20b'
-    """
-    return f"{url}/#token={quote(token, safe='')}"

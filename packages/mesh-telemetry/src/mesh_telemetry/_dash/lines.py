@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mesh_telemetry._dash.page_queries import Arguments, PageQueries, id_list, pattern
-from mesh_telemetry._serve.routes import Refused
+from mesh_telemetry._serve.routes import RequestError
 
 __all__ = ["logs", "timeline"]
 
@@ -36,7 +36,7 @@ def logs(queries: PageQueries, said: Mapping[str, str]) -> dict[str, Any]:
             where.append(f"{column} = ${len(values)}")
     severity = arguments.text("severity")
     if severity not in _SEVERITIES:
-        raise Refused(400, "bad_argument", "invalid severity: send warning or error")
+        raise RequestError(400, "bad_argument", "invalid severity: send warning or error")
     if severity:
         values.append(_SEVERITIES[severity])
         where.append(f"line ~* ${len(values)}")

@@ -10,12 +10,20 @@ import pyarrow as pa
 
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._rows.schemas import TableDoc
-from mesh_telemetry._serve.routes import Refused
+from mesh_telemetry._serve.routes import RequestError
 
-__all__ = ["PAGE_LEN_MAX", "Arguments", "Look", "Page", "PageQueries", "id_list", "pattern"]
+__all__ = [
+    "PAGE_LEN_MAX",
+    "Arguments",
+    "Page",
+    "PageQueries",
+    "QueryFunction",
+    "id_list",
+    "pattern",
+]
 
 #: Runs a query with its parameters.
-Look = Callable[[str, Sequence[object]], Answer]
+QueryFunction = Callable[[str, Sequence[object]], Answer]
 
 PAGE_LEN_MAX = 1000
 _PAGE_LEN = 200
@@ -29,15 +37,15 @@ class PageQueries:
     """Runs queries, and records which hosts have answered all of them.
 
     Args:
-        look: Runs a query.
+        query: Runs a query.
         docs: The existing tables.
 
     Attributes:
         docs: The existing tables.
     """
 
-    def __init__(self, look: Look, docs: Mapping[str, TableDoc]) -> None:
-        self._look = look
+    def __init__(self, query: QueryFunction, docs: Mapping[str, TableDoc]) -> None:
+        self._query = query
         self.docs: Mapping[str, TableDoc] = docs
         self._asked: set[str] = set()
         self._failed: dict[str, str] = {}
@@ -48,12 +56,12 @@ class PageQueries:
 
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         """Return the rows of a query, with ids as text, which JavaScript cannot round."""
-        return self._plain(self._look(sql, values))
+        return self._plain(self._query(sql, values))
 
     def together(self, *questions: tuple[Any, ...]) -> list[list[dict[str, Any]]]:
         """Return the rows of several queries with their parameters, which run concurrently."""
         with ThreadPoolExecutor(min(_AT_ONCE, len(questions))) as threads:
-            answers = list(threads.map(lambda each: self._look(each[0], each[1:]), questions))
+            answers = list(threads.map(lambda each: self._query(each[0], each[1:]), questions))
         return [self._plain(answer) for answer in answers]
 
     def coverage(self) -> dict[str, Any]:
@@ -98,50 +106,50 @@ class Arguments:
         """Return a text; empty if it is missing.
 
         Raises:
-            Refused: It is too long.
+            RequestError: It is too long.
         """
         value = self._said.get(name, "")
         if len(value) > _TEXT_LEN_MAX:
             text = f"{name} is too long: send at most {_TEXT_LEN_MAX} characters"
-            raise Refused(400, "bad_argument", text)
+            raise RequestError(400, "bad_argument", text)
         return value
 
     def number(self, name: str, default: int, largest: int) -> int:
         """Return a nonnegative integer.
 
         Raises:
-            Refused: It is not a number, or too large.
+            RequestError: It is not a number, or too large.
         """
         value = self._said.get(name, "")
         if not value:
             return default
         if not (value.isascii() and value.isdecimal()) or int(value) > largest:
             text = f"invalid {name}: send an integer from 0 to {largest}"
-            raise Refused(400, "bad_argument", text)
+            raise RequestError(400, "bad_argument", text)
         return int(value)
 
     def id(self, name: str) -> pa.Scalar:
         """Return an id as a query parameter.
 
         Raises:
-            Refused: It is not an id, or is missing.
+            RequestError: It is not an id, or is missing.
         """
         if name not in self._said:
-            raise Refused(400, "bad_argument", f"missing argument {name}")
+            raise RequestError(400, "bad_argument", f"missing argument {name}")
         return pa.scalar(self.number(name, 0, _ID_MAX), pa.uint64())
 
     def ids(self, name: str, count_max: int) -> list[int]:
         """Return a list of ids separated by commas.
 
         Raises:
-            Refused: A value is not an id, or there are too many.
+            RequestError: A value is not an id, or there are too many.
         """
         values = [one for one in self._said.get(name, "").split(",") if one]
         if len(values) > count_max or not all(
             one.isascii() and one.isdecimal() and int(one) <= _ID_MAX for one in values
         ):
             text = f"invalid {name}: send at most {count_max} ids, separated by commas"
-            raise Refused(400, "bad_argument", text)
+            raise RequestError(400, "bad_argument", text)
         return [int(one) for one in values]
 
     def has(self, name: str) -> bool:
@@ -152,7 +160,7 @@ class Arguments:
         """Return the range given by `offset` and `limit`.
 
         Raises:
-            Refused: A value is not a number, or too large.
+            RequestError: A value is not a number, or too large.
         """
         length = self.number("limit", _PAGE_LEN, PAGE_LEN_MAX)
         return Page(self.number("offset", 0, _OFFSET_MAX), length)

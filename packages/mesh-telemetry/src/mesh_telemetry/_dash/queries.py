@@ -9,11 +9,11 @@ from mesh_telemetry._dash.actors import actor, actors, hosts, procs, stacks
 from mesh_telemetry._dash.lines import logs, timeline
 from mesh_telemetry._dash.meshes import graph, mesh, meshes
 from mesh_telemetry._dash.overview import counts, overview
-from mesh_telemetry._dash.page_queries import Look, PageQueries
+from mesh_telemetry._dash.page_queries import PageQueries, QueryFunction
 from mesh_telemetry._dash.waits import waits
 from mesh_telemetry._rows.schemas import LIVE_TABLES
 
-__all__ = ["TOPICS", "Look", "PageQueries", "Topic"]
+__all__ = ["TOPICS", "PageQueries", "QueryFunction", "Topic"]
 
 #: Returns a JSON value for the arguments of a request.
 Topic = Callable[[PageQueries, Mapping[str, str]], dict[str, Any]]

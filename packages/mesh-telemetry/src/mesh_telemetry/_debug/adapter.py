@@ -6,7 +6,6 @@ only connections that come through a session.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import secrets
 import socket
@@ -18,15 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mesh_core
-import mesh_telemetry
 from mesh_telemetry._errors import DebugError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
-__all__ = ["DebugAdapter", "adapter", "has_debugpy"]
+    from mesh_telemetry._debug.pydevd_debugger import PydevdDebugger
 
+__all__ = ["DebugAdapter", "adapter"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
 _LOOPBACK = "127.0.0.1"
 _CONNECT_S = 10.0
 _LOOK_S = 0.05
@@ -42,15 +43,6 @@ _USERS = frozenset(
 )
 
 
-def has_debugpy() -> bool:
-    """Return whether debugpy is installed."""
-    try:
-        return importlib.util.find_spec("debugpy") is not None
-    except ValueError:
-        # The module is hidden.
-        return False
-
-
 class DebugAdapter:
     """The debugpy of this process, which is started on first use."""
 
@@ -58,16 +50,17 @@ class DebugAdapter:
         self._turn = threading.Lock()
         self._token = secrets.token_hex(32)
         self._address: tuple[str, int] | None = None
-        self._is_carrying = False
+        self._is_connected = False
+        self._pydevd: PydevdDebugger | None = None
 
     @property
     def is_attached(self) -> bool:
         """Whether an editor is attached and has sent its configuration."""
-        if not self._is_carrying:
+        if not self._is_connected:
             return False
-        return bool(_pydevd()._is_attached())
+        return self._loaded_pydevd().is_attached
 
-    def carry(self, client: socket.socket, on_end: Callable[[], object]) -> None:
+    def connect(self, client: socket.socket, on_end: Callable[[], object]) -> None:
         """Connect an editor to debugpy, in separate threads.
 
         Args:
@@ -88,63 +81,58 @@ class DebugAdapter:
             raise DebugError(f"debugpy cannot be used in this process: {error}") from error
         for one in (client, server):
             one.settimeout(None)
-        ended = _Once(client, server, (self._detached, on_end))
-        self._is_carrying = True
+        ended = _ConnectionPair(client, server, (self._detached, on_end))
+        self._is_connected = True
         for source, target in ((client, server), (server, client)):
             thread = threading.Thread(
                 target=_pump, args=(source, target, ended), name="mesh-debug-adapter", daemon=True
             )
-            _leave_alone(thread)
+            _exclude_thread(thread)
             thread.start()
 
-    def stand(self, frame: FrameType, is_released: Callable[[], bool]) -> None:
+    def pause_when_attached(self, frame: FrameType, is_released: Callable[[], bool]) -> None:
         """Pause in a frame once the editor has sent its configuration, unless it leaves before."""
         while not self.is_attached:
             if is_released():
                 return
             time.sleep(_LOOK_S)
-        self.stop_in(frame)
+        self.pause(frame)
 
-    def stop_in(self, frame: FrameType) -> None:
+    def pause(self, frame: FrameType) -> None:
         """Pause in a frame, with an editor that is attached."""
-        _leave_us_alone()
-        _pydevd().settrace(
-            suspend=True,
-            trace_only_current_thread=True,
-            patch_multiprocessing=False,
-            stop_at_frame=frame,
-        )
+        _exclude_own_threads()
+        self._loaded_pydevd().pause(frame)
 
     def _detached(self) -> None:
         """Let all code continue that the editor has paused, and drop its breakpoints."""
-        self._is_carrying = False
-        debugger = _pydevd().get_global_debugger()
-        from _pydevd_bundle.pydevd_api import (  # pyright: ignore[reportMissingImports]
-            PyDevdAPI,
-        )
-
-        if debugger is not None:
-            with debugger._main_lock:
-                PyDevdAPI().request_disconnect(debugger, resume_threads=True)
+        self._is_connected = False
+        self._loaded_pydevd().disconnect()
 
     def _listening(self) -> tuple[str, int]:
         """Start debugpy if necessary; return its address."""
         with self._turn:
             if self._address is None:
                 hook = sys.breakpointhook
-                _leave_us_alone()
-                self._address = _pydevd()._enable_attach(
-                    (_LOOPBACK, 0), dont_trace_start_patterns=_ours(), access_token=self._token
-                )
+                _exclude_own_threads()
+                pydevd = self._loaded_pydevd()
+                self._address = pydevd.listen((_LOOPBACK, 0), self._token, _own_folders())
                 sys.breakpointhook = hook
             return self._address
+
+    def _loaded_pydevd(self) -> PydevdDebugger:
+        if self._pydevd is None:
+            # debugpy is an optional dependency, and hooks into all threads when it is imported.
+            from mesh_telemetry._debug.pydevd_debugger import PydevdDebugger  # noqa: PLC0415
+
+            self._pydevd = PydevdDebugger()
+        return self._pydevd
 
 
 #: The debugpy of this process.
 adapter = DebugAdapter()
 
 
-class _Once:
+class _ConnectionPair:
     """Closes both sides of a connection and calls the callbacks, once."""
 
     def __init__(
@@ -170,7 +158,7 @@ class _Once:
                 one.close()
 
 
-def _pump(source: socket.socket, target: socket.socket, ended: _Once) -> None:
+def _pump(source: socket.socket, target: socket.socket, ended: _ConnectionPair) -> None:
     with suppress(OSError):
         while piece := source.recv(_PIECE_LEN):
             target.sendall(piece)
@@ -229,22 +217,13 @@ def _exactly(server: socket.socket, length: int) -> bytes:
     return bytes(found)
 
 
-def _pydevd() -> Any:
-    """Return the module `pydevd`, which is part of debugpy."""
-    # Importing debugpy makes `pydevd` importable.
-    import debugpy.server.api  # noqa: F401
-    import pydevd  # pyright: ignore[reportMissingImports]
-
-    return pydevd
-
-
-def _ours() -> tuple[str, ...]:
+def _own_folders() -> tuple[str, ...]:
     """Return the folders of code in which debugpy must not stop, in any thread."""
-    files = (mesh_core.__file__, mesh_telemetry.__file__)
-    return tuple(str(Path(file).resolve().parent) for file in files if file is not None)
+    found = [Path(file).resolve().parent for file in (mesh_core.__file__,) if file is not None]
+    return tuple(map(str, (*found, _PACKAGE)))
 
 
-def _leave_us_alone() -> None:
+def _exclude_own_threads() -> None:
     """Exclude threads that run no user code from debugpy.
 
     An editor stops all threads of a process at once, but the process must continue to answer.
@@ -254,9 +233,9 @@ def _leave_us_alone() -> None:
         function = getattr(target, "__func__", target)
         module = str(getattr(function, "__module__", ""))
         if module.partition(".")[0] in ("mesh_core", "mesh_telemetry") and module not in _USERS:
-            _leave_alone(thread)
+            _exclude_thread(thread)
 
 
-def _leave_alone(thread: threading.Thread) -> None:
+def _exclude_thread(thread: threading.Thread) -> None:
     thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
     thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]

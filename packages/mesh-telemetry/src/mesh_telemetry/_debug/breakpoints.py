@@ -15,6 +15,7 @@ from contextlib import suppress
 from mesh_core import CallCancelled, context
 from mesh_core.spi import intercept_endpoints, process_location
 from mesh_telemetry._debug.failure_rules import read_rules
+from mesh_telemetry._debug.session import DebugSession
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from mesh_telemetry._debug.debugger import Debugger
     from mesh_telemetry._debug.failure_rules import FailureRule
-    from mesh_telemetry._debug.session import DebugSession
 
 __all__ = ["Breakpoints"]
 
@@ -58,7 +59,7 @@ class Breakpoints:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table `debug_sessions`."""
-        return [session.row() for session in self._standing()]
+        return [session.row() for session in self._paused_sessions()]
 
     def read_rules(self) -> bool:
         """Read the rules for pausing at failures."""
@@ -80,39 +81,36 @@ class Breakpoints:
             unguard, self._unguard = self._unguard, None
             if unguard is not None:
                 unguard()
-        self.let_go()
-        for session in self._standing():
+        self.disable()
+        for session in self._paused_sessions():
             session.release()
 
-    def let_go(self) -> None:
+    def disable(self) -> None:
         """Stop opening sessions; also called in forked processes, which no client can reach."""
         if self in _present:
             _present.remove(self)
-        if not _present and sys.breakpointhook is _stand_here:
+        if not _present and sys.breakpointhook is _breakpoint_hook:
             sys.breakpointhook = _python_hook
 
-    def stand(self, frame: FrameType) -> None:
+    def pause(self, frame: FrameType) -> None:
         """Pause at a breakpoint."""
-        from mesh_telemetry._debug.adapter import adapter
-        from mesh_telemetry._debug.debugger import Debugger
-
-        if adapter.is_attached:
-            adapter.stop_in(frame)
+        debugger = _debugger()
+        if debugger.pause_in_editor(frame):
             return
         session = self._open("breakpoint", frame, frame.f_lineno, None)
-        Debugger(session).stand(frame)
+        debugger(session).pause(frame)
 
-    def stand_behind(self, error: BaseException, traceback: TracebackType, limit_s: float) -> None:
+    def pause_at_exception(
+        self, error: BaseException, traceback: TracebackType, limit_s: float
+    ) -> None:
         """Pause where an exception was raised."""
-        from mesh_telemetry._debug.debugger import Debugger
-
         last = traceback
         while last.tb_next is not None:
             last = last.tb_next
         session = self._open("post_mortem", last.tb_frame, last.tb_lineno, limit_s, error)
-        Debugger(session).stand_behind(traceback)
+        _debugger()(session).pause_at_exception(traceback)
 
-    def _standing(self) -> list[DebugSession]:
+    def _paused_sessions(self) -> list[DebugSession]:
         with _changing:
             self._sessions = {one.id: one for one in self._sessions.values() if not one.is_over}
             return list(self._sessions.values())
@@ -125,8 +123,6 @@ class Breakpoints:
         limit_s: float | None,
         error: BaseException | None = None,
     ) -> DebugSession:
-        from mesh_telemetry._debug.session import DebugSession
-
         me = context().actor_instance
         port = me.actor_id.port
         about = {
@@ -186,27 +182,32 @@ class Breakpoints:
         if limits_s:
             # The failure must reach the caller even if no session can be opened.
             with suppress(OSError):
-                self.stand_behind(error, traceback, max(limits_s))
+                self.pause_at_exception(error, traceback, max(limits_s))
+
+
+def _debugger() -> type[Debugger]:
+    # pdb takes 3 ms and seven modules, and most recorded processes never pause.
+    from mesh_telemetry._debug.debugger import Debugger  # noqa: PLC0415
+
+    return Debugger
 
 
 def _set_hook() -> None:
     global _python_hook
     if not os.environ.get(_VARIABLE):
         _python_hook = sys.breakpointhook
-        sys.breakpointhook = _stand_here
+        sys.breakpointhook = _breakpoint_hook
 
 
-def _stand_here(*args: Any, **kwargs: Any) -> None:
+def _breakpoint_hook(*args: Any, **kwargs: Any) -> None:
     """Handle `breakpoint()`."""
     frame = sys._getframe(1)
     port = context().actor_instance.actor_id.port
     present = list(_present)
     if present and (port or process_location().mesh_name != _ROOT):
-        present[-1].stand(frame)
+        present[-1].pause(frame)
     elif _python_hook is sys.__breakpointhook__:
-        import pdb
-
         # The same as Python's own hook, but in the frame of the caller.
-        pdb.Pdb().set_trace(frame)
+        _debugger().pause_in_terminal(frame)
     else:
         _python_hook(*args, **kwargs)

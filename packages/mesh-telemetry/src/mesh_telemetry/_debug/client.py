@@ -14,6 +14,14 @@ from urllib.parse import quote
 from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.routes import STREAM
 
+try:
+    import readline
+except ImportError:
+    # Some builds of Python lack it.
+    _readline: Any = None
+else:
+    _readline = readline
+
 if TYPE_CHECKING:
     from mesh_telemetry._serve.program_client import ProgramClient
 
@@ -25,17 +33,17 @@ _HISTORY = "debug-history"
 _HISTORY_LEN = 1000
 
 
-def opened(asking: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
+def opened(client: ProgramClient, session: str, *, how: str, is_kept: bool) -> socket.socket:
     """Open a stream to a session.
 
     Raises:
         DebugError: The session does not exist, or another client is attached.
         TelemetryError: The program does not answer.
     """
-    client = f"{getpass.getuser()} (pid {os.getpid()})"
-    greeting = {"how": how, "client": client, "is_kept": is_kept}
+    name = f"{getpass.getuser()} (pid {os.getpid()})"
+    greeting = {"how": how, "client": name, "is_kept": is_kept}
     path = f"/debug/attach/{quote(session, safe='')}"
-    return asking.upgraded(path, greeting, STREAM, timeout_s=_CONNECT_S)
+    return client.upgraded(path, greeting, STREAM, timeout_s=_CONNECT_S)
 
 
 class Terminal:
@@ -50,7 +58,7 @@ class Terminal:
 
     def talk(self) -> None:
         """Show the output of the session and send typed lines until either side ends."""
-        with _history(), self._stream, suppress(KeyboardInterrupt, ConnectionError):
+        with _InputHistory(), self._stream, suppress(KeyboardInterrupt, ConnectionError):
             reader = LineReader()
             while piece := self._stream.recv(_PIECE_LEN):
                 for said in reader.feed(piece):
@@ -78,25 +86,21 @@ class Terminal:
             return True
 
 
-class _history:
+class _InputHistory:
     """The input history of earlier sessions, if the terminal supports it."""
 
     def __enter__(self) -> None:
-        self._readline: Any = None
-        if not sys.stdin.isatty():
-            return
-        with suppress(ImportError, OSError):
-            import readline
-
-            self._readline = readline
-            self._path().touch(mode=0o600)
-            readline.read_history_file(self._path())
+        self._is_used = _readline is not None and sys.stdin.isatty()
+        if self._is_used:
+            with suppress(OSError):
+                self._path().touch(mode=0o600)
+                _readline.read_history_file(self._path())
 
     def __exit__(self, *_: object) -> None:
-        if self._readline is not None:
+        if self._is_used:
             with suppress(OSError):
-                self._readline.set_history_length(_HISTORY_LEN)
-                self._readline.write_history_file(self._path())
+                _readline.set_history_length(_HISTORY_LEN)
+                _readline.write_history_file(self._path())
 
     def _path(self) -> Path:
         state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")

@@ -55,8 +55,8 @@ def list_sessions(
 ) -> None:
     """List the paused sessions."""
     command: _CommandContext = ctx.obj
-    with ProgramClient(served_program(pid)) as asking:
-        sessions = _sessions(asking)
+    with ProgramClient(served_program(pid)) as client:
+        sessions = _sessions(client)
     if is_json:
         command.print_json(sessions)
         return
@@ -82,12 +82,12 @@ def attach(
     ] = 5678,
 ) -> None:
     """Attach to a session with pdb or an editor; the code continues when you leave."""
-    with ProgramClient(served_program(pid)) as asking:
-        chosen = session or _only(asking)
+    with ProgramClient(served_program(pid)) as client:
+        chosen = session or _only(client)
         if is_dap:
-            relay_editor(opened(asking, chosen, how="dap", is_kept=False), port)
+            relay_editor(opened(client, chosen, how="dap", is_kept=False), port)
             return
-        Terminal(opened(asking, chosen, how="attach", is_kept=is_kept)).talk()
+        Terminal(opened(client, chosen, how="attach", is_kept=is_kept)).talk()
 
 
 @debug.command()
@@ -102,11 +102,11 @@ def cast(
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a pdb command in several sessions; print equal answers once."""
-    with ProgramClient(served_program(pid)) as asking:
-        found = _chosen_sessions(asking, sessions, mesh, ranks)
+    with ProgramClient(served_program(pid)) as client:
+        found = _chosen_sessions(client, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found], "command": command, "timeout_s": timeout}
         limit_s = timeout + _ANSWER_S
-        done = asking.post("/debug/run", said, timeout_s=limit_s, scope=Scope.ACT)
+        done = client.post("/debug/run", said, timeout_s=limit_s, scope=Scope.ACT)
     answers = done["sessions"]
     if is_json:
         context: _CommandContext = ctx.obj
@@ -131,10 +131,10 @@ def go_on(
     """Let sessions continue without their breakpoints."""
     if not (sessions or is_all or mesh or ranks):
         raise DebugError("no session selected: pass session ids, --all, --mesh or --ranks")
-    with ProgramClient(served_program(pid)) as asking:
-        found = _chosen_sessions(asking, sessions, mesh, ranks)
+    with ProgramClient(served_program(pid)) as client:
+        found = _chosen_sessions(client, sessions, mesh, ranks)
         said = {"sessions": [one["id"] for one in found]}
-        done = asking.post("/debug/continue", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
+        done = client.post("/debug/continue", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
     answers = done["sessions"]
     for one, answer in zip(found, answers, strict=True):
         print(f"{_who(one)}: {answer['error'] or 'continues'}")
@@ -152,17 +152,17 @@ def on_failure(
 ) -> None:
     """Pause where unhandled exceptions are raised, before the caller sees them."""
     said = {"mesh": mesh, "limit_s": limit, "is_on": not is_off}
-    with ProgramClient(served_program(pid)) as asking:
-        asking.post("/debug/on-failure", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
+    with ProgramClient(served_program(pid)) as client:
+        client.post("/debug/on-failure", said, timeout_s=_ANSWER_S, scope=Scope.ACT)
 
 
-def _sessions(asking: ProgramClient) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = asking.query(_SQL, timeout_s=_ANSWER_S)["rows"]
+def _sessions(client: ProgramClient) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = client.query(_SQL, timeout_s=_ANSWER_S)["rows"]
     return rows
 
 
-def _only(asking: ProgramClient) -> str:
-    found = _sessions(asking)
+def _only(client: ProgramClient) -> str:
+    found = _sessions(client)
     if not found:
         raise DebugError(
             "no session is paused: call breakpoint() in the code, or run mesh debug on-failure"
@@ -174,9 +174,9 @@ def _only(asking: ProgramClient) -> str:
 
 
 def _chosen_sessions(
-    asking: ProgramClient, ids: list[str] | None, mesh: str | None, ranks: str | None
+    client: ProgramClient, ids: list[str] | None, mesh: str | None, ranks: str | None
 ) -> list[dict[str, Any]]:
-    found = _sessions(asking)
+    found = _sessions(client)
     missing = set(ids or ()) - {one["id"] for one in found}
     if missing:
         names = ", ".join(sorted(missing))

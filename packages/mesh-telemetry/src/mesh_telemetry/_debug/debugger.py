@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mesh_telemetry._debug.adapter import adapter
 from mesh_telemetry._errors import DebugError
 
 if TYPE_CHECKING:
@@ -97,7 +98,20 @@ class Debugger(pdb.Pdb):
         self._is_begun = self._is_done = False
         self._raised_in: FrameType | None = None
 
-    def stand(self, frame: FrameType) -> None:
+    @staticmethod
+    def pause_in_editor(frame: FrameType) -> bool:
+        """Pause in a frame if an editor is attached to this process; return whether one is."""
+        if not adapter.is_attached:
+            return False
+        adapter.pause(frame)
+        return True
+
+    @staticmethod
+    def pause_in_terminal(frame: FrameType) -> None:
+        """Pause in a frame, with the commands of `pdb` in the terminal of this process."""
+        pdb.Pdb().set_trace(frame)
+
+    def pause(self, frame: FrameType) -> None:
         """Pause in a frame until a client has attached and let the code continue."""
         self.reset()
         self._root = root = _root_of(frame)
@@ -107,21 +121,21 @@ class Debugger(pdb.Pdb):
         try:
             self.interaction(frame, None)
         except BaseException:
-            self._let_go("the call has ended")
+            self._end("the call has ended")
             raise
         if self._session.is_editor:
-            self._hand_over(frame)
+            self._attach_editor(frame)
         elif not self._session.is_released and not self._is_done:
             # This is the last statement, because functions called afterwards would be traced.
             sys.settrace(self.trace_dispatch)
 
-    def stand_behind(self, traceback: TracebackType) -> None:
+    def pause_at_exception(self, traceback: TracebackType) -> None:
         """Pause where an exception was raised until a client attaches and continues it."""
         self.reset()
         try:
             self.interaction(None, traceback)
         finally:
-            self._let_go("the exception is delivered to the caller")
+            self._end("the exception is delivered to the caller")
 
     def show_place(self) -> None:
         """Show the current location to a client that has just attached."""
@@ -138,7 +152,7 @@ class Debugger(pdb.Pdb):
         if self._session.is_editor:
             return
         if frame is not None and (self._session.is_released or self._is_done):
-            self._let_go("the code continues")
+            self._end("the code continues")
 
     def onecmd(self, line: str) -> bool:
         """Run a command, and write changed local variables back to the frame."""
@@ -154,12 +168,12 @@ class Debugger(pdb.Pdb):
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Trace the code between two commands."""
         if self._session.is_released:
-            self._let_go("the code continues")
+            self._end("the code continues")
             return None
         result = super().trace_dispatch(frame, event, arg)
         if frame is self._root and not self._is_done:
             if event == "return" and self._has_ended(frame):
-                self._let_go("the endpoint has returned")
+                self._end("the endpoint has returned")
                 return None
             self._raised_in = frame if event == "exception" else None
         return result
@@ -195,26 +209,24 @@ class Debugger(pdb.Pdb):
             return True
         return dis.opname[frame.f_code.co_code[frame.f_lasti]] not in _SUSPENDS
 
-    def _hand_over(self, frame: FrameType) -> None:
+    def _attach_editor(self, frame: FrameType) -> None:
         """Pass control of the process to an editor."""
-        from mesh_telemetry._debug.adapter import adapter
-
         session = self._session
-        self._look_away()
+        self._stop_tracing()
         try:
-            adapter.carry(session.editor(), lambda: session.close("the editor has disconnected"))
+            adapter.connect(session.editor(), lambda: session.close("the editor has disconnected"))
         except DebugError as error:
             self._session.close(str(error))
             print(error, file=sys.stderr, flush=True)
             return
-        adapter.stand(frame, lambda: session.is_released)
+        adapter.pause_when_attached(frame, lambda: session.is_released)
 
-    def _let_go(self, why: str) -> None:
+    def _end(self, why: str) -> None:
         """End the session, and stop tracing."""
-        self._look_away()
+        self._stop_tracing()
         self._session.close(why)
 
-    def _look_away(self) -> None:
+    def _stop_tracing(self) -> None:
         self._is_done = True
         if getattr(sys.gettrace(), "__self__", None) is self:
             sys.settrace(None)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from mesh_telemetry._coordinator import Coordinator
-    from mesh_telemetry._debug.host_debugging import Said
-    from mesh_telemetry._host_rows import HostRows
+    from mesh_telemetry._debug.host_debugging import CommandResult
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_rows import HostRows
 
 __all__ = ["DebugConnection", "DebugConsole", "Debugging"]
 
@@ -92,13 +92,13 @@ class Debugging:
             f"no session {session!r}: run mesh debug list to see the paused sessions{silent}"
         )
 
-    def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
+    def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[CommandResult]:
         """Run a command in sessions; return the result of each."""
         hosts = self._hosts()
         asked = [rows.debug_run.call_one(list(sessions), command, timeout_s) for rows in hosts]
         return _gathered(sessions, asked, timeout_s + _ANSWER_S)
 
-    def release(self, sessions: Sequence[str]) -> list[Said]:
+    def release(self, sessions: Sequence[str]) -> list[CommandResult]:
         """Let sessions continue to which no client is attached."""
         asked = [rows.debug_release.call_one(list(sessions)) for rows in self._hosts()]
         return _gathered(sessions, asked, _ANSWER_S)
@@ -190,10 +190,12 @@ class DebugConsole:
             self._said += self._lines.feed(piece)
 
 
-def _gathered(sessions: Sequence[str], asked: Sequence[Any], timeout_s: float) -> list[Said]:
+def _gathered(
+    sessions: Sequence[str], asked: Sequence[Any], timeout_s: float
+) -> list[CommandResult]:
     """Return the results of all hosts in the order of the sessions; missing ones get an error."""
     until = time.monotonic() + timeout_s
-    found: dict[str, Said] = {}
+    found: dict[str, CommandResult] = {}
     for future in asked:
         try:
             for said in future.get(max(until - time.monotonic(), 0.0)):

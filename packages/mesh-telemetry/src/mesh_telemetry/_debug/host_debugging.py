@@ -13,7 +13,7 @@ from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._debug.session import PREFIX
 from mesh_telemetry._errors import DebugError
 from mesh_telemetry._events.proc_folder import proc_folders
-from mesh_telemetry._events.process_socket import RULES, ask_all, nearby
+from mesh_telemetry._events.process_socket import RULES, ask_all, short_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._debug.failure_rules import FailureRule
 
-__all__ = ["HostDebugging", "Said"]
+__all__ = ["CommandResult", "HostDebugging"]
 
 #: The result of a command in one session: its id, the output, and the error instead of it.
-Said = tuple[str, str, str | None]
+CommandResult = tuple[str, str, str | None]
 
 # A connection is closed if its client sends no request for this time.
 _LEASE_S = 20.0
@@ -122,14 +122,16 @@ class HostDebugging:
         for name in list(self._connections):
             self.close(name)
 
-    async def run(self, sessions: Sequence[str], command: str, timeout_s: float) -> list[Said]:
+    async def run(
+        self, sessions: Sequence[str], command: str, timeout_s: float
+    ) -> list[CommandResult]:
         """Run a command in sessions concurrently; sessions of other hosts are skipped."""
         here = [session for session in sessions if self._find(session) is not None]
         return list(await asyncio.gather(*(self._run(one, command, timeout_s) for one in here)))
 
-    async def release(self, sessions: Sequence[str]) -> list[Said]:
+    async def release(self, sessions: Sequence[str]) -> list[CommandResult]:
         """Let sessions without a client continue; sessions of other hosts are skipped."""
-        found: list[Said] = []
+        found: list[CommandResult] = []
         for session in sessions:
             folder = self._find(session)
             if folder is None:
@@ -149,7 +151,7 @@ class HostDebugging:
         living = [one.path for one in proc_folders(self._folder, None) if one.is_alive]
         await asyncio.to_thread(ask_all, living, RULES, _RULES_S)
 
-    async def _run(self, session: str, command: str, timeout_s: float) -> Said:
+    async def _run(self, session: str, command: str, timeout_s: float) -> CommandResult:
         folder = self._find(session)
         try:
             if folder is None:
@@ -191,7 +193,7 @@ async def _greet(folder: Path, session: str, greeting: dict[str, Any]) -> _Conne
     made = socket.socket(socket.AF_UNIX)
     made.setblocking(False)
     try:
-        with nearby(folder, PREFIX + session) as path:
+        with short_socket_path(folder, PREFIX + session) as path:
             made.connect(path)
         reader, writer = await asyncio.open_unix_connection(sock=made)
     except OSError as error:

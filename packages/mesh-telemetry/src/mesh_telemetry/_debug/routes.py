@@ -10,7 +10,14 @@ from typing import Any
 
 from mesh_telemetry._debug.debugging import DebugConnection, Debugging
 from mesh_telemetry._errors import DebugError, TelemetryError
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
+from mesh_telemetry._serve.routes import (
+    Reply,
+    Request,
+    RequestError,
+    Route,
+    json_reply,
+    known_route,
+)
 
 __all__ = ["STREAM", "debug_routes"]
 
@@ -42,17 +49,17 @@ def debug_routes(
         try:
             connection = debugging().open(request.tail, greeting)
         except DebugError as error:
-            raise Refused(409, "no_session", str(error)) from error
+            raise RequestError(409, "no_session", str(error)) from error
         return Reply(STREAM, b"", take_over=lambda client: _carry(client, connection))
 
     def run(request: Request) -> Reply:
         said = request.json_object()
         command, timeout_s = said.get("command"), said.get("timeout_s", 30.0)
         if not isinstance(command, str) or not command or "\n" in command:
-            raise Refused(400, "bad_json", "command is not one line: send one pdb command")
+            raise RequestError(400, "bad_json", "command is not one line: send one pdb command")
         if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _TIMEOUT_S_MAX:
             text = f"invalid timeout_s: send seconds above 0 and up to {_TIMEOUT_S_MAX:g}"
-            raise Refused(400, "bad_json", text)
+            raise RequestError(400, "bad_json", text)
         return _answers(debugging().run(_sessions(said), command, timeout_s))
 
     def release(request: Request) -> Reply:
@@ -62,11 +69,11 @@ def debug_routes(
         said = request.json_object()
         mesh, limit_s, is_on = said.get("mesh"), said.get("limit_s", 600.0), said.get("is_on", True)
         if not isinstance(mesh, str | None) or not isinstance(limit_s, int | float):
-            raise Refused(400, "bad_json", "send the name of a mesh, and limit_s in seconds")
+            raise RequestError(400, "bad_json", "send the name of a mesh, and limit_s in seconds")
         try:
             on_failure(mesh, limit=limit_s, is_on=bool(is_on))
         except (TelemetryError, ValueError) as error:
-            raise Refused(400, "failed", str(error)) from error
+            raise RequestError(400, "failed", str(error)) from error
         return json_reply({})
 
     return [
@@ -80,7 +87,7 @@ def debug_routes(
 def _sessions(said: dict[str, Any]) -> list[str]:
     sessions = said.get("sessions")
     if not isinstance(sessions, list) or not all(isinstance(one, str) for one in sessions):
-        raise Refused(400, "bad_json", "invalid sessions: send a list of session ids")
+        raise RequestError(400, "bad_json", "invalid sessions: send a list of session ids")
     return sessions
 
 

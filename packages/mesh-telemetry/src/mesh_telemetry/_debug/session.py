@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import importlib.util
 import os
 import select
 import socket
@@ -13,7 +14,7 @@ from contextlib import suppress
 
 from mesh_core.spi import is_actor_ending, process_location
 from mesh_telemetry._debug.lines import LineReader, encoded
-from mesh_telemetry._events.process_socket import nearby
+from mesh_telemetry._events.process_socket import short_socket_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class DebugSession:
         self._is_over = False
         self._folder = folder
         self._socket = socket.socket(socket.AF_UNIX)
-        with nearby(folder, PREFIX + self.id) as path:
+        with short_socket_path(folder, PREFIX + self.id) as path:
             self._socket.bind(path)
         self._socket.listen(_LISTENING_MAX)
         self._bell, self._ear = socket.socketpair()
@@ -158,7 +159,7 @@ class DebugSession:
                 return
             self._is_over = self._is_released = True
         self.say(end=why)
-        with suppress(OSError), nearby(self._folder, PREFIX + self.id) as path:
+        with suppress(OSError), short_socket_path(self._folder, PREFIX + self.id) as path:
             os.unlink(path)
         with suppress(OSError):
             self._bell.send(b"x")
@@ -243,9 +244,7 @@ class DebugSession:
             return f"session {self.id} is not at a breakpoint: attach without --dap"
         if self._is_stepped:
             return f"session {self.id} has been stepped through with pdb: attach without --dap"
-        from mesh_telemetry._debug.adapter import has_debugpy
-
-        if not has_debugpy():
+        if not _has_debugpy():
             return (
                 f"debugpy is not installed on {process_location().host_name}: "
                 "pip install 'mesh-telemetry[debug]' there"
@@ -278,6 +277,15 @@ class DebugSession:
                 self._is_released |= not self._is_kept
                 self._changed.notify_all()
         client.close()
+
+
+def _has_debugpy() -> bool:
+    """Return whether debugpy is installed."""
+    try:
+        return importlib.util.find_spec("debugpy") is not None
+    except ValueError:
+        # The module is hidden.
+        return False
 
 
 def _greeting_of(caller: socket.socket) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., pa.RecordBatch | None]
 
-__all__ = ["Waiting", "convert", "families_of", "source_of", "waiting_in"]
+__all__ = ["PendingSegment", "convert", "families_of", "source_of", "waiting_in"]
 
 _BYTES_AT_ONCE = 8 << 20
 _SOURCES: dict[str, list[tuple[str, Callable[..., pa.RecordBatch | None]]]] = defaultdict(list)
@@ -34,7 +34,7 @@ for _table in MESSAGE_TABLES:
     _SOURCES[_table].append(("messages", message_batch))
 
 
-class Waiting(NamedTuple):
+class PendingSegment(NamedTuple):
     """A segment that was moved to the spill folder and is not yet converted."""
 
     folder: ProcFolder
@@ -53,7 +53,7 @@ def source_of(folder: ProcFolder, segment: Segment) -> str:
     return f"{folder.path.name}/{segment.family}.{segment.number}"
 
 
-def waiting_in(live: Path, spill: Path) -> list[Waiting]:
+def waiting_in(live: Path, spill: Path) -> list[PendingSegment]:
     """Return the segments of a host that wait for conversion, oldest first."""
     found = []
     for folder in proc_folders(live, spill):
@@ -63,16 +63,16 @@ def waiting_in(live: Path, spill: Path) -> list[Waiting]:
             for segment in segments_of(folder.spilled, family):
                 with suppress(OSError):
                     stat = os.stat(segment.path)
-                    found.append(Waiting(folder, segment, stat.st_size, stat.st_mtime))
+                    found.append(PendingSegment(folder, segment, stat.st_size, stat.st_mtime))
     return sorted(found, key=lambda one: one.segment.first_us)
 
 
 def convert(
-    waiting: list[Waiting],
+    waiting: list[PendingSegment],
     stored: StoredTables,
     own_procs: frozenset[int],
     deadline: float,
-) -> list[Waiting]:
+) -> list[PendingSegment]:
     """Convert segments to Parquet and then delete them, in groups so that memory is bounded.
 
     If the process is killed at any point, each segment either still exists, or all of its rows are
@@ -106,7 +106,7 @@ def convert(
 
 
 def _convert_table(
-    table: str, some: list[Waiting], stored: StoredTables, own_procs: frozenset[int]
+    table: str, some: list[PendingSegment], stored: StoredTables, own_procs: frozenset[int]
 ) -> None:
     """Write the rows of one table in some segments, unless they are already written."""
     makes = dict(families_of(table))

@@ -1,1 +1,1 @@
-"""Recording of a process's events in files on its host."""
+"""The files in which a process stores its events on its host, and its socket for requests."""

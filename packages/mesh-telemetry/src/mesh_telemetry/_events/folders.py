@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "ASKED",
+    "SCRATCH_FOLDER",
     "Lock",
     "bytes_below",
     "is_locked",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 #: Subfolder of a host's folder with the files of queries that are being answered.
-ASKED = "asked"
+SCRATCH_FOLDER = "asked"
 _LOCK = "lock"
 _SHARED_MEMORY = "/dev/shm"
 # A folder without a lock is still being created unless it is older than this.

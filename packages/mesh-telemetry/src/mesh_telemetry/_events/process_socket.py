@@ -41,7 +41,7 @@ __all__ = [
     "ProcessSocket",
     "activities",
     "ask_all",
-    "nearby",
+    "short_socket_path",
     "stacks",
     "waits",
 ]
@@ -80,7 +80,7 @@ class ProcessSocket:
         self._turn = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.setblocking(False)
-        with nearby(folder, _NAME) as path:
+        with short_socket_path(folder, _NAME) as path:
             self._socket.bind(path)
         self._socket.listen(64)
 
@@ -202,7 +202,7 @@ def _call(folder: Path, word: str) -> socket.socket:
     caller = socket.socket(socket.AF_UNIX)
     try:
         caller.setblocking(False)
-        with nearby(folder, _NAME) as path:
+        with short_socket_path(folder, _NAME) as path:
             caller.connect(path)
         caller.send(word.encode() + b"\n")
     except OSError:
@@ -211,7 +211,7 @@ def _call(folder: Path, word: str) -> socket.socket:
     return caller
 
 
-class nearby:
+class short_socket_path:
     """Path of a socket in a folder, short enough for the kernel also if the folder's is not."""
 
     def __init__(self, folder: Path, name: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SealedSegments"]
 
 
-class _Sealed(NamedTuple):
+class _SealedSegment(NamedTuple):
     path: Path
     length: int
     event_count: int
@@ -41,14 +41,14 @@ class SealedSegments:
     def __init__(self, retention_s: float, spill: Path | None) -> None:
         self._retention_s = retention_s
         self._spill = spill
-        self._segments: deque[_Sealed] = deque()
+        self._segments: deque[_SealedSegment] = deque()
         self.byte_count = 0
         self.evicted_count = 0
         self.evicted_bytes = 0
 
     def add(self, path: Path, length: int, event_count: int) -> None:
         """Add the newest segment."""
-        self._segments.append(_Sealed(path, length, event_count, time.time()))
+        self._segments.append(_SealedSegment(path, length, event_count, time.time()))
         self.byte_count += length
 
     def evict(self) -> bool:
@@ -72,7 +72,7 @@ class SealedSegments:
         while self._segments and now - self._segments[0].last_s > self._retention_s:
             self._drop_oldest()
 
-    def _drop_oldest(self) -> tuple[_Sealed, bool]:
+    def _drop_oldest(self) -> tuple[_SealedSegment, bool]:
         oldest = self._segments.popleft()
         self.byte_count -= oldest.length
         if self._spill is not None:

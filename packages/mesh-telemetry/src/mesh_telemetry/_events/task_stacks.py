@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterable, Iterator
     from types import FrameType
     from typing import Any
@@ -26,11 +25,7 @@ _AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
 
 def running_loops(tops: Iterable[tuple[int, FrameType]]) -> dict[int, asyncio.AbstractEventLoop]:
     """Find the event loops that threads run, by the innermost frame of each thread."""
-    # Without asyncio, no event loop can exist.
-    asyncio = sys.modules.get("asyncio")
-    found: dict[int, Any] = {}
-    if asyncio is None:
-        return found
+    found: dict[int, asyncio.AbstractEventLoop] = {}
     for ident, top in tops:
         frame: FrameType | None = top
         while frame is not None:
@@ -48,8 +43,6 @@ def task_stacks(loop: asyncio.AbstractEventLoop) -> list[tuple[str, int, list[Fr
 
     The running task is omitted, because it is part of the stack of its thread.
     """
-    import asyncio
-
     tasks: set[asyncio.Task[Any]] = set()
     current = None
     for _ in range(_TRIES_MAX):

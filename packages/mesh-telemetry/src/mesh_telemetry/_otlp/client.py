@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from mesh_telemetry._otlp.options import OtlpConfig
 
-__all__ = ["Fate", "OtlpClient", "Posted"]
+__all__ = ["OtlpClient", "PostOutcome", "PostResponse"]
 
 _GZIP_LEVEL = 1
 _ANSWER_LEN_MAX = 1 << 20
@@ -21,7 +21,7 @@ _AGAIN = frozenset({429, 502, 503, 504})
 _PAUSE_S_MAX = 60.0
 
 
-class Fate(Enum):
+class PostOutcome(Enum):
     """The outcome of a request: accepted, to be retried, or rejected."""
 
     TAKEN = auto()
@@ -29,17 +29,17 @@ class Fate(Enum):
     REFUSED = auto()
 
 
-class Posted(NamedTuple):
+class PostResponse(NamedTuple):
     """The response of a collector.
 
     Attributes:
-        fate: Whether the collector accepted the request, may accept it later, or rejected it.
+        outcome: Whether the collector accepted the request, may accept it later, or rejected it.
         cause: The cause if it was not accepted.
         body: The body of the response.
         pause_s: The time in seconds after which to retry, if the collector has set it.
     """
 
-    fate: Fate
+    outcome: PostOutcome
     cause: str = ""
     body: bytes = b""
     pause_s: float = 0.0
@@ -67,7 +67,7 @@ class OtlpClient:
         }
         self._opener = urllib.request.build_opener(_NoRedirects)
 
-    def post(self, body: bytes, timeout_s: float) -> Posted:
+    def post(self, body: bytes, timeout_s: float) -> PostResponse:
         """Compress and post an encoded request.
 
         Args:
@@ -78,13 +78,13 @@ class OtlpClient:
         request = urllib.request.Request(self._url, packed, self._headers, method="POST")
         try:
             with self._opener.open(request, timeout=timeout_s) as reply:
-                return Posted(Fate.TAKEN, body=reply.read(_ANSWER_LEN_MAX))
+                return PostResponse(PostOutcome.TAKEN, body=reply.read(_ANSWER_LEN_MAX))
         except urllib.error.HTTPError as error:
             with error:
-                fate = Fate.LATER if error.code in _AGAIN else Fate.REFUSED
-                return Posted(fate, f"status {error.code}", pause_s=_pause_s(error))
+                outcome = PostOutcome.LATER if error.code in _AGAIN else PostOutcome.REFUSED
+                return PostResponse(outcome, f"status {error.code}", pause_s=_pause_s(error))
         except (OSError, http.client.HTTPException) as error:
-            return Posted(Fate.LATER, f"{type(error).__name__}: {error}")
+            return PostResponse(PostOutcome.LATER, f"{type(error).__name__}: {error}")
 
 
 def _pause_s(error: urllib.error.HTTPError) -> float:

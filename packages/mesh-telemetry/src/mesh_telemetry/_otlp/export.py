@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mesh_telemetry._otlp.client import Fate, OtlpClient, Posted
+from mesh_telemetry._otlp.client import OtlpClient, PostOutcome, PostResponse
 from mesh_telemetry._otlp.logs import LOG_TABLES, LogParts
 from mesh_telemetry._otlp.metrics import METRIC_TABLES, MetricParts, dropped_metric
 from mesh_telemetry._otlp.parts import Part, rejected, requests, resource_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._events.proc_folder import Place
     from mesh_telemetry._otlp.options import OtlpConfig
-    from mesh_telemetry._otlp.segment_tail import Fresh
+    from mesh_telemetry._otlp.segment_tail import NewRows
 
 __all__ = ["OtlpExport"]
 
@@ -37,7 +37,7 @@ _WARN_S = 60.0
 
 class _Parts(Protocol):
     def take(
-        self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool
+        self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool
     ) -> list[Part]: ...
 
 
@@ -178,15 +178,15 @@ class _SignalExport:
             is_over = self._is_over.is_set()
             left_s = self._until[0] - time.monotonic()
             if is_over and left_s <= 0:
-                posted = Posted(Fate.LATER, "telemetry was closed")
+                posted = PostResponse(PostOutcome.LATER, "telemetry was closed")
             else:
                 posted = self._client.post(body, min(self._config.timeout_s, max(left_s, 0.1)))
-            if posted.fate is Fate.TAKEN:
+            if posted.outcome is PostOutcome.TAKEN:
                 missing = rejected(self._signal, posted.body)
                 if missing:
                     self._drops.add(self._signal, "rejected", missing, "rejected by the collector")
                 return
-            if posted.fate is Fate.REFUSED:
+            if posted.outcome is PostOutcome.REFUSED:
                 self._drops.add(self._signal, "refused", count, posted.cause)
                 return
             wait_s = max(pause_s, posted.pause_s)

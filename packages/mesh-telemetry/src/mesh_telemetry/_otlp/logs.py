@@ -14,7 +14,7 @@ from mesh_telemetry._otlp.parts import Part, attributes_of, resource_of
 if TYPE_CHECKING:
     from mesh_telemetry._events.proc_folder import Place
     from mesh_telemetry._otlp.options import OtlpConfig
-    from mesh_telemetry._otlp.segment_tail import Fresh
+    from mesh_telemetry._otlp.segment_tail import NewRows
 
 __all__ = ["LOG_TABLES", "LogParts"]
 
@@ -33,7 +33,7 @@ class LogParts:
     def __init__(self, config: OtlpConfig) -> None:
         self._config = config
 
-    def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
+    def take(self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool) -> list[Part]:
         """Return a record for each row."""
         found = []
         for one in fresh:

@@ -20,7 +20,7 @@ from mesh_telemetry._otlp.parts import Part, attributes_of, json_attributes, res
 if TYPE_CHECKING:
     from mesh_telemetry._events.proc_folder import Place
     from mesh_telemetry._otlp.options import OtlpConfig
-    from mesh_telemetry._otlp.segment_tail import Fresh
+    from mesh_telemetry._otlp.segment_tail import NewRows
 
     Row = dict[str, Any]
 
@@ -55,7 +55,7 @@ class MetricParts:
         self._config = config
         self._messages: dict[str, _MessageCounts] = {}
 
-    def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
+    def take(self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool) -> list[Part]:
         """Return the metrics of each process."""
         found = []
         for one in fresh:
@@ -87,7 +87,7 @@ def dropped_metric(dropped: dict[tuple[str, str], int], since_ns: int, now_ns: i
     return metric
 
 
-class _Grouped:
+class _MetricGroups:
     """Metrics by name and kind, with their data points."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class _Grouped:
 
 
 def _measured(tables: Any) -> list[Metric]:
-    grouped = _Grouped()
+    grouped = _MetricGroups()
     for row in tables["metric_gauges"]:
         point = _number(row, "value")
         grouped.points("gauge", row["name"], row["unit"]).append(point)
@@ -152,7 +152,7 @@ def _said(row: Row) -> dict[str, Any]:
     return said if row["actor_id"] is None else said | {"mesh.actor_id": str(row["actor_id"])}
 
 
-class _Calls:
+class _CallDurations:
     """The durations of calls with the same result."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class _MessageCounts:
         last_us = max(times)
         first_us = min(min(times), self._last_us or last_us)
         self._last_us = last_us
-        grouped = _Grouped()
+        grouped = _MetricGroups()
         for word, rows in (("sent", sent), ("received", came)):
             _count(grouped, word, rows, first_us, last_us)
         self._note(sent, came)
@@ -219,8 +219,8 @@ class _MessageCounts:
             else:
                 _keep(self._queued, row["id"], None)
 
-    def _ended(self, changes: list[Row]) -> dict[tuple[str | None, int], _Calls]:
-        found: dict[tuple[str | None, int], _Calls] = {}
+    def _ended(self, changes: list[Row]) -> dict[tuple[str | None, int], _CallDurations]:
+        found: dict[tuple[str | None, int], _CallDurations] = {}
         for row in changes:
             number, status = row["message_id"], row["status"]
             if status in ("active", "refused"):
@@ -232,12 +232,12 @@ class _MessageCounts:
             elif status in ("returned", "cancelled") and number in self._sent:
                 sent_us, endpoint = self._sent.pop(number)
                 if status == "returned":
-                    calls = found.setdefault((endpoint, row["code"]), _Calls())
+                    calls = found.setdefault((endpoint, row["code"]), _CallDurations())
                     calls.durations_s.append(max(row["timestamp_us"] - sent_us, 0) / 1e6)
         return found
 
 
-def _count(grouped: _Grouped, word: str, rows: list[Row], first_us: int, last_us: int) -> None:
+def _count(grouped: _MetricGroups, word: str, rows: list[Row], first_us: int, last_us: int) -> None:
     counts: dict[str | None, list[int]] = {}
     for row in rows:
         both = counts.setdefault(row.get("endpoint"), [0, 0])

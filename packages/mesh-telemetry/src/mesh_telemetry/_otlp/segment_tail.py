@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-__all__ = ["Fresh", "SegmentTail"]
+__all__ = ["NewRows", "SegmentTail"]
 
 # Longer than any line, because the texts in lines are truncated.
 _LINE_LEN_MAX = 1 << 20
 
 
-class Fresh(NamedTuple):
+class NewRows(NamedTuple):
     """The new rows of one process.
 
     `is_over` is true if the process will add no more.
@@ -89,7 +89,7 @@ class SegmentTail:
         self.lost_segments = 0
         self.folders: list[ProcFolder] = []
 
-    def take(self) -> tuple[list[Fresh], bool]:
+    def take(self) -> tuple[list[NewRows], bool]:
         """Return the new rows, and whether there are more than are read at a time."""
         self.folders = proc_folders(self._folder, self._spill)
         names = {folder.path.name for folder in self.folders}
@@ -112,7 +112,7 @@ class SegmentTail:
             if is_over:
                 self._over.add(folder.path.name)
             if is_over or any(tables.values()):
-                found.append(Fresh(folder, tables, is_over))
+                found.append(NewRows(folder, tables, is_over))
             if left <= 0:
                 return found, True
         return found, False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._events.proc_folder import Place
     from mesh_telemetry._otlp.options import OtlpConfig
     from mesh_telemetry._otlp.parts import Resource
-    from mesh_telemetry._otlp.segment_tail import Fresh
+    from mesh_telemetry._otlp.segment_tail import NewRows
 
     Row = dict[str, Any]
 
@@ -72,7 +72,7 @@ class TraceParts:
         # Ended calls wait for one round, until the span that sent them is known if it exists.
         self._waiting: list[_Call] = []
 
-    def take(self, fresh: Sequence[Fresh], places: dict[str, Place], is_last: bool) -> list[Part]:
+    def take(self, fresh: Sequence[NewRows], places: dict[str, Place], is_last: bool) -> list[Part]:
         """Return the spans that have ended."""
         settled, self._waiting = self._waiting, []
         found: list[Part] = []
@@ -87,7 +87,7 @@ class TraceParts:
                 found.append(Part(call.resource, span))
         return found
 
-    def _take(self, fresh: Fresh) -> list[Part]:
+    def _take(self, fresh: NewRows) -> list[Part]:
         resource = resource_of(self._config, fresh.folder.place)
         state = self._procs.setdefault(fresh.folder.path.name, _ProcState())
         rows = [

@@ -10,7 +10,8 @@ import datafusion
 import pyarrow as pa
 from datafusion.unparser import Dialect, Unparser
 
-from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named, quoted
+from mesh_telemetry._plan.plan_tree import Node, expression, is_pushable, named
+from mesh_telemetry._plan.quoting import quoted
 
 __all__ = ["Chain", "base_table", "chain_of", "statement"]
 
@@ -85,7 +86,7 @@ def _scan(
     return Chain(frame, table, bool(filters))
 
 
-class _Seen:
+class _ComparisonCache:
     """A cache of the results of comparing statements with their plans."""
 
     def __init__(self, count_max: int) -> None:
@@ -102,7 +103,7 @@ class _Seen:
 
 
 # Programs repeat the same queries, so a small cache suffices.
-_SEEN = _Seen(count_max=512)
+_SEEN = _ComparisonCache(count_max=512)
 
 
 def statement(frame: datafusion.DataFrame, session: datafusion.SessionContext) -> str | None:

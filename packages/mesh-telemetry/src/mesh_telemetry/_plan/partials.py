@@ -30,7 +30,7 @@ _ZERO = datafusion.lit(0)
 
 
 @dataclass
-class _Whole:
+class _Aggregate:
     """One aggregate of the query: the final aggregates over the parts, and their combination."""
 
     aggregates: list[datafusion.Expr]
@@ -48,7 +48,7 @@ class Partials:
 
     frame: datafusion.DataFrame
     group_count: int
-    _wholes: list[_Whole]
+    _wholes: list[_Aggregate]
 
     def finish(
         self, shipped: datafusion.DataFrame, names: list[str], types: list[pa.DataType]
@@ -79,7 +79,7 @@ def _as_type(expr: datafusion.Expr, have: pa.DataType, want: pa.DataType) -> dat
 
 
 @dataclass
-class _Shipped:
+class _ShippedColumns:
     """The columns of the partial aggregate, without duplicates."""
 
     below: datafusion.DataFrame
@@ -107,8 +107,8 @@ def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
     groups = [_unaliased(expression(each)) for each in node.variant.group_by_exprs()]
     if any(each.variant_name() == "GroupingSet" or not is_pushable(each) for each in groups):
         return None
-    shipped = _Shipped(below, groups)
-    wholes: list[tuple[list[str], Callable[..., _Whole]]] = []
+    shipped = _ShippedColumns(below, groups)
+    wholes: list[tuple[list[str], Callable[..., _Aggregate]]] = []
     for each in node.variant.aggregate_exprs():
         split = _split(node, each, shipped)
         if split is None:
@@ -125,8 +125,8 @@ def partials_of(node: Node, below: datafusion.DataFrame) -> Partials | None:
 
 
 def _split(
-    node: Node, raw: object, shipped: _Shipped
-) -> tuple[list[str], Callable[..., _Whole]] | None:
+    node: Node, raw: object, shipped: _ShippedColumns
+) -> tuple[list[str], Callable[..., _Aggregate]] | None:
     """Return the columns of the parts that one aggregate needs, and a function to combine them."""
     bare = _unaliased(expression(raw))
     if bare.variant_name() != "AggregateFunction" or not is_pushable(bare):
@@ -142,7 +142,7 @@ def _split(
         return [shipped.part_at(bare)], _count_made(bool(shipped.groups))
     if function in _SAME_AGAIN:
         again = _SAME_AGAIN[function]
-        return [shipped.part_at(bare)], lambda part: _Whole([again(part)], _only)
+        return [shipped.part_at(bare)], lambda part: _Aggregate([again(part)], _only)
     if function == "avg" and len(arguments) == 1:
         return _split_average(bare, arguments[0], shipped)
     return None
@@ -158,19 +158,19 @@ def _only(columns: list[datafusion.Expr]) -> datafusion.Expr:
     return columns[0]
 
 
-def _count_made(is_grouped: bool) -> Callable[..., _Whole]:
+def _count_made(is_grouped: bool) -> Callable[..., _Aggregate]:
     def made(columns: list[datafusion.Expr]) -> datafusion.Expr:
         # An aggregate without groups returns a row even if no host sent any.
         if is_grouped:
             return columns[0]
         return functions.coalesce(columns[0], _ZERO)
 
-    return lambda part: _Whole([functions.sum(part)], made)
+    return lambda part: _Aggregate([functions.sum(part)], made)
 
 
 def _split_distinct(
-    function: str, arguments: list[datafusion.Expr], text: str, shipped: _Shipped
-) -> tuple[list[str], Callable[..., _Whole]] | None:
+    function: str, arguments: list[datafusion.Expr], text: str, shipped: _ShippedColumns
+) -> tuple[list[str], Callable[..., _Aggregate]] | None:
     """Ship the distinct values themselves as additional groups."""
     if len(arguments) != 1 or "FILTER (WHERE" in text:
         return None
@@ -180,13 +180,13 @@ def _split_distinct(
         return None
     place = shipped.distinct_at(arguments[0])
     if function == "count":
-        return [place], lambda value: _Whole([functions.count(value, distinct=True)], _only)
+        return [place], lambda value: _Aggregate([functions.count(value, distinct=True)], _only)
     return None
 
 
 def _split_average(
-    bare: datafusion.Expr, argument: datafusion.Expr, shipped: _Shipped
-) -> tuple[list[str], Callable[..., _Whole]] | None:
+    bare: datafusion.Expr, argument: datafusion.Expr, shipped: _ShippedColumns
+) -> tuple[list[str], Callable[..., _Aggregate]] | None:
     """Ship the sum and the count; only for floats, whose average is exactly their quotient."""
     if shipped.below.select(argument.alias("a")).schema().types != [pa.float64()]:
         return None
@@ -201,7 +201,7 @@ def _split_average(
     def made(columns: list[datafusion.Expr]) -> datafusion.Expr:
         return columns[0] / columns[1].cast(pa.float64())
 
-    return [shipped.part_at(total), shipped.part_at(count)], lambda a, b: _Whole(
+    return [shipped.part_at(total), shipped.part_at(count)], lambda a, b: _Aggregate(
         [functions.sum(a), functions.sum(b)], made
     )
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import datafusion
 
+from mesh_telemetry._plan.quoting import quoted
+
 __all__ = [
     "Node",
     "conjuncts",
@@ -17,8 +19,6 @@ __all__ = [
     "plan_tree",
     "qualifiers_of",
     "qualify",
-    "quoted",
-    "quoted_literal",
     "scanned_tables",
 ]
 
@@ -127,16 +127,6 @@ def conjuncts(predicate: datafusion.Expr) -> list[datafusion.Expr]:
                 *conjuncts(expression(parts.right())),
             ]
     return [predicate]
-
-
-def quoted(name: str) -> str:
-    """Quote a name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_literal(text: str) -> str:
-    """Quote a text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def named(name: str) -> datafusion.Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mesh_telemetry._plan.plan_tree import quoted_literal
+from mesh_telemetry._plan.quoting import quoted_literal
 from mesh_telemetry._plan.units import Link, Unit
 
 __all__ = ["chosen", "count_statement", "useful_links", "with_keys"]

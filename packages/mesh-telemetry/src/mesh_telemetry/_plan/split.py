@@ -19,11 +19,11 @@ from mesh_telemetry._plan.plan_tree import (
     plan_tree,
     qualifiers_of,
     qualify,
-    quoted,
 )
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._plan.scans import embedded_units
 from mesh_telemetry._plan.units import Link, Unit
-from mesh_telemetry._query.plain_types import plain_type
+from mesh_telemetry._rows.plain_types import plain_type
 
 __all__ = ["Split", "split"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh_telemetry._profile.rows import Asking
+    from mesh_telemetry._profile.rows import QueryFunction
 
 __all__ = ["TraceFile", "trace_path", "write_trace"]
 
@@ -49,7 +49,7 @@ def trace_path(path: str | os.PathLike[str] | None) -> Path:
 
 def write_trace(
     path: Path,
-    ask: Asking,
+    query: QueryFunction,
     schemas: Mapping[str, pa.Schema],
     since_us: int | None,
     until_us: int,
@@ -58,7 +58,7 @@ def write_trace(
 
     Args:
         path: The file; if its name ends in `.gz`, it is compressed.
-        ask: Queries the hosts.
+        query: Queries the hosts.
         schemas: The existing tables.
         since_us: The start, in microseconds since the epoch; None for the oldest row.
         until_us: The end, exclusive.
@@ -68,7 +68,7 @@ def write_trace(
         OSError: The file cannot be written.
     """
     with trace_output(path) as file:
-        rows = ProfileRows(ask, schemas, since_us, until_us)
+        rows = ProfileRows(query, schemas, since_us, until_us)
         trace = ProfileTrace(rows)
         for piece in trace.pieces():
             file.write(piece)

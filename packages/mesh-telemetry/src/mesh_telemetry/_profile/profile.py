@@ -27,7 +27,7 @@ _UNDER_WAY_MAX = 200_000
 _CASTS_MAX = 10_000
 
 
-class _Queued(NamedTuple):
+class _QueuedMessage(NamedTuple):
     at_us: int
     endpoint: str | None
     length: int
@@ -39,8 +39,10 @@ class _Profile:
     def __init__(self, writer: PerfettoWriter, tracks: ProfileTracks) -> None:
         self._writer = writer
         self._tracks = tracks
-        self._queued: OrderedDict[int, _Queued] = OrderedDict()
-        self._casts: dict[int, deque[_Queued]] = defaultdict(lambda: deque(maxlen=_CASTS_MAX))
+        self._queued: OrderedDict[int, _QueuedMessage] = OrderedDict()
+        self._casts: dict[int, deque[_QueuedMessage]] = defaultdict(
+            lambda: deque(maxlen=_CASTS_MAX)
+        )
         self._sent: OrderedDict[int, tuple[Lane, str]] = OrderedDict()
         self._open: dict[int, Slice] = {}
         self._open_spans: dict[int, Slice] = {}
@@ -102,7 +104,7 @@ class _Profile:
         actor = self._tracks.actor(actor_id)
         if actor is None:
             return
-        queued = _Queued(at_us, endpoint, length)
+        queued = _QueuedMessage(at_us, endpoint, length)
         if call is None:
             self._casts[actor_id].append(queued)
         else:
@@ -136,7 +138,7 @@ class _Profile:
         at_ns: int,
         number: int | None,
         proc: str,
-        queued: _Queued | None,
+        queued: _QueuedMessage | None,
     ) -> None:
         self.message_count += 1
         arguments: dict[str, Value] = {}
@@ -159,7 +161,7 @@ class _Profile:
                 one.said_last = _result(end[1], end[2])
         actor.lanes.put_message(one, arguments, number)
 
-    def _taken(self, actor: ActorTrack, number: int | None) -> _Queued | None:
+    def _taken(self, actor: ActorTrack, number: int | None) -> _QueuedMessage | None:
         if number is not None:
             return self._queued.pop(number, None)
         casts = self._casts.get(actor.actor_id)

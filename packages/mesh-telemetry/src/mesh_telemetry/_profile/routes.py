@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._profile.profile import ProfileTrace
 from mesh_telemetry._profile.rows import ProfileRows
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, known_route
+from mesh_telemetry._serve.routes import Reply, Request, RequestError, Route, known_route
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mesh_telemetry._profile.rows import Asking
+    from mesh_telemetry._profile.rows import QueryFunction
 
 __all__ = ["TRACE", "profile_routes"]
 
@@ -24,7 +24,7 @@ _CONCURRENT_MAX = 2
 _DIGITS_MAX = 17
 
 
-def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]:
+def profile_routes(query: QueryFunction, schemas: Mapping[str, pa.Schema]) -> list[Route]:
     """Return the route `GET /profile?since_us=&until_us=`, which replies with a trace."""
     slots = BoundedSemaphore(_CONCURRENT_MAX)
 
@@ -34,20 +34,20 @@ def profile_routes(ask: Asking, schemas: Mapping[str, pa.Schema]) -> list[Route]
             until_us = time.time_ns() // 1000
         if not slots.acquire(blocking=False):
             text = f"too many concurrent traces (limit {_CONCURRENT_MAX}): try again later"
-            raise Refused(503, "busy", text)
-        pieces = _pieces(ask, schemas, since_us, until_us, slots)
+            raise RequestError(503, "busy", text)
+        pieces = _pieces(query, schemas, since_us, until_us, slots)
         try:
             # Errors before the first byte are reported with a status.
             next(pieces)
         except TelemetryError as error:
-            raise Refused(502, "no_coverage", str(error)) from error
+            raise RequestError(502, "no_coverage", str(error)) from error
         return Reply(TRACE, pieces)
 
     return [known_route("GET", "/profile", profile)]
 
 
 def _pieces(
-    ask: Asking,
+    query: QueryFunction,
     schemas: Mapping[str, pa.Schema],
     since_us: int | None,
     until_us: int,
@@ -55,7 +55,7 @@ def _pieces(
 ) -> Generator[bytes, None, None]:
     """Yield an empty part as soon as hosts have answered, then the trace."""
     try:
-        rows = ProfileRows(ask, schemas, since_us, until_us)
+        rows = ProfileRows(query, schemas, since_us, until_us)
         yield b""
         try:
             yield from ProfileTrace(rows).pieces()
@@ -71,5 +71,7 @@ def _time(request: Request, name: str) -> int | None:
     if said is None:
         return None
     if not (said.isascii() and said.isdecimal()) or len(said) > _DIGITS_MAX:
-        raise Refused(400, "bad_time", f"invalid {name}={said}: send microseconds since the epoch")
+        raise RequestError(
+            400, "bad_time", f"invalid {name}={said}: send microseconds since the epoch"
+        )
     return int(said)

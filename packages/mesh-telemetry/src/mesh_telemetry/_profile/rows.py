@@ -16,7 +16,7 @@ __all__ = ["ProfileRows", "Window"]
 
 Rows = list[tuple[Any, ...]]
 #: Runs a query over rows up to a time in microseconds, or over current rows.
-Asking = Callable[[str, int | None], "Answer"]
+QueryFunction = Callable[[str, int | None], "Answer"]
 
 # The number of rows that are in memory at a time.
 _WINDOW_ROWS_MAX = 100_000
@@ -76,7 +76,7 @@ class ProfileRows:
     """Rows of a time range.
 
     Args:
-        ask: Queries the hosts.
+        query: Queries the hosts.
         schemas: The existing tables.
         since_us: The start, in microseconds since the epoch; None for the oldest row.
         until_us: The end, exclusive.
@@ -87,12 +87,12 @@ class ProfileRows:
 
     def __init__(
         self,
-        ask: Asking,
+        query: QueryFunction,
         schemas: Mapping[str, pa.Schema],
         since_us: int | None,
         until_us: int,
     ) -> None:
-        self._ask = ask
+        self._query = query
         self._schemas = schemas
         self.failed: dict[str, str] = {}
         self.until_us = until_us
@@ -213,7 +213,7 @@ class ProfileRows:
         return f"timestamp_us >= {start_us} and timestamp_us < {end_us}"
 
     def _rows(self, sql: str, until_us: int | None) -> Rows:
-        answer = self._ask(sql, until_us)
+        answer = self._query(sql, until_us)
         for failure in answer.coverage.failed:
             self.failed.setdefault(failure.host, failure.cause)
         columns = [column.to_pylist() for column in answer.table.columns]

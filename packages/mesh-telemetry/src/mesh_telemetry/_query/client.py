@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from mesh_core import MeshError, SupervisionError
-from mesh_telemetry._coordinator import cause_of
-from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
+from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError, cause_of
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.host_list import HostList
 from mesh_telemetry._query.host_queries import HostQueries, label
-from mesh_telemetry._query.question import Question, Reply, Request, coverage_from
+from mesh_telemetry._query.query_request import (
+    QueryAttempt,
+    QueryReply,
+    QueryRequest,
+    coverage_from,
+)
+from mesh_telemetry._query.query_text import scalars_of
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._query.streaming_query import StreamingQuery
 from mesh_telemetry._rows.added_tables import added_tables
@@ -24,13 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._query.fragment import Fragment
-    from mesh_telemetry._query.question import Form
+    from mesh_telemetry._query.query_request import Form
     from mesh_telemetry._sources import SourceTable
 
-__all__ = ["Asking", "QueryClient"]
+__all__ = ["QueryClient", "QueryOptions"]
 
 _STREAM_ROWS = 1 << 16
 _STREAM_BYTES_MAX = 1 << 30
@@ -40,7 +46,7 @@ _REST = 0.25
 _REPLY_S = 2.0
 
 
-class Asking(NamedTuple):
+class QueryOptions(NamedTuple):
     """How a query is sent."""
 
     timeout_s: float
@@ -71,27 +77,25 @@ class QueryClient:
         self._tables = tables
         self._added = pickle.dumps(added_tables(names, tables))
 
-    def question(
+    def request(
         self,
         sql: str,
         parameters: Sequence[object] | Mapping[str, object] | None,
         until_us: int | None,
         form: Form,
-        asking: Asking,
-    ) -> Question:
+        options: QueryOptions,
+    ) -> QueryRequest:
         """Return a query in the form in which it is sent.
 
         Raises:
             QueryError: A parameter has no SQL type.
         """
-        from mesh_telemetry._query.query_text import scalars_of
-
         scalars = scalars_of(parameters)
-        return Question(
-            sql, scalars, until_us, asking.require_full, form, asking.bytes_max, self._added
+        return QueryRequest(
+            sql, scalars, until_us, options.require_full, form, options.bytes_max, self._added
         )
 
-    def answer(self, question: Question, asking: Asking) -> Answer:
+    def answer(self, request: QueryRequest, options: QueryOptions) -> Answer:
         """Return the answer to a query in the form `arrow`.
 
         Raises:
@@ -99,12 +103,12 @@ class QueryClient:
             CoverageError: No host answered, or a host did not answer and all were required.
             TelemetryError: The query timed out or was cancelled.
         """
-        return _answer(self.reply(question, asking))
+        return _answer(self.reply(request, options))
 
-    def stream(self, question: Question, asking: Asking) -> Stream:
+    def stream(self, request: QueryRequest, options: QueryOptions) -> Stream:
         """Return the answer to a query in the form `stream`; raises the same errors as `answer`."""
-        deadline = time.monotonic() + asking.timeout_s
-        reply = self.reply(question, asking)
+        deadline = time.monotonic() + options.timeout_s
+        reply = self.reply(request, options)
         plain = reply.head.get("stream")
         if plain is None:
             answer = _answer(reply)
@@ -118,19 +122,21 @@ class QueryClient:
             added = added_tables(fragment.tables, self._tables)
             sent = pickle.dumps(replace(fragment, added=added))
             asked = HostQueries(self._coordinator, hosts, sent, fragment.deadline_s)
-            if asking.cancellation is not None:
-                asking.cancellation.call(asked.close)
+            if options.cancellation is not None:
+                options.cancellation.call(asked.close)
             return asked
 
-        return streamed.stream(ask, left_s, _STREAM_BYTES_MAX, asking.require_full)
+        return streamed.stream(ask, left_s, _STREAM_BYTES_MAX, options.require_full)
 
-    def reply(self, question: Question, asking: Asking) -> Reply:
+    def reply(self, request: QueryRequest, options: QueryOptions) -> QueryReply:
         """Return the reply to a query of any form; raises the same errors as `answer`."""
         lost: dict[int, str] = {}
-        deadline = time.monotonic() + asking.timeout_s
+        deadline = time.monotonic() + options.timeout_s
 
-        def ask(hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float) -> Reply:
-            return Reply.unpacked(self._sent(question, asking, hosts, asked, timeout_s, lost))
+        def ask(
+            hosts: Sequence[HostHandle], asked: Callable[[], None], timeout_s: float
+        ) -> QueryReply:
+            return QueryReply.unpacked(self._sent(request, options, hosts, asked, timeout_s, lost))
 
         while True:
             count = len(lost)
@@ -143,8 +149,8 @@ class QueryClient:
 
     def _sent(
         self,
-        question: Question,
-        asking: Asking,
+        request: QueryRequest,
+        options: QueryOptions,
         hosts: Sequence[HostHandle],
         asked: Callable[[], None],
         timeout_s: float,
@@ -164,16 +170,16 @@ class QueryClient:
             raise _no_host([(label(one), one.error or "it is restarting") for one in hosts])
         chosen = living[0]
         is_only = len(hosts) == 1
-        request = Request(question, timeout_s, label(chosen) if is_only else None)
+        attempt = QueryAttempt(request, timeout_s, label(chosen) if is_only else None)
         assert chosen.rows is not None, "it lives"
         call = chosen.rows.answer.call_one(
-            pickle.dumps(request),
+            pickle.dumps(attempt),
             timeout_s if is_only else timeout_s * (1 + _REST),
-            asking.is_outside,
+            options.is_outside,
             None if is_only else (self._coordinator, tuple(hosts)),
         )
-        if asking.cancellation is not None:
-            asking.cancellation.call(call.cancel)
+        if options.cancellation is not None:
+            options.cancellation.call(call.cancel)
         try:
             asked()
             return _received(call, timeout_s * (1 + _REST) + _REPLY_S)
@@ -201,7 +207,7 @@ def _received(call: Future[bytes], timeout_s: float) -> bytes:
         raise TelemetryError(f"the query was not answered: {cause_of(error)}") from error
 
 
-def _answer(reply: Reply) -> Answer:
+def _answer(reply: QueryReply) -> Answer:
     with pa.ipc.open_stream(reply.body) as reader:
         table = reader.read_all()
     return Answer(table, coverage_from(reply.head["coverage"]))

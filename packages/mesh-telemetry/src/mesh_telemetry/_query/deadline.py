@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from mesh_telemetry._query.work_threads import Work
 
-__all__ = ["Cancellation", "Cancelled", "Late", "remaining_s", "within"]
+__all__ = ["Cancellation", "Cancelled", "DeadlineExceeded", "remaining_s", "within"]
 
 T = TypeVar("T")
 
 
-class Late(Exception):
+class DeadlineExceeded(Exception):
     """Raised if work did not end by its deadline."""
 
 
@@ -67,7 +67,7 @@ def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | 
     Work that does not end in time is stopped.
 
     Raises:
-        Late: The work did not end in time.
+        DeadlineExceeded: The work did not end in time.
         Cancelled: The work was cancelled.
     """
     results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
@@ -77,7 +77,7 @@ def within(work: Callable[[], T], deadline: float, cancellation: Cancellation | 
             cancellation.call(lambda: results.put((None, Cancelled())))
         result, error = results.get(timeout=remaining_s(deadline))
     except Empty:
-        raise Late from None
+        raise DeadlineExceeded from None
     finally:
         # Has no effect if the work has ended.
         begun.stop()

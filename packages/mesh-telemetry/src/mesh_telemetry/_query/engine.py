@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from mesh_telemetry._disk.stored_tables import Parts
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
-from mesh_telemetry._plan.time_bounds import since_us_of
-from mesh_telemetry._query.deadline import Cancellation, Cancelled, Late, within
+from mesh_telemetry._plan.plan_tree import scanned_tables
+from mesh_telemetry._plan.quoting import quoted
+from mesh_telemetry._query.deadline import Cancellation, Cancelled, DeadlineExceeded, within
 from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment
-from mesh_telemetry._query.plain_types import cast_batch, plain_schema
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame, readable
 from mesh_telemetry._query.session_cache import SessionCache
+from mesh_telemetry._query.time_bounds import since_us_of
+from mesh_telemetry._rows.plain_types import cast_batch, plain_schema
 from mesh_telemetry._rows.time_column import TIME_COLUMN
 
 __all__ = ["FiledRows", "Rows", "run_fragment", "run_until"]
@@ -99,7 +100,7 @@ def run_fragment(fragment: Fragment, rows: Rows, cancellation: Cancellation | No
         return within(lambda: run_until(fragment, rows, deadline), deadline, cancellation)
     except Cancelled:
         raise TelemetryError("the query was cancelled") from None
-    except Late:
+    except DeadlineExceeded:
         raise TelemetryError(
             f"the query was not finished after {fragment.deadline_s:.3g} s: increase the timeout,"
             " or filter more"
@@ -120,7 +121,7 @@ def run_until(
     Raises:
         QueryError: The query is at fault.
         TelemetryError: The host cannot answer.
-        Late: The deadline has passed.
+        DeadlineExceeded: The deadline has passed.
     """
     tables = _tables(fragment, rows)
     row_count = sum(batch.num_rows for parts in tables.values() for batch in parts.batches)
@@ -239,7 +240,7 @@ def _collect(
                 " aggregate, or name fewer columns"
             )
         if time.monotonic() > deadline:
-            raise Late
+            raise DeadlineExceeded
         if batch.num_rows:
             batches.append(cast_batch(batch, schema))
     return _written(batches, schema, byte_count)

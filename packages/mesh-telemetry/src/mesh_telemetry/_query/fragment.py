@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mesh_telemetry._rows.added_tables import AddedTable
 
-__all__ = ["QUERY_FAULT", "TOO_MUCH", "Asked", "Fragment", "ShardAnswer"]
+__all__ = ["QUERY_FAULT", "TOO_MUCH", "Fragment", "QueriedHost", "ShardAnswer"]
 
 # Prefixes of a host's error if the query is at fault and not the host.
 QUERY_FAULT = "the query fails on its rows: "
@@ -47,7 +47,7 @@ class Fragment:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueriedHost:
     """A host that received a fragment; its answer comes later, or never.
 
     Attributes:

@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
 
 __all__ = ["HostList"]
 
 T = TypeVar("T")
 
 
-class _Changed(Exception):
+class _HostsChanged(Exception):
     """Raised if the hosts are not the ones that were assumed."""
 
 
@@ -67,7 +68,7 @@ class HostList:
                 answer = ask(last, lambda: _check(listing, last, deadline), timeout_s)
                 _check(listing, last, deadline)
                 return answer
-            except _Changed:
+            except _HostsChanged:
                 pass
         hosts = self._last = listing.get(max(deadline - time.monotonic(), 0.0))
         return ask(hosts, lambda: None, max(deadline - time.monotonic(), 0.0))
@@ -77,4 +78,4 @@ def _check(
     listing: Future[list[HostHandle]], presumed: Sequence[HostHandle], deadline: float
 ) -> None:
     if listing.get(max(deadline - time.monotonic(), 0.0)) != presumed:
-        raise _Changed
+        raise _HostsChanged

@@ -10,13 +10,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError, SupervisionError
-from mesh_telemetry._coordinator import cause_of
-from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._query.fragment import Asked, ShardAnswer
+from mesh_telemetry._errors import TelemetryError, cause_of
+from mesh_telemetry._query.fragment import QueriedHost, ShardAnswer
 
 if TYPE_CHECKING:
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
 
 __all__ = ["HostQueries", "label"]
 
@@ -50,10 +50,10 @@ class HostQueries:
             for at, future in self._open.items():
                 future.add_done_callback(partial(self._note, at))
 
-    def __iter__(self) -> Iterator[Asked | ShardAnswer]:
+    def __iter__(self) -> Iterator[QueriedHost | ShardAnswer]:
         """Yield first the hosts that were queried, then the answer of each until the deadline."""
         for host in self._hosts:
-            yield Asked(label(host))
+            yield QueriedHost(label(host))
         for at, host in enumerate(self._hosts):
             if at not in self._open:
                 cause = host.error or "it is restarting"

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from typing import TYPE_CHECKING, Any
 
-from mesh_telemetry._query.question import plain_coverage
+from mesh_telemetry._query.query_request import plain_coverage
 
 if TYPE_CHECKING:
     from mesh_telemetry._query.coverage import Answer

@@ -11,20 +11,20 @@ import datafusion
 import pyarrow as pa
 
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._plan.semi_joins import chosen, count_statement, useful_links, with_keys
 from mesh_telemetry._plan.split import Split, split
 from mesh_telemetry._plan.units import Link, Unit
 from mesh_telemetry._query.coverage import Answer
-from mesh_telemetry._query.deadline import Late, within
+from mesh_telemetry._query.deadline import DeadlineExceeded, within
 from mesh_telemetry._query.fragment import Fragment
-from mesh_telemetry._query.gather import Ask, Gathering
-from mesh_telemetry._query.plain_types import plain_table
+from mesh_telemetry._query.host_answers import HostAnswers, SendFragment
 from mesh_telemetry._query.query_limits import QueryLimits
 from mesh_telemetry._query.query_plan import QueryPlans, open_query
 from mesh_telemetry._query.session import readable
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._query.streaming_query import StreamingQuery
+from mesh_telemetry._rows.plain_types import plain_table
 
 __all__ = ["Query", "QueryLimits"]
 
@@ -81,7 +81,7 @@ class Query:
 
     def answer(
         self,
-        ask: Ask,
+        ask: SendFragment,
         *,
         until_us: int | None = None,
         timeout_s: float = 10.0,
@@ -107,32 +107,32 @@ class Query:
         """
         self._begin()
         deadline = time.monotonic() + timeout_s
-        gathering = Gathering(ask, deadline, self._limits.memory_max_bytes)
+        host_answers = HostAnswers(ask, deadline, self._limits.memory_max_bytes)
         until_us = until_us if self._planned.text.as_of_us is None else self._planned.text.as_of_us
         is_whole = is_one_host and self._can_be_whole()
         if self._planned.text.is_explained:
             explained = self._explained_whole() if is_whole else self._explained()
-            return Answer(explained, gathering.coverage())
+            return Answer(explained, host_answers.coverage())
         if is_whole:
-            table = gathering.alone(*self._whole(until_us, deadline))
-            gathering.check(require_full)
-            return Answer(table, gathering.coverage())
-        self._ship(gathering, until_us, deadline)
-        gathering.check(require_full)
+            table = host_answers.alone(*self._whole(until_us, deadline))
+            host_answers.check(require_full)
+            return Answer(table, host_answers.coverage())
+        self._ship(host_answers, until_us, deadline)
+        host_answers.check(require_full)
         # Late hosts may have used up all the time, while little work is left.
         end = max(deadline, time.monotonic() + timeout_s / 4)
         try:
             table = within(lambda: self._finished(end), end)
-        except Late:
+        except DeadlineExceeded:
             raise TelemetryError(
                 f"the query was not finished after {timeout_s:.3g} s: increase the timeout, or"
                 " filter more"
             ) from None
-        return Answer(table, gathering.coverage())
+        return Answer(table, host_answers.coverage())
 
     def stream(
         self,
-        ask: Ask,
+        ask: SendFragment,
         *,
         until_us: int | None = None,
         timeout_s: float = 10.0,
@@ -206,8 +206,8 @@ class Query:
         )
         return ", ".join(tables), fragment, self._planned.wanted
 
-    def _ship(self, gathering: Gathering, until_us: int | None, deadline: float) -> None:
-        links = self._links(gathering, until_us, deadline)
+    def _ship(self, host_answers: HostAnswers, until_us: int | None, deadline: float) -> None:
+        links = self._links(host_answers, until_us, deadline)
         waiting = list(self._split.units)
         came: dict[Unit, pa.Table] = {}
         while waiting:
@@ -224,13 +224,15 @@ class Query:
                 sql = with_keys(unit, filters, self._limits.keys_max)
                 fragment = self._fragment(sql, (unit.table,), until_us, deadline)
                 fragments.append((unit.table, fragment, unit.schema))
-            for unit, table in zip(now, gathering.round(fragments), strict=True):
+            for unit, table in zip(now, host_answers.round(fragments), strict=True):
                 came[unit] = table
             waiting = [unit for unit in waiting if unit not in came]
         for unit, table in came.items():
             self._fill(unit, table)
 
-    def _links(self, gathering: Gathering, until_us: int | None, deadline: float) -> list[Link]:
+    def _links(
+        self, host_answers: HostAnswers, until_us: int | None, deadline: float
+    ) -> list[Link]:
         """Query the row counts of both sides of joins, if shipping one side first may help."""
         links = useful_links(self._split.links)
         if not links:
@@ -238,7 +240,7 @@ class Query:
         units = list(dict.fromkeys(unit for link in links for unit in (link.keys, link.reduced)))
         tables = tuple(sorted({unit.table for unit in units}))
         fragment = self._fragment(count_statement(units), tables, until_us, deadline)
-        (counts,) = gathering.round([(tables[0], fragment, _COUNT_SCHEMA)])
+        (counts,) = host_answers.round([(tables[0], fragment, _COUNT_SCHEMA)])
         row_counts = dict.fromkeys(units, 0)
         for row in counts.to_pylist():
             row_counts[units[row["unit"]]] += row["row_count"]
@@ -281,8 +283,8 @@ class Query:
                 if byte_count > bytes_max:
                     raise QueryError(f"the answer exceeds {bytes_max} bytes: aggregate or limit it")
                 if time.monotonic() > deadline:
-                    raise Late
-        except (QueryError, Late):
+                    raise DeadlineExceeded
+        except (QueryError, DeadlineExceeded):
             raise
         except Exception as error:  # DataFusion has no narrower class
             text = readable(str(error))

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import datafusion
 import pyarrow as pa
 
-from mesh_telemetry._plan.plan_tree import quoted, scanned_tables
-from mesh_telemetry._query.plain_types import plain_schema
+from mesh_telemetry._plan.plan_tree import scanned_tables
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._query.query_text import QueryText, read_query, values_of
 from mesh_telemetry._query.session import empty_batch, new_session, open_frame
 from mesh_telemetry._query.session_cache import SessionCache
+from mesh_telemetry._rows.plain_types import plain_schema
 
 __all__ = ["QueryPlan", "QueryPlans", "open_query"]
 

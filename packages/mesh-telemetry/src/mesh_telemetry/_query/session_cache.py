@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._query.session import new_session, open_frame
 from mesh_telemetry._rows.same_batches import are_same
 

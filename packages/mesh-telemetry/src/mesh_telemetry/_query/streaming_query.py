@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from mesh_telemetry._query.fragment import Fragment
-from mesh_telemetry._query.gather import Ask, Gathering
+from mesh_telemetry._query.host_answers import HostAnswers, SendFragment
 from mesh_telemetry._query.stream import Stream
 
 __all__ = ["StreamingQuery"]
@@ -34,15 +34,15 @@ class StreamingQuery:
     rows_max: int | None
 
     def stream(
-        self, ask: Ask, timeout_s: float, memory_max_bytes: int, require_full: bool
+        self, ask: SendFragment, timeout_s: float, memory_max_bytes: int, require_full: bool
     ) -> Stream:
         """Send the fragment to all hosts, and return the answer as a stream."""
         (table,) = self.fragment.tables
-        gathering = Gathering(ask, time.monotonic() + timeout_s, memory_max_bytes)
+        host_answers = HostAnswers(ask, time.monotonic() + timeout_s, memory_max_bytes)
 
         def rows() -> Iterator[pa.RecordBatch]:
             left = self.rows_max
-            for batch in gathering.stream(table, self.fragment, self.sent):
+            for batch in host_answers.stream(table, self.fragment, self.sent):
                 part = batch if left is None else batch.slice(0, left)
                 if part.num_rows:
                     yield _renamed(part, self.wanted)
@@ -50,9 +50,9 @@ class StreamingQuery:
                     left -= part.num_rows
                     if left <= 0:
                         return
-            gathering.check(require_full)
+            host_answers.check(require_full)
 
-        return Stream(self.wanted, rows(), gathering.coverage)
+        return Stream(self.wanted, rows(), host_answers.coverage)
 
     def plain(self) -> dict[str, Any]:
         """Return the values as an object for JSON."""

@@ -7,15 +7,15 @@ import struct
 from typing import NamedTuple
 
 __all__ = [
-    "ASK",
-    "ASKED_END",
-    "ASKED_ITEM",
     "FAILURE",
     "FORK",
     "FRAGMENT",
-    "GIVE_UP",
     "HEAD",
-    "QUESTION",
+    "HOSTS_ANSWER",
+    "HOSTS_CANCEL",
+    "HOSTS_END",
+    "HOSTS_REQUEST",
+    "QUERY",
     "RESULT",
     "Frame",
     "packed",
@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 #: Requests to a query process: run a fragment, answer a query; and the answers of hosts to it.
-FRAGMENT, QUESTION, ASKED_ITEM, ASKED_END = range(4)
+FRAGMENT, QUERY, HOSTS_ANSWER, HOSTS_END = range(4)
 #: Replies of a query process: the result, an error, and requests to send a fragment to all hosts.
-RESULT, FAILURE, ASK, GIVE_UP = range(16, 20)
+RESULT, FAILURE, HOSTS_REQUEST, HOSTS_CANCEL = range(16, 20)
 
 #: Request to the template process, with two descriptors for the child: its connection and stderr.
 FORK = b"fork"

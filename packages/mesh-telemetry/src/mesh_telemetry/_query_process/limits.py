@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh_telemetry._disk.stored_tables import Parts
-    from mesh_telemetry._rows.added_tables import RowsWithAdded
+    from mesh_telemetry._tables.extended_rows import ExtendedRows
 
 __all__ = [
     "SLACK_BYTES",
@@ -93,7 +93,7 @@ class UnlimitedRows:
         rows: The rows.
     """
 
-    def __init__(self, rows: RowsWithAdded) -> None:
+    def __init__(self, rows: ExtendedRows) -> None:
         self._rows = rows
 
     @property

@@ -9,9 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._query_process.frames import (
-    ASK,
-    ASKED_END,
-    GIVE_UP,
+    HOSTS_CANCEL,
+    HOSTS_END,
+    HOSTS_REQUEST,
     Frame,
     packed,
     read_frame,
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from mesh_telemetry._query.fragment import Asked, Fragment, ShardAnswer
+    from mesh_telemetry._query.fragment import Fragment, QueriedHost, ShardAnswer
 
-__all__ = ["DEADLINE", "HostsAsked", "Link"]
+__all__ = ["DEADLINE", "FragmentAnswers", "Link"]
 
 #: Precedes a fragment that is sent to all hosts: the time that they may take, in seconds.
 DEADLINE = struct.Struct("<d")
@@ -55,15 +55,15 @@ class Link:
             if not self._is_closed:
                 self._connection.sendall(frame)
 
-    def ask_hosts(self, fragment: Fragment) -> HostsAsked:
+    def run_on_hosts(self, fragment: Fragment) -> FragmentAnswers:
         """Request that all hosts run a fragment."""
         with self._turn:
             self._count += 1
             number = self._count
             self._came[number] = deque()
         body = DEADLINE.pack(fragment.deadline_s) + pickle.dumps(fragment)
-        self.send(packed(ASK, body, number))
-        return HostsAsked(self, number)
+        self.send(packed(HOSTS_REQUEST, body, number))
+        return FragmentAnswers(self, number)
 
     def next_answer(self, number: int) -> Frame | None:
         """Wait for the next frame of a request to hosts; return None after the last one."""
@@ -74,7 +74,7 @@ class Link:
         with self._turn:
             if self._came.pop(number, None) is not None:
                 self._turn.notify_all()
-        self.send(packed(GIVE_UP, b"", number))
+        self.send(packed(HOSTS_CANCEL, b"", number))
 
     def _next(self, number: int) -> Frame | None:
         while True:
@@ -108,17 +108,17 @@ class Link:
                 self._turn.notify_all()
 
 
-class HostsAsked:
+class FragmentAnswers:
     """A fragment that all hosts run; iterate over it for their answers."""
 
     def __init__(self, link: Link, number: int) -> None:
         self._link = link
         self._number = number
 
-    def __iter__(self) -> Iterator[Asked | ShardAnswer]:
+    def __iter__(self) -> Iterator[QueriedHost | ShardAnswer]:
         while True:
             frame = self._link.next_answer(self._number)
-            if frame is None or frame.kind == ASKED_END:
+            if frame is None or frame.kind == HOSTS_END:
                 return
             yield pickle.loads(frame.body)
 

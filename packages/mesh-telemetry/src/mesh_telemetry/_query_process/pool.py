@@ -14,14 +14,14 @@ from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._query.fragment import QUERY_FAULT
 from mesh_telemetry._query_process.forks import Fork, Forks
 from mesh_telemetry._query_process.frames import (
-    ASK,
-    ASKED_END,
-    ASKED_ITEM,
     FAILURE,
     FRAGMENT,
-    GIVE_UP,
     HEAD,
-    QUESTION,
+    HOSTS_ANSWER,
+    HOSTS_CANCEL,
+    HOSTS_END,
+    HOSTS_REQUEST,
+    QUERY,
     packed,
 )
 from mesh_telemetry._query_process.limits import out_of_memory
@@ -30,9 +30,9 @@ from mesh_telemetry._query_process.link import DEADLINE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mesh_telemetry._query.fragment import Asked, ShardAnswer
+    from mesh_telemetry._query.fragment import QueriedHost, ShardAnswer
 
-__all__ = ["FRAGMENTS", "OUTSIDE", "OWN", "AskHosts", "QueryPool", "Task"]
+__all__ = ["FRAGMENTS", "OUTSIDE", "OWN", "QueryPool", "RunOnHosts", "Task"]
 
 #: Kinds of work, each with a separate limit: fragments of any query, queries of the program, and
 #: queries of other programs. Queries may wait for fragments, so the two must not share a limit, and
@@ -48,7 +48,7 @@ _IDLE_S = 10.0
 #: Sends a fragment to all hosts with a time limit in seconds, and yields answers as they arrive.
 #: The function and its result are used in a thread; the result has a `close`.
 if TYPE_CHECKING:
-    AskHosts = Callable[[bytes, float], Iterable[Asked | ShardAnswer]]
+    RunOnHosts = Callable[[bytes, float], Iterable[QueriedHost | ShardAnswer]]
 
 
 class Task(NamedTuple):
@@ -60,7 +60,7 @@ class Task(NamedTuple):
     timeout_s: float
     memory_max_bytes: int
     """The limit that the process sets for itself; used in the error if it is exceeded."""
-    ask_hosts: AskHosts | None = None
+    run_on_hosts: RunOnHosts | None = None
 
 
 class QueryPool:
@@ -113,7 +113,7 @@ class QueryPool:
 
     async def _run(self, task: Task) -> bytes:
         process = await self._taken()
-        hosts = _HostsAsked(process, task.ask_hosts)
+        hosts = _HostFragments(process, task.run_on_hosts)
         is_sound = False
         try:
             result = await _conversation(process, task, hosts)
@@ -156,16 +156,16 @@ class QueryPool:
             self._trimming = asyncio.get_running_loop().call_later(left_s, self._trim)
 
 
-async def _conversation(process: Fork, task: Task, hosts: _HostsAsked) -> bytes:
+async def _conversation(process: Fork, task: Task, hosts: _HostFragments) -> bytes:
     """Send a task, and serve the requests of its process until it returns a result."""
-    kind = FRAGMENT if task.work == FRAGMENTS else QUESTION
+    kind = FRAGMENT if task.work == FRAGMENTS else QUERY
     process.writer.write(packed(kind, task.body))
     while True:
         kind, number, length = HEAD.unpack(await process.reader.readexactly(HEAD.size))
         body = await process.reader.readexactly(length)
-        if kind == ASK:
+        if kind == HOSTS_REQUEST:
             hosts.ask(number, body)
-        elif kind == GIVE_UP:
+        elif kind == HOSTS_CANCEL:
             hosts.give_up(number)
         elif kind == FAILURE:
             error: TelemetryError = pickle.loads(body)
@@ -174,26 +174,26 @@ async def _conversation(process: Fork, task: Task, hosts: _HostsAsked) -> bytes:
             return body
 
 
-class _HostsAsked:
+class _HostFragments:
     """The fragments that one process has sent to all hosts, each in a thread."""
 
-    def __init__(self, process: Fork, ask_hosts: AskHosts | None) -> None:
+    def __init__(self, process: Fork, run_on_hosts: RunOnHosts | None) -> None:
         self._process = process
-        self._ask_hosts = ask_hosts
-        self._open: dict[int, _HostsAsking] = {}
+        self._run_on_hosts = run_on_hosts
+        self._open: dict[int, _FragmentRelay] = {}
 
     def ask(self, number: int, body: bytes) -> None:
         """Send a fragment to all hosts, and forward their answers to the process."""
-        assert self._ask_hosts is not None, "only questions about several hosts are taken apart"
+        assert self._run_on_hosts is not None, "only questions about several hosts are taken apart"
         (deadline_s,) = DEADLINE.unpack_from(body)
-        asking = self._open[number] = _HostsAsking(self._process, number)
-        asking.start(self._ask_hosts, body[DEADLINE.size :], deadline_s)
+        relay = self._open[number] = _FragmentRelay(self._process, number)
+        relay.start(self._run_on_hosts, body[DEADLINE.size :], deadline_s)
 
     def give_up(self, number: int) -> None:
         """Drop outstanding answers to one request."""
-        asking = self._open.pop(number, None)
-        if asking is not None:
-            asking.close()
+        relay = self._open.pop(number, None)
+        if relay is not None:
+            relay.close()
 
     def close(self) -> None:
         """Drop all outstanding answers."""
@@ -201,7 +201,7 @@ class _HostsAsked:
             self.give_up(number)
 
 
-class _HostsAsking:
+class _FragmentRelay:
     def __init__(self, process: Fork, number: int) -> None:
         self._process = process
         self._number = number
@@ -209,12 +209,12 @@ class _HostsAsking:
         self._is_closed = False
         self._asked: Any = None
 
-    def start(self, ask_hosts: AskHosts, fragment: bytes, deadline_s: float) -> None:
+    def start(self, run_on_hosts: RunOnHosts, fragment: bytes, deadline_s: float) -> None:
         # A new thread is not part of the call that this actor is serving, so it may call the actor
         # itself.
         threading.Thread(
             target=self._ask,
-            args=(ask_hosts, fragment, deadline_s),
+            args=(run_on_hosts, fragment, deadline_s),
             name="mesh-telemetry-ask",
             daemon=True,
         ).start()
@@ -224,15 +224,15 @@ class _HostsAsking:
         if self._asked is not None:
             self._asked.close()
 
-    def _ask(self, ask_hosts: AskHosts, fragment: bytes, deadline_s: float) -> None:
+    def _ask(self, run_on_hosts: RunOnHosts, fragment: bytes, deadline_s: float) -> None:
         try:
-            self._asked = ask_hosts(fragment, deadline_s)
+            self._asked = run_on_hosts(fragment, deadline_s)
             if self._is_closed:
                 self._asked.close()
             for item in self._asked:
-                self._send(ASKED_ITEM, pickle.dumps(item))
+                self._send(HOSTS_ANSWER, pickle.dumps(item))
         finally:
-            self._send(ASKED_END, b"")
+            self._send(HOSTS_END, b"")
 
     def _send(self, kind: int, body: bytes) -> None:
         # The loop is closed when the telemetry process ends.

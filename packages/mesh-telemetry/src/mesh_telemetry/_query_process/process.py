@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mesh_telemetry._errors import QueryError, TelemetryError
 from mesh_telemetry._query.query_limits import QueryLimits
-from mesh_telemetry._query.question import failure_reply
+from mesh_telemetry._query.query_request import failure_reply
 from mesh_telemetry._query_process.frames import FAILURE, FRAGMENT, RESULT, Frame, packed
 from mesh_telemetry._query_process.limits import SLACK_BYTES, limit_files, out_of_memory
 from mesh_telemetry._query_process.link import Link
@@ -32,19 +32,19 @@ def run(connection: socket.socket, host: dict[str, Any]) -> NoReturn:
     """
     limit_files()
     link = Link(connection)
-    answering = QueryWorker(link, **host)
+    worker = QueryWorker(link, **host)
     while True:
         frame = link.next_request()
         if frame is None:
             os._exit(0)
-        reply, is_sound = _reply(answering, frame)
+        reply, is_sound = _reply(worker, frame)
         link.send(reply)
         if not is_sound:
             # The state of a library that has panicked is unknown.
             os._exit(1)
 
 
-def _reply(answering: QueryWorker, frame: Frame) -> tuple[bytes, bool]:
+def _reply(worker: QueryWorker, frame: Frame) -> tuple[bytes, bool]:
     """Return the frame that answers a request, and whether this process is still usable."""
     is_fragment = frame.kind == FRAGMENT
     is_sound = True
@@ -52,7 +52,7 @@ def _reply(answering: QueryWorker, frame: Frame) -> tuple[bytes, bool]:
     most = limits.host_memory_max_bytes if is_fragment else limits.memory_max_bytes
     refused = out_of_memory(most + SLACK_BYTES)
     try:
-        work = answering.fragment if is_fragment else answering.question
+        work = worker.fragment if is_fragment else worker.query
         return packed(RESULT, work(pickle.loads(frame.body))), True
     except TelemetryError as error:
         # The engine reports a failed allocation only in the text of its errors.

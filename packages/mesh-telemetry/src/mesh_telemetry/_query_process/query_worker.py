@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mesh_telemetry._errors import QueryError, TelemetryError
-from mesh_telemetry._query.deadline import Late
+from mesh_telemetry._query.deadline import DeadlineExceeded
 from mesh_telemetry._query.engine import run_until
-from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
+from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment, QueriedHost, ShardAnswer
 from mesh_telemetry._query.plain_json import plain_answer
 from mesh_telemetry._query.query import Query, QueryLimits
 from mesh_telemetry._query.query_plan import QueryPlans
-from mesh_telemetry._query.question import Reply, plain_coverage
+from mesh_telemetry._query.query_request import QueryReply, plain_coverage
 from mesh_telemetry._query.session_cache import SessionCache
 from mesh_telemetry._query_process.limits import (
     SLACK_BYTES,
@@ -28,13 +28,14 @@ from mesh_telemetry._query_process.limits import (
     limit_cpu,
     limited_memory,
 )
-from mesh_telemetry._rows.added_tables import AddedTable, RowsWithAdded
-from mesh_telemetry._rows.host_tables import HostTables
+from mesh_telemetry._rows.added_tables import AddedTable
 from mesh_telemetry._rows.schemas import TABLES
+from mesh_telemetry._tables.extended_rows import ExtendedRows
+from mesh_telemetry._tables.host_tables import HostTables
 
 if TYPE_CHECKING:
     from mesh_telemetry._query.coverage import Answer
-    from mesh_telemetry._query.question import Question, Request
+    from mesh_telemetry._query.query_request import QueryAttempt, QueryRequest
     from mesh_telemetry._query_process.link import Link
 
 __all__ = ["QueryWorker"]
@@ -92,7 +93,7 @@ class QueryWorker:
         with limited_memory(fragment.memory_max_bytes + SLACK_BYTES):
             return self._run(fragment)
 
-    def question(self, request: Request) -> bytes:
+    def query(self, attempt: QueryAttempt) -> bytes:
         """Answer a query; return the reply in the form in which it is sent.
 
         Raises:
@@ -100,27 +101,27 @@ class QueryWorker:
             CoverageError: No host answered, or a host did not answer and all were required.
             TelemetryError: The query timed out.
         """
-        question = request.question
-        limits = QueryLimits(answer_bytes_max=question.bytes_max)
+        request = attempt.request
+        limits = QueryLimits(answer_bytes_max=request.bytes_max)
         # After late hosts were left out, a quarter of the timeout is added for the remaining work.
-        limit_cpu(request.timeout_s * 1.25)
+        limit_cpu(attempt.timeout_s * 1.25)
         with limited_memory(limits.memory_max_bytes + SLACK_BYTES):
-            added, plans = self._catalog(question.added)
-            query = Query(question.sql, question.parameters, plans.schemas, limits, plans)
-            if question.form == "columns":
-                return Reply({}, query.schema.serialize().to_pybytes()).packed()
-            if question.form == "stream":
-                streamed = query.streamed(question.until_us, request.timeout_s)
+            added, plans = self._catalog(request.added)
+            query = Query(request.sql, request.parameters, plans.schemas, limits, plans)
+            if request.form == "columns":
+                return QueryReply({}, query.schema.serialize().to_pybytes()).packed()
+            if request.form == "stream":
+                streamed = query.streamed(request.until_us, attempt.timeout_s)
                 if streamed is not None:
-                    return Reply({"stream": streamed.plain()}, b"").packed()
+                    return QueryReply({"stream": streamed.plain()}, b"").packed()
             answer = query.answer(
-                _Hosts(self, request.only_host, added).ask,
-                until_us=question.until_us,
-                timeout_s=request.timeout_s,
-                require_full=question.require_full,
-                is_one_host=request.only_host is not None,
+                _Hosts(self, attempt.only_host, added).ask,
+                until_us=request.until_us,
+                timeout_s=attempt.timeout_s,
+                require_full=request.require_full,
+                is_one_host=attempt.only_host is not None,
             )
-            return _reply(answer, question).packed()
+            return _reply(answer, request).packed()
 
     def _catalog(self, added: bytes) -> tuple[tuple[AddedTable, ...], QueryPlans]:
         found = self._catalogs.get(added)
@@ -136,14 +137,14 @@ class QueryWorker:
         deadline = time.monotonic() + fragment.deadline_s
         told = ["rows"] if any(not one.is_live for one in fragment.added) else []
         tables = self._tables.refreshed([*fragment.tables, *told])
-        rows = UnlimitedRows(RowsWithAdded(tables, fragment.added))
+        rows = UnlimitedRows(ExtendedRows(tables, fragment.added))
         try:
             return run_until(fragment, rows, deadline, self._sessions)
         except QueryError as error:
             if str(error).startswith((QUERY_FAULT, TOO_MUCH)):
                 raise
             raise QueryError(f"{QUERY_FAULT}{error}") from None
-        except Late:
+        except DeadlineExceeded:
             raise TelemetryError(
                 f"the query was not finished after {fragment.deadline_s:.3g} s: increase the"
                 " timeout, or filter more"
@@ -154,35 +155,35 @@ class _Hosts:
     """The hosts that a query covers: this host only, or all hosts through the link."""
 
     def __init__(
-        self, answering: QueryWorker, only_host: str | None, added: tuple[AddedTable, ...]
+        self, worker: QueryWorker, only_host: str | None, added: tuple[AddedTable, ...]
     ) -> None:
-        self._answering = answering
+        self._worker = worker
         self._only_host = only_host
         self._added = added
 
-    def ask(self, fragment: Fragment) -> Iterable[Asked | ShardAnswer]:
+    def ask(self, fragment: Fragment) -> Iterable[QueriedHost | ShardAnswer]:
         """Run a fragment on the hosts, and return their answers."""
         added = tuple(one for one in self._added if one.name in fragment.tables)
         fragment = replace(fragment, added=added) if added else fragment
         if self._only_host is None:
-            return self._answering._link.ask_hosts(fragment)
+            return self._worker._link.run_on_hosts(fragment)
         try:
-            body = self._answering._run(fragment)
+            body = self._worker._run(fragment)
             return [ShardAnswer(self._only_host, body, None)]
         except TelemetryError as error:
             return [ShardAnswer(self._only_host, None, str(error).partition("\n")[0])]
 
 
-def _reply(answer: Answer, question: Question) -> Reply:
-    if question.form == "json":
+def _reply(answer: Answer, request: QueryRequest) -> QueryReply:
+    if request.form == "json":
         body: bytes | memoryview = json.dumps(plain_answer(answer), allow_nan=False).encode()
     else:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, answer.table.schema) as writer:
             writer.write_table(answer.table)
         body = memoryview(sink.getvalue())
-    if question.bytes_max is not None and len(body) > question.bytes_max:
+    if request.bytes_max is not None and len(body) > request.bytes_max:
         raise QueryError(
-            f"the answer exceeds {question.bytes_max} bytes: filter, aggregate, or limit it"
+            f"the answer exceeds {request.bytes_max} bytes: filter, aggregate, or limit it"
         )
-    return Reply({"coverage": plain_coverage(answer.coverage)}, body)
+    return QueryReply({"coverage": plain_coverage(answer.coverage)}, body)

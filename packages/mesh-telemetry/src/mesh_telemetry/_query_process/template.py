@@ -20,6 +20,7 @@ import sys
 from contextlib import suppress
 
 from mesh_telemetry._query_process.frames import FORK
+from mesh_telemetry._query_process.process import run
 
 __all__ = ["main"]
 
@@ -31,15 +32,13 @@ _MESSAGE_LEN_MAX = 64
 def main() -> None:
     """Serve the parent until it closes the connection, whose descriptor is the second argument.
 
-    The first argument is the host's configuration for `process.run`, as JSON.
+    The first argument is the host's configuration for `run`, as JSON.
     """
     host = json.loads(sys.argv[1])
     control = socket.socket(fileno=int(sys.argv[2]))
+    # Inherited from the telemetry process, so SIGINT was also ignored while the engine was loaded.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(_PR_SET_NAME, ctypes.c_char_p(_NAME))
-    # Imported here because loading the engine takes a second, and signals must be set up before.
-    from mesh_telemetry._query_process import process
-
     # A garbage collection in a child would copy memory pages that it shares with the template.
     gc.collect()
     gc.freeze()
@@ -47,7 +46,7 @@ def main() -> None:
     connection = template.serve()
     if connection is not None:
         control.close()
-        process.run(connection, host)
+        run(connection, host)
 
 
 class _Template:

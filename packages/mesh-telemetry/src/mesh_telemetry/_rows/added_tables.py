@@ -1,49 +1,21 @@
-"""Tables that packages add, on hosts and in the process that queries them."""
+"""Tables that packages and programs add, as declared in the process that queries them."""
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from mesh_telemetry._disk.stored_tables import Parts
-from mesh_telemetry._errors import QueryError
-from mesh_telemetry._events.process_socket import ROWS
-from mesh_telemetry._rows.columns import constant
 from mesh_telemetry._rows.schemas import TABLE_DOCS, TABLES, Column, TableDoc, column, schema_of
 from mesh_telemetry._sources import source_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import Protocol
 
-    from mesh_telemetry._events.proc_folder import ProcFolder
     from mesh_telemetry._sources import SourceTable
 
-    class Kept(Protocol):
-        """The provider of recorded rows: `HostTables`, or the same for a program that has ended."""
-
-        @property
-        def schemas(self) -> Mapping[str, pa.Schema]: ...
-
-        def batches(
-            self, table: str, since_us: int | None, until_us: int | None
-        ) -> list[pa.RecordBatch]: ...
-
-        def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts: ...
-
-        @property
-        def scratch(self) -> Path: ...
-
-        def said(self, word: str) -> list[tuple[ProcFolder, Any]]: ...
-
-
-__all__ = ["AddedTable", "RowsWithAdded", "added_tables", "table_docs"]
+__all__ = ["AddedTable", "added_tables", "table_docs"]
 
 _ANY_TIME = "timestamp_us i64 | when, in microseconds since the epoch"
 _NOW = "timestamp_us i64 | now"
@@ -99,73 +71,6 @@ def added_tables(
     return tuple(found)
 
 
-class RowsWithAdded:
-    """The rows of a host, including tables that packages add.
-
-    Args:
-        kept: The built-in tables.
-        added: The other tables.
-    """
-
-    def __init__(self, kept: Kept, added: Sequence[AddedTable]) -> None:
-        self._kept = kept
-        self._added = {one.name: one for one in added}
-        self.schemas: Mapping[str, pa.Schema] = {
-            **kept.schemas,
-            **{one.name: one.schema for one in added},
-        }
-
-    def batches(
-        self, table: str, since_us: int | None, until_us: int | None
-    ) -> list[pa.RecordBatch]:
-        """Return the rows of a table, as `HostTables.batches` does.
-
-        Raises:
-            QueryError: The table does not exist, or it is live and has no history.
-        """
-        added = self._added.get(table)
-        if added is None:
-            return self._kept.batches(table, since_us, until_us)
-        return self._made(added, since_us, until_us)
-
-    def parts(self, table: str, since_us: int | None, until_us: int | None) -> Parts:
-        """Return the rows of a table, as `HostTables.parts` does.
-
-        Raises:
-            QueryError: The table does not exist, or it is live and has no history.
-        """
-        added = self._added.get(table)
-        if added is None:
-            return self._kept.parts(table, since_us, until_us)
-        return Parts(self._made(added, since_us, until_us))
-
-    @property
-    def scratch(self) -> Path:
-        """A folder in which links to files can be created."""
-        return self._kept.scratch
-
-    def _made(
-        self, added: AddedTable, since_us: int | None, until_us: int | None
-    ) -> list[pa.RecordBatch]:
-        if not added.is_live:
-            batches = self._kept.batches("rows", since_us, until_us)
-            return [made for batch in batches if (made := _told(added, batch)) is not None]
-        if until_us is not None:
-            raise QueryError(
-                f"table {added.name!r} shows only the current state: query it without as_of"
-            )
-        now_us = time.time_ns() // 1000
-        return [
-            _batch(
-                added.schema,
-                rows,
-                {"timestamp_us": now_us, "host": folder.place.host_name, "proc": folder.place.proc},
-            )
-            for folder, rows in self._kept.said(f"{ROWS} {added.name}")
-            if rows
-        ]
-
-
 def _doc(table: SourceTable) -> TableDoc:
     before = [_ANY_TIME, _ACTOR] if table.rows is None else [_NOW]
     added = [*map(column, before), *map(_open, table.columns), *map(column, _WHERE)]
@@ -175,45 +80,3 @@ def _doc(table: SourceTable) -> TableDoc:
 def _open(declared: str) -> Column:
     """Make a column nullable, because a package may record incomplete rows."""
     return column(declared)._replace(is_nullable=True)
-
-
-def _told(added: AddedTable, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Build the rows of a table from recorded rows."""
-    own = batch.filter(pc.equal(batch.column("table_name"), added.name))
-    if not own.num_rows:
-        return None
-    rows = [json.loads(text) for text in own.column("row_json").to_pylist()]
-    given = {name: own.column(name) for name in ("timestamp_us", "actor_id", "host", "proc")}
-    return _batch(added.schema, rows, given)
-
-
-def _batch(
-    schema: pa.Schema, rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
-) -> pa.RecordBatch:
-    arrays = []
-    for field in schema:
-        if field.name not in given:
-            arrays.append(_fitted([row.get(field.name) for row in rows], field.type))
-        elif isinstance(given[field.name], pa.Array):
-            arrays.append(given[field.name])
-        else:
-            arrays.append(constant(given[field.name], field.type, len(rows)))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _fitted(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Build a column; values of another type become null, so that one bad row affects no other."""
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-        return pa.array([_one(value, kind) for value in values], kind)
-
-
-def _one(value: Any, kind: pa.DataType) -> Any:
-    if value is None or (pa.types.is_string(kind) and not isinstance(value, str)):
-        return None if value is None else str(value)
-    try:
-        pa.scalar(value, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-        return None
-    return value

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh_telemetry._events.folders import bytes_below
+from mesh_telemetry._events.own_meshes import OWN_NAMES
 from mesh_telemetry._events.process_socket import ACTIVITY, SESSIONS, STACKS, WAITS, ask_all
-from mesh_telemetry._events.recorder import OWN_NAMES
 from mesh_telemetry._rows.activity_rows import handler_rows, node_rows
 from mesh_telemetry._rows.columns import batch_of, mixed
 from mesh_telemetry._rows.schemas import TABLES

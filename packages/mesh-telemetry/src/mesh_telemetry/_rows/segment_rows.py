@@ -42,7 +42,7 @@ class TimedBatch(NamedTuple):
         return TimedBatch(batch, bounds["min"] or 0, bounds["max"] or 0)
 
 
-class _Made(NamedTuple):
+class _DecodedSegment(NamedTuple):
     pieces: tuple[TimedBatch, ...]
     length: int
     """The length of the segment that was decoded, in bytes."""
@@ -66,7 +66,7 @@ class SegmentRows:
     def __init__(self, bytes_max: int, own_procs: frozenset[int]) -> None:
         self._bytes_max = bytes_max
         self._own_procs = own_procs
-        self._made: OrderedDict[Key, _Made] = OrderedDict()
+        self._made: OrderedDict[Key, _DecodedSegment] = OrderedDict()
         self._turn = threading.Lock()
         #: The memory in use, in bytes.
         self.byte_count = 0
@@ -99,7 +99,7 @@ class SegmentRows:
         if made is not None and made.length == length and not is_sealed:
             return made.pieces
         if made is None or made.length > length:
-            made = _Made((), 0, False)
+            made = _DecodedSegment((), 0, False)
         if made.length < length:
             pieces, start = made.pieces, made.length
             if segment.family != MESSAGES:
@@ -113,7 +113,7 @@ class SegmentRows:
         self._keep(key, made._replace(is_whole=is_sealed))
         return made.pieces
 
-    def _keep(self, key: Key, made: _Made) -> None:
+    def _keep(self, key: Key, made: _DecodedSegment) -> None:
         size = made.byte_count
         with self._turn:
             before = self._made.pop(key, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, overload
 from urllib.parse import urlsplit
 
-from mesh_telemetry._serve.routes import Refused, Route
+from mesh_telemetry._serve.routes import RequestError, Route
 from mesh_telemetry._serve.scopes import ACT_TABLES, Scope, Tokens
 
 __all__ = ["Headers", "check_access", "check_sql"]
@@ -38,23 +38,25 @@ def check_access(route: Route | None, headers: Headers, tokens: Tokens) -> Scope
         tokens: The tokens of the server.
 
     Raises:
-        Refused: The request may not use the route.
+        RequestError: The request may not use the route.
     """
     _check_host(headers)
     granted = tokens.scope_of(headers.get("Authorization", ""))
     if granted is Scope.ACT and _is_from_browser(headers):
         # Browser extensions can read anything that a page holds, and browsers may store it.
         text = "a browser must not send the act token: use the read token in browsers"
-        raise Refused(403, "browser", text)
+        raise RequestError(403, "browser", text)
     required = Scope.READ if route is None else route.scope
     if required is Scope.OPEN:
         return granted
     if granted is Scope.OPEN:
         text = "missing or invalid token: send Authorization: Bearer <token>"
-        raise Refused(401, "unauthorized", text)
+        raise RequestError(401, "unauthorized", text)
     if required is Scope.ACT and granted is not Scope.ACT:
         assert route is not None, "only a route requires the scope act"
-        raise Refused(403, "scope", f"{route.method} {route.path} {_ACT_NEEDED}: {_ROUTE_HINT}")
+        raise RequestError(
+            403, "scope", f"{route.method} {route.path} {_ACT_NEEDED}: {_ROUTE_HINT}"
+        )
     return granted
 
 
@@ -64,14 +66,14 @@ def check_sql(sql: str, scope: Scope) -> None:
     A table can be read only by a query whose text contains its name.
 
     Raises:
-        Refused: The SQL requires the scope `ACT`.
+        RequestError: The SQL requires the scope `ACT`.
     """
     if scope is Scope.ACT:
         return
     words = sql.lower()
     for table in sorted(ACT_TABLES):
         if table in words:
-            raise Refused(403, "scope", f"the table {table} {_ACT_NEEDED}: {_TABLE_HINT}")
+            raise RequestError(403, "scope", f"the table {table} {_ACT_NEEDED}: {_TABLE_HINT}")
 
 
 def _check_host(headers: Headers) -> None:
@@ -79,10 +81,12 @@ def _check_host(headers: Headers) -> None:
     host = headers.get("Host", "")
     if _name_of(f"//{host}") not in _HOSTS:
         text = f"{host!r} is not a name of this server: use 127.0.0.1 or localhost"
-        raise Refused(421, "wrong_host", text)
+        raise RequestError(421, "wrong_host", text)
     origin = headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != host:
-        raise Refused(403, "wrong_origin", f"requests from pages of {origin!r} are not permitted")
+        raise RequestError(
+            403, "wrong_origin", f"requests from pages of {origin!r} are not permitted"
+        )
 
 
 def _name_of(address: str) -> str | None:

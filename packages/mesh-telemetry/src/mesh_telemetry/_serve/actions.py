@@ -7,14 +7,21 @@ import time
 from typing import TYPE_CHECKING
 
 from mesh_core import MeshError
-from mesh_telemetry._coordinator import cause_of
+from mesh_telemetry._errors import cause_of
 from mesh_telemetry._events.stops import BY_LEN_MAX
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
+from mesh_telemetry._serve.routes import (
+    Reply,
+    Request,
+    RequestError,
+    Route,
+    json_reply,
+    known_route,
+)
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from mesh_telemetry._coordinator import Coordinator
+    from mesh_telemetry._hosts.coordinator import Coordinator
 
 __all__ = ["action_routes"]
 
@@ -34,7 +41,7 @@ def action_routes(coordinator: Coordinator) -> list[Route]:
         mesh_id, host, slot, by = _wanted(request.json_object())
         answer = _asked(coordinator, host, slot, mesh_id, by)
         if "refused" in answer:
-            raise Refused(_STATUSES[answer["code"]], answer["code"], answer["refused"])
+            raise RequestError(_STATUSES[answer["code"]], answer["code"], answer["refused"])
         return json_reply({"mesh_id": mesh_id, "name": answer["name"], "state": "stopping"})
 
     return [known_route("POST", "/stop", stop)]
@@ -43,17 +50,17 @@ def action_routes(coordinator: Coordinator) -> list[Route]:
 def _wanted(said: dict[str, Any]) -> tuple[int, int, int, str]:
     mesh_id, proc, by = said.get("mesh_id"), said.get("proc"), said.get("by", "the user")
     if not isinstance(mesh_id, int) or isinstance(mesh_id, bool) or not 0 <= mesh_id < 1 << 64:
-        raise Refused(400, "bad_json", "missing or invalid mesh_id: send a meshes.id")
+        raise RequestError(400, "bad_json", "missing or invalid mesh_id: send a meshes.id")
     place = _PROC.fullmatch(proc) if isinstance(proc, str) else None
     if place is None:
         text = "missing or invalid proc: send the meshes.proc of the mesh, such as 0.3"
-        raise Refused(400, "bad_json", text)
+        raise RequestError(400, "bad_json", text)
     if not (isinstance(by, str) and by.isascii() and by.isprintable() and len(by) <= BY_LEN_MAX):
         text = f"invalid by: send a name of at most {BY_LEN_MAX} printable ASCII characters"
-        raise Refused(400, "bad_json", text)
+        raise RequestError(400, "bad_json", text)
     if mesh_id == 0:
         text = "mesh 0 is the program and its host agents: end the program instead"
-        raise Refused(403, "root", text)
+        raise RequestError(403, "root", text)
     return mesh_id, int(place[1]), int(place[2]), by
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._events.process_socket import nearby
+from mesh_telemetry._events.process_socket import short_socket_path
 from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
 from mesh_telemetry._serve.access import check_sql
@@ -31,7 +31,7 @@ from mesh_telemetry._serve.flight_messages import (
 )
 from mesh_telemetry._serve.flight_relay import RelayedConnection, ServerConnections
 from mesh_telemetry._serve.query_routes import Queries
-from mesh_telemetry._serve.routes import Refused
+from mesh_telemetry._serve.routes import RequestError
 from mesh_telemetry._serve.scopes import Scope, Tokens
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         """Start gRPC on an unnamed Unix socket, and return a descriptor of the socket."""
         folder = Path(tempfile.mkdtemp(prefix="mesh-flight-"))
         try:
-            with nearby(folder, _SOCKET) as path:
+            with short_socket_path(folder, _SOCKET) as path:
                 super().__init__(f"grpc+unix://{path}", middleware={"token": _TokenCheck(tokens)})
             return os.open(folder / _SOCKET, os.O_PATH | os.O_CLOEXEC)
         except (OSError, pa.ArrowException) as error:
@@ -333,7 +333,7 @@ def _statement(name: str, fields: Fields) -> tuple[str, list[object]]:
 def _check_sql(sql: str) -> None:
     try:
         check_sql(sql, Scope.READ)
-    except Refused as refused:
+    except RequestError as refused:
         raise flight.FlightUnauthorizedError(refused.text) from refused
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from mesh_telemetry._serve.accept_loop import AcceptLoop, connection_limiter, listener
 from mesh_telemetry._serve.access import check_access
 from mesh_telemetry._serve.pending_request import HEAD_LEN_MAX, PendingRequest, refusal_of
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route
+from mesh_telemetry._serve.routes import Reply, Request, RequestError, Route
 from mesh_telemetry._serve.scopes import Tokens
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class HttpServer:
             admission.release()
 
 
-class _Received(io.RawIOBase):
+class _RequestReader(io.RawIOBase):
     """Reads from a connection after the bytes that were read before, up to a limit.
 
     Attributes:
@@ -175,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Make the bytes that were read before authentication available first."""
         super().setup()
         self.rfile.close()
-        self._received = _Received(self._first, self.connection)
+        self._received = _RequestReader(self._first, self.connection)
         self.rfile = io.BufferedReader(self._received)
 
     def handle_one_request(self) -> None:
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         try:
             reply = self._reply()
-        except Refused as refused:
+        except RequestError as refused:
             # The rest of the body is not read, so no other request can follow.
             reply = refusal_of(refused)
         if reply.take_over is not None:
@@ -233,34 +233,36 @@ class _Handler(BaseHTTPRequestHandler):
         route = self._routes.find(self.command, asked.path)
         scope = check_access(route, self.headers, self._tokens)
         if route is None:
-            raise Refused(404, "not_found", "not found: see GET /openapi.json for the routes")
+            raise RequestError(404, "not_found", "not found: see GET /openapi.json for the routes")
         tail = asked.path[len(route.path) - 1 :] if route.path.endswith("*") else ""
         body = self._body() if self.command == "POST" else b""
         arguments = dict(parse_qsl(asked.query))
         try:
             headers = dict(self.headers.items())
             return route.work(Request(tail, arguments, headers, body, self.connection, scope))
-        except Refused:
+        except RequestError:
             raise
         except Exception as error:
-            raise Refused(500, "failed", f"{type(error).__name__}: {error}") from error
+            raise RequestError(500, "failed", f"{type(error).__name__}: {error}") from error
         finally:
             self._admission.reserve(0)
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
-            raise Refused(411, "no_length", "missing length: send Content-Length")
+            raise RequestError(411, "no_length", "missing length: send Content-Length")
         if int(length) > _BODY_LEN_MAX:
-            raise Refused(413, "too_long", f"the body exceeds {_BODY_LEN_MAX} bytes: send less")
+            raise RequestError(
+                413, "too_long", f"the body exceeds {_BODY_LEN_MAX} bytes: send less"
+            )
         if not self._admission.reserve(int(length)):
-            raise Refused(503, "busy", "too many large requests at once: try again later")
+            raise RequestError(503, "busy", "too many large requests at once: try again later")
         self._received.left_len += int(length)
         return self.rfile.read(int(length))
 
     def _send_pieces(self, pieces: Iterable[bytes]) -> None:
         # If the body fails, the missing final chunk shows the client that it is incomplete.
-        with suppress(OSError, Refused):
+        with suppress(OSError, RequestError):
             try:
                 for piece in pieces:
                     if piece:

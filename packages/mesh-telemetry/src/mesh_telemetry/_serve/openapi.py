@@ -329,7 +329,7 @@ _SCHEMES = {
         "type": "http",
         "scheme": "bearer",
         "description": "The act token: also stops meshes, runs code and shows local variables."
-        " Refused from browsers.",
+        " RequestError from browsers.",
     },
 }
 

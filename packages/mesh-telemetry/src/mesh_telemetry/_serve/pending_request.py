@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mesh_telemetry._serve.accept_loop import READ, WRITE, received
 from mesh_telemetry._serve.access import check_access
-from mesh_telemetry._serve.routes import JSON, Refused, Reply, Request, Route
+from mesh_telemetry._serve.routes import JSON, Reply, Request, RequestError, Route
 from mesh_telemetry._serve.scopes import Scope
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class PendingRequest:
             self._decide()
         elif len(self._head) >= HEAD_LEN_MAX:
             text = f"the request head exceeds {HEAD_LEN_MAX} bytes: send less"
-            self._send(refusal_of(Refused(431, "head_too_long", text)))
+            self._send(refusal_of(RequestError(431, "head_too_long", text)))
 
     def _received(self, length_max: int) -> bytes | None:
         """Return the bytes that have arrived; None if there are none or the peer has closed."""
@@ -104,10 +104,10 @@ class PendingRequest:
     def _decide(self) -> None:
         try:
             reply = self._answer()
-        except Refused as refused:
+        except RequestError as refused:
             reply = refusal_of(refused)
         except Exception as error:
-            reply = refusal_of(Refused(500, "failed", f"{type(error).__name__}: {error}"))
+            reply = refusal_of(RequestError(500, "failed", f"{type(error).__name__}: {error}"))
         if reply is not None:
             self._send(reply)
 
@@ -124,7 +124,9 @@ class PendingRequest:
         admission = self._admission
         assert admission is not None, "it was started"
         if not admission.authenticate():
-            raise Refused(503, "busy", "too many authenticated connections are open: close one")
+            raise RequestError(
+                503, "busy", "too many authenticated connections are open: close one"
+            )
         self._loop.leave(self)
         self._loop.forget(self.sock)
         self.sock.setblocking(True)
@@ -161,7 +163,7 @@ class PendingRequest:
                 self.close()
 
 
-def refusal_of(refused: Refused) -> Reply:
+def refusal_of(refused: RequestError) -> Reply:
     """Return the response to a rejected request, after which its connection is closed."""
     body = json.dumps({"error": {"code": refused.code, "message": refused.text}}).encode()
     return Reply(JSON, body, {"Connection": "close"}, refused.status)
@@ -171,7 +173,7 @@ def _parsed(head: bytes) -> tuple[str, str, HTTPMessage]:
     """Return method, target and headers.
 
     Raises:
-        Refused: The bytes are not the head of an HTTP request.
+        RequestError: The bytes are not the head of an HTTP request.
     """
     stream = io.BytesIO(head)
     words = stream.readline().decode("iso-8859-1").split()
@@ -181,7 +183,7 @@ def _parsed(head: bytes) -> tuple[str, str, HTTPMessage]:
         urlsplit(words[1])
         return words[0], words[1], parse_headers(stream)
     except (ValueError, HTTPException) as error:
-        raise Refused(400, "bad_request", f"{error}: send HTTP/1.1") from error
+        raise RequestError(400, "bad_request", f"{error}: send HTTP/1.1") from error
 
 
 def _encoded(reply: Reply, body: bytes) -> bytes:

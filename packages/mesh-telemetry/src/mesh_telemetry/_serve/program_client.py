@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["ProgramClient", "ProgramGone", "lives"]
+__all__ = ["ProgramClient", "ProgramUnavailable", "lives"]
 
 _TIMEOUT_S = 10.0
 _PIECE_LEN = 1 << 16
@@ -30,7 +30,7 @@ _PIECE_LEN = 1 << 16
 _REFUSALS = {400: QueryError, 409: DebugError}
 
 
-class ProgramGone(TelemetryError):
+class ProgramUnavailable(TelemetryError):
     """Raised if the program has stopped serving or has exited."""
 
 
@@ -44,8 +44,8 @@ class ProgramClient:
         served: The program.
 
     Example:
-        >>> with ProgramClient(served_program(None)) as asking:  # doctest: +SKIP
-        ...     asking.query("select count(*) as n from procs")["rows"]
+        >>> with ProgramClient(served_program(None)) as client:  # doctest: +SKIP
+        ...     client.query("select count(*) as n from procs")["rows"]
         [{'n': 3}]
     """
 
@@ -74,7 +74,7 @@ class ProgramClient:
 
         Raises:
             QueryError: The query is invalid.
-            ProgramGone: The program has exited or has stopped serving.
+            ProgramUnavailable: The program has exited or has stopped serving.
             TelemetryError: It did not answer in time.
         """
         said = {"sql": sql, "params": params}
@@ -98,7 +98,7 @@ class ProgramClient:
 
         Raises:
             QueryError: The request is invalid.
-            ProgramGone: The program has exited or has stopped serving.
+            ProgramUnavailable: The program has exited or has stopped serving.
             TelemetryError: The request was rejected, or not answered in time.
         """
         with self._answered("POST", path, value, timeout_s, scope=scope) as (_, reply):
@@ -114,7 +114,7 @@ class ProgramClient:
 
         Raises:
             QueryError: The request is invalid.
-            ProgramGone: The program has exited or has stopped serving.
+            ProgramUnavailable: The program has exited or has stopped serving.
             TelemetryError: The request was rejected, or the body is incomplete.
         """
         with self._answered("GET", path, None, timeout_s) as (_, reply):
@@ -141,7 +141,7 @@ class ProgramClient:
         Raises:
             DebugError: The target does not exist, or is in use.
             QueryError: The request is invalid.
-            ProgramGone: The program has exited or has stopped serving.
+            ProgramUnavailable: The program has exited or has stopped serving.
             TelemetryError: The request was rejected, or not answered in time.
         """
         with self._answered("POST", path, value, timeout_s, kind, scope=Scope.ACT) as (
@@ -205,7 +205,9 @@ class ProgramClient:
                 sock = connection.sock
                 with self._turn:
                     if self._is_over:
-                        raise ProgramGone(f"the connection to program {self.served.pid} is closed")
+                        raise ProgramUnavailable(
+                            f"the connection to program {self.served.pid} is closed"
+                        )
                     self._open.add(sock)
                 send = partial(connection.request, method, path, body, headers)
                 reply = self._reply_to(send, connection, scope, deadline)
@@ -247,9 +249,9 @@ class ProgramClient:
     def _silent(self, error: Exception) -> TelemetryError:
         pid = self.served.pid
         if not lives(pid):
-            return ProgramGone(f"program {pid} has exited")
+            return ProgramUnavailable(f"program {pid} has exited")
         if isinstance(error, ConnectionRefusedError):
-            return ProgramGone(f"program {pid} no longer serves telemetry")
+            return ProgramUnavailable(f"program {pid} no longer serves telemetry")
         return TelemetryError(f"program {pid} did not answer: {error}")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mesh_telemetry._errors import StorageError, TelemetryError
 from mesh_telemetry._events.folders import is_private, make_private
+from mesh_telemetry._events.program_line import program_line
 
 if TYPE_CHECKING:
     from mesh_telemetry._serve.scopes import Tokens
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ServedProgram",
     "ServedProgramFile",
-    "program_line",
     "served_program",
     "served_programs",
 ]
@@ -107,11 +107,6 @@ class ServedProgramFile:
         """Remove the files."""
         _remove_note(self._path)
         os.close(self._lock)
-
-
-def program_line() -> str:
-    """Return the command line of this program."""
-    return Path("/proc/self/cmdline").read_text().replace("\0", " ").strip()
 
 
 def _write_private(path: Path, content: str) -> None:

@@ -14,26 +14,26 @@ import pyarrow as pa
 from mesh_telemetry._errors import CoverageError, QueryError, TelemetryError
 from mesh_telemetry._query.coverage import Answer
 from mesh_telemetry._query.deadline import Cancellation
-from mesh_telemetry._query.question import plain_coverage
+from mesh_telemetry._query.query_request import plain_coverage
 from mesh_telemetry._query.stream import Stream
 from mesh_telemetry._serve.access import check_sql
 from mesh_telemetry._serve.openapi import OPENAPI
 from mesh_telemetry._serve.routes import (
     JSON,
-    Refused,
     Reply,
     Request,
+    RequestError,
     Route,
     json_reply,
     known_route,
 )
 
-__all__ = ["ARROW", "COVERAGE", "Asked", "Queries", "query_routes"]
+__all__ = ["ARROW", "COVERAGE", "Queries", "QueryArguments", "query_routes"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 Parameters = Sequence[object] | Mapping[str, object] | None
 #: SQL, its parameters, and a time in microseconds or None for now.
-Asked = tuple[str, Parameters, int | None]
+QueryArguments = tuple[str, Parameters, int | None]
 #: Metadata key of the coverage in the last batch of a streamed answer, which has no rows.
 COVERAGE = "mesh-coverage"
 
@@ -43,13 +43,13 @@ _CONCURRENT_MAX = 8
 class Queries(Protocol):
     """Answers queries; each has a deadline, and is cancelled when its client disconnects."""
 
-    def json(self, question: Asked, cancellation: Cancellation) -> bytes:
+    def json(self, query: QueryArguments, cancellation: Cancellation) -> bytes:
         """Return the answer as JSON."""
 
-    def arrow(self, question: Asked, cancellation: Cancellation) -> Answer:
+    def arrow(self, query: QueryArguments, cancellation: Cancellation) -> Answer:
         """Return the answer as a table."""
 
-    def stream(self, question: Asked, cancellation: Cancellation) -> Stream:
+    def stream(self, query: QueryArguments, cancellation: Cancellation) -> Stream:
         """Return the answer as a stream of batches."""
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
@@ -62,21 +62,21 @@ def query_routes(queries: Queries) -> list[Route]:
 
     def query(request: Request) -> Reply:
         said = request.json_object()
-        question = _question(said)
-        check_sql(question[0], request.scope)
+        arguments = _query_arguments(said)
+        check_sql(arguments[0], request.scope)
         is_arrow = ARROW in request.headers.get("Accept", "")
         if said.get("stream") and not is_arrow:
-            raise Refused(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
+            raise RequestError(400, "no_stream", f"only Arrow is streamed: accept {ARROW}")
         if not slots.acquire(blocking=False):
             text = f"too many concurrent queries (limit {_CONCURRENT_MAX}): try again later"
-            raise Refused(503, "busy", text)
+            raise RequestError(503, "busy", text)
         if said.get("stream"):
-            return _streamed(_pieces(queries, question, request, slots))
+            return _streamed(_pieces(queries, arguments, request, slots))
         try:
             with request.cancellation() as cancellation, _refusing():
                 if not is_arrow:
-                    return Reply(JSON, queries.json(question, cancellation))
-                found = queries.arrow(question, cancellation)
+                    return Reply(JSON, queries.json(arguments, cancellation))
+                found = queries.arrow(arguments, cancellation)
         finally:
             slots.release()
         coverage = json.dumps(plain_coverage(found.coverage))
@@ -93,15 +93,15 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except QueryError as error:
-        raise Refused(400, "bad_query", str(error)) from error
+        raise RequestError(400, "bad_query", str(error)) from error
     except CoverageError as error:
-        raise Refused(502, "no_coverage", str(error)) from error
+        raise RequestError(502, "no_coverage", str(error)) from error
     except TelemetryError as error:
-        raise Refused(500, "failed", str(error)) from error
+        raise RequestError(500, "failed", str(error)) from error
 
 
 def _streamed(pieces: Generator[bytes, None, None]) -> Reply:
-    """Return a streamed reply; errors before the first part raise `Refused`."""
+    """Return a streamed reply; errors before the first part raise `RequestError`."""
     first = next(pieces)
     return Reply(ARROW, _joined(first, pieces))
 
@@ -113,14 +113,14 @@ def _joined(first: bytes, pieces: Generator[bytes, None, None]) -> Iterator[byte
 
 
 def _pieces(
-    queries: Queries, question: Asked, request: Request, slots: BoundedSemaphore
+    queries: Queries, arguments: QueryArguments, request: Request, slots: BoundedSemaphore
 ) -> Generator[bytes, None, None]:
     try:
         sink = _Sink()
         with (
             request.cancellation() as cancellation,
             _refusing(),
-            queries.stream(question, cancellation) as found,
+            queries.stream(arguments, cancellation) as found,
         ):
             first = next(found, None)
             with pa.ipc.new_stream(sink, found.schema) as writer:
@@ -158,14 +158,14 @@ class _Sink(io.RawIOBase):
         return taken
 
 
-def _question(said: dict[str, Any]) -> Asked:
+def _query_arguments(said: dict[str, Any]) -> QueryArguments:
     sql, parameters, as_of_us = said.get("sql"), said.get("params"), said.get("as_of")
     if not isinstance(sql, str):
-        raise Refused(400, "bad_json", 'missing query: send {"sql": "SELECT ..."}')
+        raise RequestError(400, "bad_json", 'missing query: send {"sql": "SELECT ..."}')
     if not isinstance(parameters, list | dict | None):
-        raise Refused(400, "bad_json", "invalid params: send a list, or an object with names")
+        raise RequestError(400, "bad_json", "invalid params: send a list, or an object with names")
     if not isinstance(as_of_us, int | None) or isinstance(as_of_us, bool):
-        raise Refused(400, "bad_json", "invalid as_of: send microseconds since the epoch")
+        raise RequestError(400, "bad_json", "invalid as_of: send microseconds since the epoch")
     return sql, parameters, as_of_us
 
 

@@ -12,7 +12,7 @@ from mesh_telemetry._query.deadline import Cancellation
 from mesh_telemetry._serve.disconnects import on_disconnect
 from mesh_telemetry._serve.scopes import ROUTE_SCOPES, Scope
 
-__all__ = ["JSON", "Refused", "Reply", "Request", "Route", "json_reply", "known_route"]
+__all__ = ["JSON", "Reply", "Request", "RequestError", "Route", "json_reply", "known_route"]
 
 JSON = "application/json"
 
@@ -35,14 +35,16 @@ class Request(NamedTuple):
         """Return the body as a JSON object.
 
         Raises:
-            Refused: The body is not a JSON object.
+            RequestError: The body is not a JSON object.
         """
         try:
             value = json.loads(self.body)
         except ValueError as error:
-            raise Refused(400, "bad_json", f"invalid JSON ({error}): send a JSON object") from error
+            raise RequestError(
+                400, "bad_json", f"invalid JSON ({error}): send a JSON object"
+            ) from error
         if not isinstance(value, dict):
-            raise Refused(400, "bad_json", "not a JSON object: send one")
+            raise RequestError(400, "bad_json", "not a JSON object: send one")
         return value
 
     @contextmanager
@@ -81,7 +83,7 @@ class Route(NamedTuple):
     scope: Scope
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """Raised to reject a request with an error response."""
 
     def __init__(self, status: int, code: str, text: str) -> None:

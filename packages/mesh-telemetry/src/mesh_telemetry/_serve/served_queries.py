@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mesh_telemetry._query.client import Asking
+from mesh_telemetry._query.client import QueryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._query.client import QueryClient
     from mesh_telemetry._query.coverage import Answer
     from mesh_telemetry._query.deadline import Cancellation
-    from mesh_telemetry._query.question import Question
+    from mesh_telemetry._query.query_request import QueryRequest
     from mesh_telemetry._query.stream import Stream
 
     Parameters = Sequence[object] | Mapping[str, object] | None
@@ -38,38 +38,36 @@ class ServedQueries:
     def __init__(self, client: QueryClient) -> None:
         self._client = client
 
-    def json(
-        self, question: tuple[str, Parameters, int | None], cancellation: Cancellation
-    ) -> bytes:
+    def json(self, query: tuple[str, Parameters, int | None], cancellation: Cancellation) -> bytes:
         """Return the answer as JSON."""
-        asking = _asking(cancellation)
-        asked = self._client.question(*question, "json", asking)
-        return bytes(self._client.reply(asked, asking).body)
+        options = _options(cancellation)
+        request = self._client.request(*query, "json", options)
+        return bytes(self._client.reply(request, options).body)
 
     def arrow(
-        self, question: tuple[str, Parameters, int | None], cancellation: Cancellation
+        self, query: tuple[str, Parameters, int | None], cancellation: Cancellation
     ) -> Answer:
         """Return the answer as a table."""
-        asking = _asking(cancellation)
-        asked = self._client.question(*question, "arrow", asking)
-        return self._client.answer(asked, asking)
+        options = _options(cancellation)
+        request = self._client.request(*query, "arrow", options)
+        return self._client.answer(request, options)
 
     def stream(
-        self, question: tuple[str, Parameters, int | None], cancellation: Cancellation
+        self, query: tuple[str, Parameters, int | None], cancellation: Cancellation
     ) -> Stream:
         """Return the answer as a stream of batches."""
-        asking = _asking(cancellation)
-        asked: Question = self._client.question(*question, "stream", asking)
-        return self._client.stream(asked, asking)
+        options = _options(cancellation)
+        request: QueryRequest = self._client.request(*query, "stream", options)
+        return self._client.stream(request, options)
 
     def columns(self, sql: str, parameters: list[object], cancellation: Cancellation) -> pa.Schema:
         """Return the columns of an answer without computing it."""
-        asking = _asking(cancellation)
-        asked = self._client.question(sql, parameters, None, "columns", asking)
-        return pa.ipc.read_schema(pa.py_buffer(self._client.reply(asked, asking).body))
+        options = _options(cancellation)
+        request = self._client.request(sql, parameters, None, "columns", options)
+        return pa.ipc.read_schema(pa.py_buffer(self._client.reply(request, options).body))
 
 
-def _asking(cancellation: Cancellation) -> Asking:
-    return Asking(
+def _options(cancellation: Cancellation) -> QueryOptions:
+    return QueryOptions(
         _TIMEOUT_S, is_outside=True, bytes_max=_REPLY_BYTES_MAX, cancellation=cancellation
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mesh_telemetry._dash.dashboard import dashboard_url
+from mesh_telemetry._serve.dashboard_url import dashboard_url
 from mesh_telemetry._serve.flight import FlightSqlServer
 from mesh_telemetry._serve.http import HttpServer
 from mesh_telemetry._serve.program_files import ServedProgramFile

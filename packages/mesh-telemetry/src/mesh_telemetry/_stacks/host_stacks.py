@@ -14,7 +14,7 @@ from mesh_telemetry._events.folders import is_locked
 from mesh_telemetry._events.proc_folder import proc_folders
 from mesh_telemetry._stacks.dump import HostDump, ProcFailure
 from mesh_telemetry._stacks.folder import STACK_FOLDER, StackFolder
-from mesh_telemetry._stacks.pyspy_program import PySpy, PySpyFailed, found_program
+from mesh_telemetry._stacks.pyspy_program import PySpy, PySpyRunError, found_program
 from mesh_telemetry._stacks.pyspy_tables import DumpOrigin
 from mesh_telemetry._stacks.tables import store_dump
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh_telemetry._options import TelemetryConfig
     from mesh_telemetry._stacks.dump import DumpOptions
     from mesh_telemetry._stacks.flame_graph import FlameOptions
-    from mesh_telemetry._stacks.pyspy_program import Dumped
+    from mesh_telemetry._stacks.pyspy_program import DumpOutput
 
 __all__ = ["HostStacks"]
 
@@ -121,7 +121,7 @@ class HostStacks:
         try:
             into = self._kept.coming()
             return await spy.record(folder.place.pid, options.words(), into, deadline)
-        except PySpyFailed as failed:
+        except PySpyRunError as failed:
             raise PySpyError(f"process {proc}: {_cause(failed, folder)}") from None
         finally:
             self._recordings -= 1
@@ -154,7 +154,7 @@ class HostStacks:
         try:
             dumped = await spy.dump(folder.place.pid, options.words(), deadline)
             await asyncio.to_thread(self._keep, dump_id, folder, dumped)
-        except PySpyFailed as failed:
+        except PySpyRunError as failed:
             return _cause(failed, folder)
         except TelemetryError as error:
             return str(error)
@@ -162,7 +162,7 @@ class HostStacks:
             self._dumps.release()
         return None
 
-    def _keep(self, dump_id: str, folder: ProcFolder, dumped: Dumped) -> None:
+    def _keep(self, dump_id: str, folder: ProcFolder, dumped: DumpOutput) -> None:
         place = folder.place
         binary = ""
         with suppress(OSError):
@@ -187,5 +187,5 @@ class HostStacks:
         return ProcFailure(self._host_name, proc, cause)
 
 
-def _cause(failed: PySpyFailed, folder: ProcFolder) -> str:
+def _cause(failed: PySpyRunError, folder: ProcFolder) -> str:
     return str(failed) if is_locked(folder.path) else "it has exited"

@@ -22,7 +22,7 @@ from mesh_telemetry._errors import PySpyError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dumped", "PySpy", "PySpyFailed", "found_program"]
+__all__ = ["DumpOutput", "PySpy", "PySpyRunError", "found_program"]
 
 _PROGRAM = "py-spy"
 _VARIABLE = "PYSPY_BIN"
@@ -37,7 +37,7 @@ _INTERRUPTED_S = 1.0
 _PIECE = 1 << 16
 
 
-class PySpyFailed(Exception):
+class PySpyRunError(Exception):
     """Raised if py-spy cannot read a process; the text has the cause and what to do."""
 
     def __init__(self, cause: str, *, is_final: bool = False) -> None:
@@ -70,7 +70,7 @@ def found_program() -> str:
     return found
 
 
-class Dumped(NamedTuple):
+class DumpOutput(NamedTuple):
     """The output of py-spy for the stacks of a process."""
 
     said: bytes
@@ -92,7 +92,7 @@ class PySpy:
         self._running: set[asyncio.subprocess.Process] = set()
         self._is_closed = False
 
-    async def dump(self, pid: int, options: Sequence[str], deadline: float) -> Dumped:
+    async def dump(self, pid: int, options: Sequence[str], deadline: float) -> DumpOutput:
         """Return the stacks of a process; without native frames if those cannot be read.
 
         Args:
@@ -101,19 +101,19 @@ class PySpy:
             deadline: The deadline, on `time.monotonic()`.
 
         Raises:
-            PySpyFailed: The stacks could not be read.
+            PySpyRunError: The stacks could not be read.
         """
         command = ["dump", "--json", "--pid", str(pid), *options]
         if _NATIVE not in options:
-            return Dumped(await self._tried(command, pid, deadline), is_native=False)
+            return DumpOutput(await self._tried(command, pid, deadline), is_native=False)
         try:
-            return Dumped(await self._output(command, pid, deadline), is_native=True)
-        except PySpyFailed as failed:
+            return DumpOutput(await self._output(command, pid, deadline), is_native=True)
+        except PySpyRunError as failed:
             if failed.is_final:
                 raise
             warning = f"without native frames: {failed}"
         command.remove(_NATIVE)
-        return Dumped(await self._tried(command, pid, deadline), False, (warning,))
+        return DumpOutput(await self._tried(command, pid, deadline), False, (warning,))
 
     async def _tried(self, command: Sequence[str], pid: int, deadline: float) -> bytes:
         ways = [["--nonblocking"]] * _NONBLOCKING_TRIES
@@ -123,7 +123,7 @@ class PySpy:
         for way in ways[:-1]:
             try:
                 return await self._output([*command, *way], pid, deadline)
-            except PySpyFailed as failed:
+            except PySpyRunError as failed:
                 if failed.is_final:
                     raise
         return await self._output([*command, *ways[-1]], pid, deadline)
@@ -138,14 +138,14 @@ class PySpy:
             deadline: The deadline, on `time.monotonic()`.
 
         Raises:
-            PySpyFailed: The process could not be sampled.
+            PySpyRunError: The process could not be sampled.
         """
         command = ["record", "--format", "flamegraph", "--output", str(into), "--pid", str(pid)]
         try:
             await self._output([*command, *options], pid, deadline)
             return await asyncio.to_thread(into.read_text, errors="replace")
         except OSError as error:
-            raise PySpyFailed(f"py-spy did not write a flame graph: {error.strerror}") from None
+            raise PySpyRunError(f"py-spy did not write a flame graph: {error.strerror}") from None
         finally:
             with suppress(OSError):
                 os.unlink(into)
@@ -169,18 +169,18 @@ class PySpy:
                 start_new_session=True,
             )
         except OSError as error:
-            raise PySpyFailed(
+            raise PySpyRunError(
                 f"cannot start {self._program!r} ({error.strerror}): reinstall py-spy",
                 is_final=True,
             ) from None
         self._running.add(process)
         try:
             if self._is_closed:
-                raise PySpyFailed("telemetry was closed", is_final=True)
+                raise PySpyRunError("telemetry was closed", is_final=True)
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 said, complaint = await _communicated(process)
         except TimeoutError:
-            raise PySpyFailed(
+            raise PySpyRunError(
                 "py-spy did not finish in time: increase the timeout, or try again when the host "
                 "is less busy",
                 is_final=True,
@@ -208,7 +208,7 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
     while piece := await stream.read(_PIECE):
         said += piece
         if len(said) > _OUTPUT_LEN_MAX:
-            raise PySpyFailed(
+            raise PySpyRunError(
                 f"the output of py-spy exceeds {_OUTPUT_LEN_MAX} bytes: dump without local "
                 "variables",
                 is_final=True,
@@ -249,11 +249,11 @@ def _go_on(pid: int) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def _failed(said: str, pid: int) -> PySpyFailed:
+def _failed(said: str, pid: int) -> PySpyRunError:
     """Build the error from the error output of py-spy."""
     lowered = said.lower()
     if "permission denied" in lowered or "operation not permitted" in lowered:
-        return PySpyFailed(
+        return PySpyRunError(
             f"py-spy is not permitted to read the memory of process {pid}: set "
             "kernel.yama.ptrace_scope to 0 on that host, or give its container the capability "
             "SYS_PTRACE",
@@ -262,4 +262,4 @@ def _failed(said: str, pid: int) -> PySpyFailed:
     before, _, _ = said.partition("Stack backtrace:")
     lines = [line.strip() for line in before.splitlines()]
     text = " ".join(line for line in lines if line)[:_CAUSE_LEN_MAX]
-    return PySpyFailed(f"py-spy failed: {text or 'no output'}")
+    return PySpyRunError(f"py-spy failed: {text or 'no output'}")

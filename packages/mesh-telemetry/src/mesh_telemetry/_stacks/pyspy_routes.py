@@ -9,7 +9,14 @@ from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
 from mesh_telemetry._errors import PySpyError, QueryError, TelemetryError
-from mesh_telemetry._serve.routes import Refused, Reply, Request, Route, json_reply, known_route
+from mesh_telemetry._serve.routes import (
+    Reply,
+    Request,
+    RequestError,
+    Route,
+    json_reply,
+    known_route,
+)
 from mesh_telemetry._stacks.flame_graph import FlameOptions
 
 if TYPE_CHECKING:
@@ -41,7 +48,7 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         where = said.get("where")
         if not (where is None or isinstance(where, str) or _is_names(where)):
             text = "invalid where: send a condition over procs, or a list of names"
-            raise Refused(400, "bad_json", text)
+            raise RequestError(400, "bad_json", text)
         native, has_locals = _flag(said, "native"), _flag(said, "locals")
         has_subprocesses, timeout = _flag(said, "subprocesses"), _seconds(said, "timeout", 10.0)
         with _answered(slots):
@@ -58,7 +65,9 @@ def pyspy_routes(take: Callable[..., StackDump], record: Record) -> list[Route]:
         said = request.json_object()
         proc = said.get("proc")
         if not isinstance(proc, str):
-            raise Refused(400, "bad_json", "invalid proc: send the name of a process, such as 0.3")
+            raise RequestError(
+                400, "bad_json", "invalid proc: send the name of a process, such as 0.3"
+            )
         seconds, has_rows = _seconds(said, "seconds", 5.0), _flag(said, "rows")
         native, idle = _flag(said, "native"), _flag(said, "idle")
         # The recording is cancelled if the client disconnects, because it takes long and few can
@@ -78,15 +87,15 @@ def _answered(slots: BoundedSemaphore) -> Iterator[None]:
     """Limit concurrency, and convert errors to responses."""
     if not slots.acquire(blocking=False):
         text = f"too many concurrent requests (limit {_AT_ONCE}): try again later"
-        raise Refused(503, "busy", text)
+        raise RequestError(503, "busy", text)
     try:
         yield
     except (QueryError, ValueError) as error:
-        raise Refused(400, "bad_query", str(error)) from error
+        raise RequestError(400, "bad_query", str(error)) from error
     except PySpyError as error:
-        raise Refused(502, "no_stacks", str(error)) from error
+        raise RequestError(502, "no_stacks", str(error)) from error
     except TelemetryError as error:
-        raise Refused(500, "failed", str(error)) from error
+        raise RequestError(500, "failed", str(error)) from error
     finally:
         slots.release()
 
@@ -98,15 +107,15 @@ def _is_names(value: Any) -> bool:
 def _flag(said: dict[str, Any], name: str) -> bool:
     value = said.get(name, False)
     if not isinstance(value, bool):
-        raise Refused(400, "bad_json", f"invalid {name}: send true or false")
+        raise RequestError(400, "bad_json", f"invalid {name}: send true or false")
     return value
 
 
 def _seconds(said: dict[str, Any], name: str, otherwise: float) -> float:
     value = said.get(name, otherwise)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(400, "bad_json", f"invalid {name}: send a number of seconds")
+        raise RequestError(400, "bad_json", f"invalid {name}: send a number of seconds")
     if not 0 < value <= _TIMEOUT_S_MAX:
         text = f"invalid {name}: send a value above 0 and up to {_TIMEOUT_S_MAX:g}"
-        raise Refused(400, "bad_json", text)
+        raise RequestError(400, "bad_json", text)
     return float(value)

@@ -7,9 +7,10 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from mesh_core import MeshError
-from mesh_telemetry._coordinator import cause_of
-from mesh_telemetry._errors import PySpyError, StorageError, TelemetryError
+from mesh_telemetry._errors import PySpyError, StorageError, TelemetryError, cause_of
 from mesh_telemetry._query.coverage import HostFailure
 from mesh_telemetry._stacks.dump import ProcFailure, StackDump
 from mesh_telemetry._stacks.flame_graph import FlameGraph
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core import Future
-    from mesh_telemetry._coordinator import Coordinator, HostHandle
-    from mesh_telemetry._host_rows import HostRows
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._hosts.host_handle import HostHandle
+    from mesh_telemetry._hosts.host_rows import HostRows
     from mesh_telemetry._query.deadline import Cancellation
     from mesh_telemetry._stacks.dump import DumpOptions
     from mesh_telemetry._stacks.flame_graph import FlameOptions
@@ -99,8 +101,6 @@ def flame_graph_of(
     Raises:
         PySpyError: None of the processes could be sampled.
     """
-    import pyarrow as pa
-
     hosts = {str(host.number): host for host in coordinator.hosts.call_one().get(_HOSTS_S)}
     failed = []
     asked = []

@@ -16,12 +16,12 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, TextArea
 
 from mesh_telemetry._errors import TelemetryError
-from mesh_telemetry._serve.program_client import ProgramClient, ProgramGone, lives
+from mesh_telemetry._serve.program_client import ProgramClient, ProgramUnavailable, lives
 from mesh_telemetry._serve.program_files import ServedProgram, served_programs
 from mesh_telemetry._serve.scopes import Scope
 from mesh_telemetry._top.details import DETAILS
 from mesh_telemetry._top.entries import PAGE_LEN, SORTS, Picture, Target, View
-from mesh_telemetry._top.refresh import look
+from mesh_telemetry._top.refresh import fetch_picture
 from mesh_telemetry._top.screens import HelpScreen, ProgramScreen, StopScreen
 from mesh_telemetry._top.sql_screen import SQL_KEYS, SqlScreen
 from mesh_telemetry._top.tree import MOVES, EntryTree, heading
@@ -100,7 +100,7 @@ class Top(App[None]):
         super().__init__()
         self._pid = pid
         self._refresh_s = refresh_s
-        self._asking: ProgramClient | None = None
+        self._program_client: ProgramClient | None = None
         self._gone = ""
         self._soon = asyncio.Event()
         self._is_detailing = False
@@ -116,7 +116,7 @@ class Top(App[None]):
         self._tabs = TabbedContent(id="right")
         self._panes = {name: Pane(id=f"pane-{name}") for name in DETAILS}
         self._texts = {name: Static(id=f"text-{name}") for name in DETAILS}
-        self._sql = SqlScreen(lambda: self._asking)
+        self._sql = SqlScreen(lambda: self._program_client)
         self.view: View = View()
         self.picture: Picture | None = None
 
@@ -146,8 +146,8 @@ class Top(App[None]):
 
     def on_unmount(self) -> None:
         """Close the connection; pending queries fail."""
-        if self._asking is not None:
-            self._asking.close()
+        if self._program_client is not None:
+            self._program_client.close()
 
     def on_resize(self, event: events.Resize) -> None:
         """Align the heading with the columns."""
@@ -171,21 +171,21 @@ class Top(App[None]):
         while True:
             self._soon.clear()
             began = time.monotonic()
-            if self._asking is None:
+            if self._program_client is None:
                 await self._find()
-            if self._asking is not None:
-                await self._look(self._asking)
+            if self._program_client is not None:
+                await self._update_picture(self._program_client)
             # A slow program is not queried all the time.
             pause_s = max(self._refresh_s, time.monotonic() - began)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), pause_s)
 
-    async def _look(self, client: ProgramClient) -> None:
+    async def _update_picture(self, client: ProgramClient) -> None:
         before = None if self.picture is None else self.picture.snapshot
         view, branches = self.view, self._tree.open_actors()
         try:
-            picture = await asyncio.to_thread(look, client, before, view, branches)
-        except ProgramGone as error:
+            picture = await asyncio.to_thread(fetch_picture, client, before, view, branches)
+        except ProgramUnavailable as error:
             self._lose(client, str(error))
             return
         except TelemetryError as error:
@@ -200,8 +200,8 @@ class Top(App[None]):
 
     def _lose(self, client: ProgramClient, why: str) -> None:
         client.close()
-        if self._asking is client:
-            self._asking, self._pid = None, None
+        if self._program_client is client:
+            self._program_client, self._pid = None, None
             self._gone = f"{why}; "
             self._tree.add_class("gone")
 
@@ -224,18 +224,18 @@ class Top(App[None]):
     def _begin_with(self, served: ServedProgram | None) -> None:
         if served is None:
             return
-        self._asking, self.picture, self._gone = ProgramClient(served), None, ""
+        self._program_client, self.picture, self._gone = ProgramClient(served), None, ""
         self._tree.clear_all()
         self._tree.remove_class("gone")
         self._say("")
         self._soon.set()
 
     def _show(self) -> None:
-        if self.picture is None or self._asking is None:
+        if self.picture is None or self._program_client is None:
             return
         snapshot = self.picture.snapshot
         self._tree.show(self.picture, self.view)
-        served = self._asking.served
+        served = self._program_client.served
         living = [one for one in snapshot.procs.values() if not one.is_over]
         actors = sum(sum(one.actors.values()) for one in living)
         program = served.program
@@ -276,7 +276,7 @@ class Top(App[None]):
         try:
             await asyncio.sleep(rest_s)
             entry, tab = self._tree.current, self._tab
-            client, picture = self._asking, self.picture
+            client, picture = self._program_client, self.picture
             if entry is None or client is None or picture is None or entry.kind == "more":
                 return
             wanted = self._log_filter.value
@@ -410,7 +410,7 @@ class Top(App[None]):
 
     @work(group="stop")
     async def _stop(self, target: Target) -> None:
-        client = self._asking
+        client = self._program_client
         if client is None:
             self.notify("no program is connected", severity="error")
             return

@@ -51,7 +51,8 @@ def top(
         raise TelemetryError(f"--refresh {refresh} is too short: use at least {_REFRESH_S_MIN}")
     if importlib.util.find_spec("textual") is None:
         raise TelemetryError("mesh top needs textual: pip install 'mesh-telemetry[top]'")
-    from mesh_telemetry._top.app import Top
+    # textual is an optional dependency and takes 0.2 s, which `--once` does not need.
+    from mesh_telemetry._top.app import Top  # noqa: PLC0415
 
     Top(pid, refresh).run()
 

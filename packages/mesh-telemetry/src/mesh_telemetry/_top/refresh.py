@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._top.entries import Picture
-from mesh_telemetry._top.questions import ACTORS, ACTORS_LIKE
+from mesh_telemetry._top.queries import ACTORS, ACTORS_LIKE
 from mesh_telemetry._top.snapshot import take
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from mesh_telemetry._top.entries import Key, View
     from mesh_telemetry._top.snapshot import Row, Snapshot
 
-__all__ = ["look"]
+__all__ = ["fetch_picture"]
 
 
-def look(
+def fetch_picture(
     client: ProgramClient, before: Snapshot | None, view: View, open_branches: Mapping[Key, int]
 ) -> Picture:
     """Query the visible data of a program.
@@ -30,7 +30,7 @@ def look(
         open_branches: Open branches with actors, and how many of each are shown.
 
     Raises:
-        ProgramGone: The program has exited or has stopped serving.
+        ProgramUnavailable: The program has exited or has stopped serving.
         TelemetryError: The program does not answer.
     """
     snapshot = take(client, before)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mesh_telemetry._top.deadlocks import deadlocks
-from mesh_telemetry._top.questions import (
+from mesh_telemetry._top.queries import (
     COUNTS,
     FAILURES,
     HOSTS,
@@ -134,7 +134,7 @@ def take(client: ProgramClient, before: Snapshot | None) -> Snapshot:
         before: The previous snapshot, for rates between both.
 
     Raises:
-        ProgramGone: The program has exited or has stopped serving.
+        ProgramUnavailable: The program has exited or has stopped serving.
         TelemetryError: The program does not answer.
     """
     now = time.time()

@@ -50,7 +50,7 @@ class SqlScreen(Screen[None]):
 
     def __init__(self, client: Callable[[], ProgramClient | None]) -> None:
         super().__init__()
-        self._asking = client
+        self._program_client = client
         #: Earlier queries, latest first.
         self.history: list[str] = []
 
@@ -90,7 +90,7 @@ class SqlScreen(Screen[None]):
         """Run the query."""
         sql = self.query_one("#sql", TextArea).text.strip()
         said = self.query_one("#sql-said", Static)
-        client = self._asking()
+        client = self._program_client()
         if client is None:
             said.update(Text("no program is connected", "bold red"))
             return

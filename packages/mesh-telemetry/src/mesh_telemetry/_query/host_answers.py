@@ -12,17 +12,17 @@ import pyarrow as pa
 from mesh_telemetry._errors import CoverageError, QueryError
 from mesh_telemetry._query.coverage import Coverage, HostFailure, TransferStats
 from mesh_telemetry._query.deadline import remaining_s
-from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Asked, Fragment, ShardAnswer
-from mesh_telemetry._query.plain_types import cast_batch
+from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, Fragment, QueriedHost, ShardAnswer
+from mesh_telemetry._rows.plain_types import cast_batch
 
-__all__ = ["Ask", "Gathering"]
+__all__ = ["HostAnswers", "SendFragment"]
 
-Ask = Callable[[Fragment], Iterable[Asked | ShardAnswer]]
-_Item = tuple[int, Asked | ShardAnswer | BaseException | None]
+SendFragment = Callable[[Fragment], Iterable[QueriedHost | ShardAnswer]]
+_Item = tuple[int, QueriedHost | ShardAnswer | BaseException | None]
 _NOBODY = "(unknown hosts)"
 
 
-class Gathering:
+class HostAnswers:
     """The answers of all hosts to the fragments of one query.
 
     Args:
@@ -35,7 +35,7 @@ class Gathering:
         memory_max_bytes: Limit for all answers together in this process.
     """
 
-    def __init__(self, ask: Ask, deadline: float, memory_max_bytes: int) -> None:
+    def __init__(self, ask: SendFragment, deadline: float, memory_max_bytes: int) -> None:
         self._memory_left_bytes = memory_max_bytes
         self._ask = ask
         self._deadline = deadline
@@ -56,22 +56,22 @@ class Gathering:
         batches: list[list[pa.RecordBatch]] = [[] for _ in fragments]
         heard: list[set[str]] = [set() for _ in fragments]
         open_count = len(fragments)
-        asking = _Asking(self._ask, wanted)
+        sender = _FragmentSender(self._ask, wanted)
         try:
             with suppress(Empty):
                 while open_count:
-                    at, item = asking.answers.get(timeout=remaining_s(self._deadline))
+                    at, item = sender.answers.get(timeout=remaining_s(self._deadline))
                     if item is None:
                         open_count -= 1
                     elif isinstance(item, BaseException):
                         raise item
-                    elif isinstance(item, Asked):
+                    elif isinstance(item, QueriedHost):
                         self._hosts.add(item.host)
                     else:
                         heard[at].add(item.host)
                         batches[at] += self._take(item, *fragments[at])
         finally:
-            asking.close()
+            sender.close()
         self._note_late(heard, is_over=open_count == 0)
         return [
             pa.Table.from_batches(each, schema)
@@ -107,11 +107,11 @@ class Gathering:
         """
         heard: set[str] = set()
         is_over = False
-        asking = _Asking(self._ask, [fragment])
+        sender = _FragmentSender(self._ask, [fragment])
         try:
             with suppress(Empty):
                 while True:
-                    _, item = asking.answers.get(timeout=remaining_s(self._deadline))
+                    _, item = sender.answers.get(timeout=remaining_s(self._deadline))
                     if item is None:
                         is_over = True
                         break
@@ -125,7 +125,7 @@ class Gathering:
                         self._memory_left_bytes += sum(batch.nbytes for batch in batches)
                         yield from batches
         finally:
-            asking.close()
+            sender.close()
         self._note_late([heard], is_over)
 
     def coverage(self) -> Coverage:
@@ -200,15 +200,15 @@ class Gathering:
             self._failures.setdefault(host, "it did not answer in time")
 
 
-class _Asking:
+class _FragmentSender:
     """Sends fragments in a separate thread, because a blocked receive must not block the caller."""
 
-    def __init__(self, ask: Ask, fragments: list[Fragment]) -> None:
+    def __init__(self, ask: SendFragment, fragments: list[Fragment]) -> None:
         self.answers: SimpleQueue[_Item] = SimpleQueue()
         self._ask = ask
         self._turn = Lock()
         self._is_over = False
-        self._asked: list[Iterable[Asked | ShardAnswer]] = []
+        self._asked: list[Iterable[QueriedHost | ShardAnswer]] = []
         Thread(target=self._run, args=(fragments,), name="mesh-telemetry-ask", daemon=True).start()
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class _Asking:
             self.answers.put((0, error))
 
 
-def _close(asked: Iterable[Asked | ShardAnswer]) -> None:
+def _close(asked: Iterable[QueriedHost | ShardAnswer]) -> None:
     close = getattr(asked, "close", None)
     if close is not None:
         # A generator that is running in its thread cannot be closed; it ends on its own later.

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
-    from mesh_telemetry._coordinator import Coordinator
-    from mesh_telemetry._events.recording import Recording
+    from mesh_telemetry._hosts.coordinator import Coordinator
+    from mesh_telemetry._recording.recording import Recording
 
 __all__ = ["COLLECTOR_NAME", "Collector", "is_ours"]
 
@@ -39,7 +39,7 @@ _BACK_S = 10.0
 is_ours: contextvars.ContextVar[bool] = contextvars.ContextVar("mesh_telemetry.ours", default=False)
 
 
-class _Watched:
+class _WatchedProcs:
     """Processes that are recorded by collectors which this collector owns.
 
     Args:
@@ -69,7 +69,7 @@ class _Watched:
     def lose(self, rank: int) -> None:
         """Mark the collector of a rank as lost.
 
-        The process that replaces it gets a collector in another `_Watched`.
+        The process that replaces it gets a collector in another `_WatchedProcs`.
         """
         if rank not in self.ended:
             self.ended.add(rank)
@@ -105,7 +105,7 @@ class Collector(Actor):
         self._coordinator = coordinator
         self._is_over = False
         self._turn = threading.Lock()
-        self._watched: list[_Watched] = []
+        self._watched: list[_WatchedProcs] = []
         self._numbers = itertools.count()
         self._told = {process_location().host}
         self._restarted_at = -_BACK_S
@@ -181,9 +181,9 @@ class Collector(Actor):
         collectors = procs.spawn(COLLECTOR_NAME, Collector, self._recording, self._coordinator)
         self._add(procs, collectors, procs)
 
-    def _add(self, procs: ProcMesh, collectors: Collector, whole: ProcMesh) -> _Watched:
+    def _add(self, procs: ProcMesh, collectors: Collector, whole: ProcMesh) -> _WatchedProcs:
         with self._turn:
-            added = _Watched(next(self._numbers), procs, collectors, whole)
+            added = _WatchedProcs(next(self._numbers), procs, collectors, whole)
             self._watched.append(added)
         return added
 
@@ -234,7 +234,7 @@ class Collector(Actor):
                     watched.lost.add(rank)
         return failures
 
-    def _begin_again(self, watched: _Watched, rank: int) -> None:
+    def _begin_again(self, watched: _WatchedProcs, rank: int) -> None:
         member = watched.procs.flatten("rank").slice(rank=slice(rank, rank + 1))
         began_at = time.monotonic()
         again = member.spawn(COLLECTOR_NAME, Collector, self._recording, self._coordinator)
@@ -244,7 +244,7 @@ class Collector(Actor):
         self._told -= set(host_numbers(member)) - {process_location().host}
         self._tell_hosts(member.host_mesh)
 
-    def _look_at(self, added: _Watched, began_at: float, begun: Future[Any]) -> None:
+    def _look_at(self, added: _WatchedProcs, began_at: float, begun: Future[Any]) -> None:
         """Handle a collector that did not start; retry if its process has been restarted since."""
         if begun.exception() is None:
             return

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh_telemetry._disk.stored_runs import Run, StoredHost, hosts_of, runs_in
-from mesh_telemetry._errors import QueryError, StorageError
+from mesh_telemetry._errors import StorageError
 from mesh_telemetry._events.folders import remove_if_free
-from mesh_telemetry._query.moments import microseconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,13 +19,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh_telemetry._archive.archive_reader import ArchiveReader
     from mesh_telemetry._query.coverage import Answer
-    from mesh_telemetry._query.fragment import Fragment, ShardAnswer
-    from mesh_telemetry._rows.host_tables import HostTables
 
 __all__ = ["Archive"]
-
-_HOSTS_AT_ONCE = 4
 
 Folders = str | Path | Sequence[str | Path]
 
@@ -61,7 +54,8 @@ class Archive:
             wanted = "no rows" if run is None else f"no run {run!r}"
             raise StorageError(f"{wanted} in {_text(folder)}: the runs are {known}")
         self.run: str = run
-        self._hosts = _opened(found[run])
+        self._hosts = found[run]
+        self._reader: ArchiveReader | None = None
 
     @staticmethod
     def runs(folder: Folders) -> list[Run]:
@@ -74,10 +68,7 @@ class Archive:
 
     def tables(self) -> Mapping[str, pa.Schema]:
         """Return the schemas of all tables, by name."""
-        from mesh_telemetry._rows.added_tables import table_docs
-        from mesh_telemetry._rows.schemas import schema_of
-
-        return {name: schema_of(doc) for name, doc in table_docs().items()}
+        return self._loaded_reader().tables()
 
     def query(
         self,
@@ -107,20 +98,16 @@ class Archive:
             TelemetryError: The run is closed.
             ValueError: `as_of` has no time zone, or `timeout` is not positive.
         """
-        # Imported here because processes that only record must not load Arrow.
-        from mesh_telemetry._query.query import Query
-
         if not timeout > 0:
             raise ValueError(f"timeout {timeout} is not positive")
         if not self._hosts:
             raise StorageError("the recording is closed: open the folder again")
-        return Query(sql, params, self.tables()).answer(
-            partial(_ask, self._hosts), until_us=microseconds(as_of), timeout_s=timeout
-        )
+        return self._loaded_reader().query(sql, params, as_of, timeout)
 
     def close(self) -> None:
         """Release what was read; later calls do nothing."""
         self._hosts = []
+        self._reader = None
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +119,14 @@ class Archive:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _loaded_reader(self) -> ArchiveReader:
+        if self._reader is None:
+            # The query engine takes a second, and every recorded process loads this module.
+            from mesh_telemetry._archive.archive_reader import ArchiveReader  # noqa: PLC0415
+
+            self._reader = ArchiveReader(self._hosts)
+        return self._reader
 
 
 def _hosts(folder: Folders) -> dict[str, list[StoredHost]]:
@@ -160,47 +155,6 @@ def _take_along(host: StoredHost) -> None:
     if host.note.folder and live.is_dir():
         with suppress(OSError):
             remove_if_free(live)
-
-
-def _opened(hosts: list[StoredHost]) -> list[tuple[str, HostTables]]:
-    from mesh_telemetry._rows.host_tables import HostTables
-
-    return [
-        (
-            f"{host.note.name}/{host.note.number}",
-            # Rows that are not on disk belong to a running program, which must be queried instead.
-            HostTables(
-                host.folder / "none",
-                spill=host.folder,
-                own_proc=host.note.own_proc,
-                is_over=True,
-            ),
-        )
-        for host in hosts
-    ]
-
-
-def _ask(hosts: list[tuple[str, HostTables]], fragment: Fragment) -> Iterator[ShardAnswer]:
-    from mesh_telemetry._rows.added_tables import added_tables
-
-    fragment = replace(fragment, added=added_tables(fragment.tables))
-    with ThreadPoolExecutor(_HOSTS_AT_ONCE, "mesh-telemetry-past") as pool:
-        yield from pool.map(partial(_answer, fragment), hosts)
-
-
-def _answer(fragment: Fragment, named: tuple[str, HostTables]) -> ShardAnswer:
-    from mesh_telemetry._query.engine import run_fragment
-    from mesh_telemetry._query.fragment import QUERY_FAULT, TOO_MUCH, ShardAnswer
-    from mesh_telemetry._rows.added_tables import RowsWithAdded
-
-    label, rows = named
-    try:
-        return ShardAnswer(label, run_fragment(fragment, RowsWithAdded(rows, fragment.added)), None)
-    except QueryError as error:
-        is_marked = str(error).startswith((QUERY_FAULT, TOO_MUCH))
-        return ShardAnswer(label, None, f"{'' if is_marked else QUERY_FAULT}{error}")
-    except Exception as error:
-        return ShardAnswer(label, None, f"{error}")
 
 
 def _folders(folder: Folders) -> list[Path]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from mesh_telemetry._disk.stored_runs import HostNote, note_host
 from mesh_telemetry._disk.stored_tables import StoredTables
 from mesh_telemetry._errors import StorageError
-from mesh_telemetry._plan.plan_tree import quoted
+from mesh_telemetry._events.program_line import program_line
+from mesh_telemetry._plan.quoting import quoted
 from mesh_telemetry._query.coverage import Answer, Coverage, HostFailure
 from mesh_telemetry._rows.schemas import LIVE_TABLES, TABLES
-from mesh_telemetry._serve.program_files import program_line
 
 __all__ = ["save"]
 
@@ -23,10 +23,10 @@ _ROWS_AT_ONCE = 200_000
 _SAVED = "saved"
 
 #: Answers a query as of a time in microseconds since the epoch, or as of now.
-Asking = Callable[[str, int | None], Answer]
+QueryFunction = Callable[[str, int | None], Answer]
 
 
-def save(ask: Asking, folder: Path) -> Coverage:
+def save(query: QueryFunction, folder: Path) -> Coverage:
     """Write all tables to a directory as a separate run; return the hosts that answered.
 
     Raises:
@@ -36,7 +36,7 @@ def save(ask: Asking, folder: Path) -> Coverage:
     host = run / _SAVED
     try:
         try:
-            return _saved(ask, host)
+            return _saved(query, host)
         except BaseException:
             shutil.rmtree(run, ignore_errors=True)
             raise
@@ -46,12 +46,12 @@ def save(ask: Asking, folder: Path) -> Coverage:
         ) from error
 
 
-def _saved(ask: Asking, host: Path) -> Coverage:
+def _saved(query: QueryFunction, host: Path) -> Coverage:
     now_us = time.time_ns() // 1000
     stored = StoredTables(host)
     seen: list[Coverage] = []
     for table in TABLES:
-        for answer in _parts(ask, table, now_us):
+        for answer in _parts(query, table, now_us):
             seen.append(answer.coverage)
             if answer.table.num_rows and answer.table.schema.names == TABLES[table].names:
                 stored.write(table, answer.table.cast(TABLES[table]), ())
@@ -61,17 +61,17 @@ def _saved(ask: Asking, host: Path) -> Coverage:
     return _together(seen)
 
 
-def _parts(ask: Asking, table: str, now_us: int) -> Iterator[Answer]:
+def _parts(query: QueryFunction, table: str, now_us: int) -> Iterator[Answer]:
     """Query the rows of a table in parts that fit into memory."""
     name = quoted(table)
     if table in LIVE_TABLES:
-        yield ask(f"select * from {name}", None)
+        yield query(f"select * from {name}", None)
         return
     ranges = [(-(1 << 62), now_us)]
     while ranges:
         first, last = ranges.pop()
         between = f"where timestamp_us >= {first} and timestamp_us <= {last}"
-        counted = ask(
+        counted = query(
             f"select count(*) as n, min(timestamp_us) as a, max(timestamp_us) as b"
             f" from {name} {between}",
             now_us,
@@ -82,7 +82,7 @@ def _parts(ask: Asking, table: str, now_us: int) -> Iterator[Answer]:
             continue
         first, last = found["a"], found["b"]
         if found["n"] <= _ROWS_AT_ONCE or first == last:
-            yield ask(
+            yield query(
                 f"select * from {name} where timestamp_us >= {first} and timestamp_us <= {last}",
                 now_us,
             )

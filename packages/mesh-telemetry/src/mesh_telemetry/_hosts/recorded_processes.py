@@ -6,8 +6,7 @@ import time
 from contextlib import suppress
 
 from mesh_core import ActorError, MeshError, SupervisionError
-from mesh_telemetry._coordinator import Coordinator, cause_of
-from mesh_telemetry._errors import TelemetryError
+from mesh_telemetry._errors import TelemetryError, cause_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from mesh_core import Future, ProcMesh
+    from mesh_telemetry._hosts.coordinator import Coordinator
 
 __all__ = ["watch_until_begun"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mesh_core.spi import process_location
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.folders import open_host_folder
-from mesh_telemetry._events.recorder import Recorder
+from mesh_telemetry._recording.recorder import Recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Recording"]
 
 
-class _Joined(NamedTuple):
+class _SharedRecorder(NamedTuple):
     recorder: Recorder
     collector_count: int
     """The number of collectors that use the recorder: watching twice adds another one."""
 
 
 # By the name of the run.
-_joined: dict[str, _Joined] = {}
+_joined: dict[str, _SharedRecorder] = {}
 _joining = threading.Lock()
 
 
@@ -70,7 +70,7 @@ class Recording:
         """
         with _joining:
             recorder, count = self._begun()
-            _joined[self.run] = _Joined(recorder, count + 1)
+            _joined[self.run] = _SharedRecorder(recorder, count + 1)
         recorder.exclude(own_port)
         recorder.on_restarted = on_restarted
 
@@ -84,10 +84,10 @@ class Recording:
         if joined is not None:
             joined.recorder.close()
 
-    def _begun(self) -> _Joined:
+    def _begun(self) -> _SharedRecorder:
         joined = _joined.get(self.run)
-        if joined is None or joined.recorder.is_forsaken:
-            joined = _Joined(Recorder(self.run, self.config, self.own_ports), 0)
+        if joined is None or joined.recorder.is_orphaned:
+            joined = _SharedRecorder(Recorder(self.run, self.config, self.own_ports), 0)
             _joined[self.run] = joined
         return joined
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import NamedTuple
 
 from mesh_core import (
     Actor,
     MeshError,
-    SupervisionError,
     configured,
     context,
     endpoint,
@@ -19,11 +17,13 @@ from mesh_core import (
 )
 from mesh_core.spi import host_agents, host_numbers, process_location
 from mesh_telemetry._debug.failure_rules import FailureRule
-from mesh_telemetry._events.collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._errors import cause_of
 from mesh_telemetry._events.folders import sweep
-from mesh_telemetry._events.recording import Recording
-from mesh_telemetry._host_rows import HostRows
-from mesh_telemetry._serve.program_files import program_line
+from mesh_telemetry._events.program_line import program_line
+from mesh_telemetry._hosts.host_handle import HostHandle
+from mesh_telemetry._hosts.host_rows import HostRows
+from mesh_telemetry._recording.collector import COLLECTOR_NAME, Collector, is_ours
+from mesh_telemetry._recording.recording import Recording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, HostMesh, MeshFailure, ProcMesh
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["COORDINATOR_NAME", "Coordinator", "HostHandle", "cause_of"]
+__all__ = ["COORDINATOR_NAME", "Coordinator"]
 
 COORDINATOR_NAME = "mesh-telemetry-coordinator"
 _PROC_NAME = "mesh-telemetry"
@@ -44,21 +44,7 @@ _ALIVE_LOOK_S = 1.0
 _SILENT_S = 5.0
 
 
-class HostHandle(NamedTuple):
-    """The telemetry process of one host, as other components see it.
-
-    If the process was lost, `error` is set instead of `rows`.
-    """
-
-    number: int
-    """The number of the host in the job."""
-    name: str
-    """The host name of the machine; `host <number>` if it was never reported."""
-    rows: HostRows | None
-    error: str | None
-
-
-class _Kept:
+class _HostState:
     """A host and its telemetry process."""
 
     def __init__(self, number: int, host: HostMesh) -> None:
@@ -101,19 +87,19 @@ class Coordinator(Actor):
         self._config = config
         self._program = program_line()
         self._recording = Recording(run, config, (context().actor_instance.actor_id.port,))
-        self._hosts: dict[int, _Kept] = {}
+        self._hosts: dict[int, _HostState] = {}
         self._collector: Collector | None = None
         self._handle: Coordinator | None = None
         self._failure_rules: list[FailureRule] = []
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         """Record hosts whose telemetry process was lost; with an export, replace it immediately."""
-        for kept in self._hosts.values():
+        for state in self._hosts.values():
             for mesh in failure.meshes:
-                if mesh in (kept.procs, kept.rows):
-                    kept.lose(failure.error.how())
-            if self._config.otlp is not None and kept.rows is None:
-                self._start_again(kept)
+                if mesh in (state.procs, state.rows):
+                    state.lose(failure.error.how())
+            if self._config.otlp is not None and state.rows is None:
+                self._start_again(state)
         return True
 
     @endpoint
@@ -151,17 +137,17 @@ class Coordinator(Actor):
     @endpoint
     def hosts(self) -> list[HostHandle]:
         """Return the handle of each host; restart lost telemetry processes on live hosts."""
-        for kept in self._hosts.values():
-            if kept.rows is None and time.monotonic() - kept.started_at > _RETRY_S:
-                self._start(kept)
-        return [kept.handle() for kept in self._hosts.values()]
+        for state in self._hosts.values():
+            if state.rows is None and time.monotonic() - state.started_at > _RETRY_S:
+                self._start(state)
+        return [state.handle() for state in self._hosts.values()]
 
     @endpoint
     def lost(self, number: int, rows: HostRows, cause: str) -> None:
         """Record that a telemetry process was lost; called by the first process to detect it."""
-        kept = self._hosts.get(number)
-        if kept is not None and kept.rows == rows:
-            kept.lose(cause)
+        state = self._hosts.get(number)
+        if state is not None and state.rows == rows:
+            state.lose(cause)
 
     @endpoint
     def set_failure_rule(self, mesh: str | None, limit_s: float | None) -> None:
@@ -192,32 +178,32 @@ class Coordinator(Actor):
     def _see(self, hosts: HostMesh) -> None:
         for number, host in _each(hosts):
             if number not in self._hosts:
-                self._hosts[number] = _Kept(number, host)
-            kept = self._hosts[number]
-            if kept.rows is None:
-                self._start(kept)
+                self._hosts[number] = _HostState(number, host)
+            state = self._hosts[number]
+            if state.rows is None:
+                self._start(state)
 
-    def _start(self, kept: _Kept) -> None:
+    def _start(self, state: _HostState) -> None:
         """Start the telemetry process of a host; record the error if that fails."""
         token = is_ours.set(True)
-        kept.started_at = time.monotonic()
+        state.started_at = time.monotonic()
         try:
-            procs = kept.host.spawn_procs(name=_PROC_NAME)
-            kept.procs = procs
-            kept.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config, self._program)
-            kept.naming = kept.rows.name.call_one()
+            procs = state.host.spawn_procs(name=_PROC_NAME)
+            state.procs = procs
+            state.rows = procs.spawn(_PROC_NAME, HostRows, self._run, self._config, self._program)
+            state.naming = state.rows.name.call_one()
             if self._failure_rules:
-                kept.rows.debug_rules.broadcast(self._failure_rules)
+                state.rows.debug_rules.broadcast(self._failure_rules)
         except MeshError as error:
-            kept.lose(cause_of(error))
+            state.lose(cause_of(error))
         finally:
             is_ours.reset(token)
 
-    def _start_again(self, kept: _Kept) -> None:
+    def _start_again(self, state: _HostState) -> None:
         """Start a lost telemetry process, but not immediately if it was started a moment ago."""
-        left_s = kept.started_at + _RETRY_S - time.monotonic()
+        left_s = state.started_at + _RETRY_S - time.monotonic()
         if left_s <= 0:
-            self._start(kept)
+            self._start(state)
         elif self._handle is not None:
             # A request for the hosts starts the lost processes.
             again = threading.Timer(left_s, self._handle.hosts.broadcast)
@@ -231,12 +217,16 @@ class Coordinator(Actor):
         if collector is not None:
             with suppress(MeshError):
                 collector.stop().get()
-        closing = [(kept, kept.rows.close.call_one()) for kept in hosts if kept.rows is not None]
-        silent = [kept for kept, closed in closing if kept.rows and _is_silent(kept.rows, closed)]
+        closing = [
+            (state, state.rows.close.call_one()) for state in hosts if state.rows is not None
+        ]
+        silent = [
+            state for state, closed in closing if state.rows and _is_silent(state.rows, closed)
+        ]
         with configured(stop_grace_s=0.0):
             # A process that does not respond does not exit either, so it is killed.
-            stops = [kept.procs.stop() for kept in silent if kept.procs is not None]
-        stops += [kept.procs.stop() for kept in hosts if kept.procs is not None]
+            stops = [state.procs.stop() for state in silent if state.procs is not None]
+        stops += [state.procs.stop() for state in hosts if state.procs is not None]
         for stop in stops:
             with suppress(MeshError):
                 stop.get()
@@ -261,11 +251,6 @@ def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
             return not closed.done()
         except MeshError:
             return False
-
-
-def cause_of(error: BaseException) -> str:
-    """Describe an error without the location in the code."""
-    return error.how() if isinstance(error, SupervisionError) else str(error).partition("\n")[0]
 
 
 def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:

@@ -14,9 +14,9 @@ from mesh_telemetry._query.coverage import Coverage, HostFailure, TransferStats
 
 __all__ = [
     "Form",
-    "Question",
-    "Reply",
-    "Request",
+    "QueryAttempt",
+    "QueryReply",
+    "QueryRequest",
     "coverage_from",
     "failure_reply",
     "plain_coverage",
@@ -30,7 +30,7 @@ _HEAD = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
-class Question:
+class QueryRequest:
     """A query as the user wrote it.
 
     Attributes:
@@ -53,22 +53,22 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Request:
+class QueryAttempt:
     """A query for one attempt to answer it.
 
     Attributes:
-        question: The query.
+        request: The query.
         timeout_s: The time left, in seconds.
         only_host: The name of the host if there is only one; None if there are several.
     """
 
-    question: Question
+    request: QueryRequest
     timeout_s: float
     only_host: str | None
 
 
 @dataclass(frozen=True)
-class Reply:
+class QueryReply:
     """The reply to a query.
 
     Attributes:
@@ -85,7 +85,7 @@ class Reply:
         return b"".join((_HEAD.pack(len(head)), head, self.body))
 
     @classmethod
-    def unpacked(cls, sent: bytes) -> Reply:
+    def unpacked(cls, sent: bytes) -> QueryReply:
         """Decode a reply.
 
         Raises:
@@ -107,7 +107,7 @@ def failure_reply(error: TelemetryError) -> bytes:
     kind = next((name for name, one in _ERRORS.items() if type(error) is one), "TelemetryError")
     failed = error.failed if isinstance(error, CoverageError) else ()
     head = {"error": {"type": kind, "text": str(error), "failed": failed}}
-    return Reply(head, b"").packed()
+    return QueryReply(head, b"").packed()
 
 
 def plain_coverage(coverage: Coverage) -> dict[str, Any]:

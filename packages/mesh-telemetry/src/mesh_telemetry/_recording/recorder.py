@@ -27,7 +27,7 @@ from mesh_telemetry._debug.breakpoints import Breakpoints
 from mesh_telemetry._events.endpoint_names import write_endpoints
 from mesh_telemetry._events.event_lines import encode_line, line_of
 from mesh_telemetry._events.folders import (
-    ASKED,
+    SCRATCH_FOLDER,
     Lock,
     bytes_below,
     is_locked,
@@ -38,6 +38,7 @@ from mesh_telemetry._events.folders import (
 )
 from mesh_telemetry._events.measurements import Measurements
 from mesh_telemetry._events.message_segments import MessageSegments
+from mesh_telemetry._events.own_meshes import OWN_NAMES
 from mesh_telemetry._events.process_socket import (
     ACTIVITY,
     FLUSH,
@@ -67,10 +68,7 @@ if TYPE_CHECKING:
     from mesh_core.spi import Event, ProcessLocation
     from mesh_telemetry._options import TelemetryConfig
 
-__all__ = ["OWN_NAMES", "Recorder"]
-
-#: Names of the meshes that telemetry spawns for itself; they are not recorded.
-OWN_NAMES = frozenset({"mesh-telemetry", "mesh-telemetry-collector", "mesh-telemetry-coordinator"})
+__all__ = ["Recorder"]
 
 _PERIOD_S = 0.1
 _BUSY_PERIOD_S = 0.01
@@ -150,7 +148,7 @@ class Recorder:
         self._thread.start()
 
     @property
-    def is_forsaken(self) -> bool:
+    def is_orphaned(self) -> bool:
         """Whether this recorder was inherited through a fork, or has ended."""
         return self._is_over or os.getpid() != self._pid
 
@@ -169,10 +167,10 @@ class Recorder:
             self._bell.send(b"x")
         self._thread.join(_CLOSE_S)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Close what a forked process has inherited; the parent continues to record."""
         self._is_over = True
-        self._breakpoints.let_go()
+        self._breakpoints.disable()
         for held in (self._lock, self._host_lock, self._door, self._bell, self._ear):
             held.close()
         for writer in self._writers.values():
@@ -247,7 +245,7 @@ class Recorder:
         self._breakpoints.close()
         self._events.close()
         self._messages.close()
-        self.let_go()
+        self.detach()
         # Removes the folder of the run on this host when no other process uses it.
         remove_if_free(self._host_folder)
 
@@ -425,7 +423,7 @@ def _drop_dead(host_folder: Path, config: TelemetryConfig, spill: Path | None) -
     """
     room = config.proc_bytes * _DEAD_SHARES
     # Dumps of stacks have separate limits.
-    others = (ASKED, STACK_FOLDER)
+    others = (SCRATCH_FOLDER, STACK_FOLDER)
     folders = [one for one in host_folder.iterdir() if one.is_dir() and one.name not in others]
     dead = []
     for folder in folders:
@@ -447,10 +445,10 @@ def _nothing() -> None:
     """Do nothing; the default callback."""
 
 
-def _let_go_in_fork() -> None:
+def _detach_in_fork() -> None:
     for recorder in list(_recorders):
-        recorder.let_go()
+        recorder.detach()
     _recorders.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_fork)
+os.register_at_fork(after_in_child=_detach_in_fork)

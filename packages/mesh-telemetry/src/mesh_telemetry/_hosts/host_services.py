@@ -1,0 +1,78 @@
+"""The services of a host besides queries: stacks, rows on disk, and exports; they need Arrow."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from mesh_telemetry._disk.spill import Spill
+from mesh_telemetry._otlp.options import OtlpConfig
+from mesh_telemetry._stacks.host_stacks import HostStacks
+
+_missing: ImportError | None = None
+try:
+    from mesh_telemetry._otlp.export import OtlpExport
+except ImportError as error:
+    # OpenTelemetry is an optional dependency.
+    _missing = error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh_telemetry._disk.stored_runs import HostNote
+    from mesh_telemetry._options import TelemetryConfig
+
+__all__ = ["HostServices"]
+
+
+class HostServices:
+    """The stacks of a host, its rows on disk, and their export.
+
+    Args:
+        folder: The folder of the host.
+        spilled: The folder for evicted rows of the host; None if they are discarded.
+        note: The description of the host.
+        config: The options.
+
+    Attributes:
+        stacks: Takes stacks and stores them.
+    """
+
+    def __init__(
+        self, folder: Path, spilled: Path | None, note: HostNote, config: TelemetryConfig
+    ) -> None:
+        self._folder = folder
+        self._spilled = spilled
+        self._note = note
+        self._config = config
+        self._spill: Spill | None = None
+        self._export: OtlpExport | None = None
+        self.stacks: HostStacks = HostStacks(folder, note.name, config)
+
+    def start(self) -> None:
+        """Start writing evicted rows to disk and exporting rows, if this is configured."""
+        if self._spilled is not None:
+            self._spill = Spill(self._folder, self._spilled, self._note, self._config)
+        if not isinstance(self._config.otlp, OtlpConfig):
+            return
+        if _missing is not None:
+            text = f"mesh-telemetry: cannot export from {self._note.name}"
+            print(f"{text}: {_missing}: install mesh-telemetry[otel] there", file=sys.stderr)
+            return
+        self._export = OtlpExport(
+            self._config.otlp, self._folder, self._spilled, self._note.own_proc
+        )
+
+    def close(self, budget_s: float) -> None:
+        """Export and write the remaining rows; later calls do nothing.
+
+        Args:
+            budget_s: Time limit in seconds, for each of the two.
+        """
+        spill, self._spill = self._spill, None
+        export, self._export = self._export, None
+        if export is not None:
+            # The export comes first, because it reads segments that the spill then moves to disk.
+            export.close(budget_s)
+        if spill is not None:
+            spill.close(budget_s)

@@ -1,0 +1,1 @@
+"""Recording of a process: the actor, the run that it belongs to, and the thread that writes."""
