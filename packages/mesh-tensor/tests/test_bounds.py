@@ -7,13 +7,13 @@ import torch
 
 import mesh_tensor as mt
 from mesh_tensor import DeviceMesh
-from mesh_tensor._engine import plan_cache
+from mesh_tensor._instructions import compiled_op_cache
 
 
 def test_plans_and_what_is_known_of_tensors_are_bounded(
     mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_cache, "_PLANS_MAX", 64)
+    monkeypatch.setattr(compiled_op_cache, "_PLANS_MAX", 64)
     engine = mesh._engine
     steady = torch.ones(4)
     for size in range(1, 400):
@@ -33,7 +33,7 @@ def test_plans_and_what_is_known_of_tensors_are_bounded(
 def test_a_plan_that_was_forgotten_is_made_again(
     mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_cache, "_PLANS_MAX", 16)
+    monkeypatch.setattr(compiled_op_cache, "_PLANS_MAX", 16)
     values = []
     for _ in range(3):
         made = [torch.full((size,), 2.0).sum() for size in range(1, 30)]

@@ -7,41 +7,25 @@ operation, or an incorrect one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from mesh_tensor._engine.plan import Operand
 from mesh_tensor._errors import RanksDisagree, UnsupportedOp
+from mesh_tensor._instructions.results import NewTensor
+from mesh_tensor._tensor.meta import kind_of
+from mesh_tensor._tensor.tensor import become, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import Issue
+    from mesh_tensor._instructions.results import DataDependentResults
     from mesh_tensor._tensor.meta import Kind
     from mesh_tensor._tensor.tensor import Tensor
 
-__all__ = ["DataDependentResults", "Described", "describe", "issue_and_fetch"]
-
-
-@dataclass(frozen=True)
-class DataDependentResults:
-    """Represents the results of an operation until the processes have described them.
-
-    Attributes:
-        returned: The return values in order: an index into the results that the processes describe,
-            or an `Operand` that is returned.
-        is_single: Whether the operation returns a single value rather than a tuple.
-        is_learned: Whether the description depends only on the kinds of the operands.
-        mutated: The indexes of the operands that it writes to. Their shape may change.
-    """
-
-    returned: tuple[int | Operand, ...]
-    is_single: bool
-    is_learned: bool
-    mutated: tuple[int, ...]
+__all__ = ["Described", "describe", "issue_and_fetch"]
 
 
 class Described(NamedTuple):
@@ -62,8 +46,6 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
     A number describes itself, a sparse or quantized tensor is described by its layout, and any
     other value by its type.
     """
-    from mesh_tensor._tensor.meta import kind_of
-
     if not isinstance(value, torch.Tensor):
         return value if isinstance(value, (bool, int, float, complex, type(None))) else type(value)
     if value.layout is not torch.strided or value.is_quantized:
@@ -90,9 +72,6 @@ def issue_and_fetch(
         RanksDisagree: The results differ between processes.
         UnsupportedOp: A result cannot be a distributed tensor.
     """
-    from mesh_tensor._dispatch.fake_propagation import New
-    from mesh_tensor._tensor.tensor import become, wrap
-
     asked: DataDependentResults = issue.parts
     plan = engine.plans[issue.number]
     mesh = operands[0]._meta.mesh
@@ -125,7 +104,7 @@ def issue_and_fetch(
         if one.aliased is not None:
             engine.rebase(ref, operands[one.aliased]._ref)
         made.append(wrap(meta, ref))
-        parts.append(New(meta, one.aliased))
+        parts.append(NewTensor(meta, one.aliased))
     for one, place in zip(told[len(refs) :], asked.mutated, strict=True):
         become(operands[place], engine.metas.of_kind(mesh, one.kind))
     if asked.is_learned and None not in parts and not asked.mutated:

@@ -27,9 +27,9 @@ _UNKEYED = object()
 
 #: For each dtype of a Python number, a scalar of a smaller dtype of the same category.
 _LESSER = {
-    torch.float64: torch.zeros((), dtype=torch.float32),
-    torch.int64: torch.zeros((), dtype=torch.int32),
-    torch.complex128: torch.zeros((), dtype=torch.complex64),
+    torch.float64: torch.zeros((), dtype=torch.float32, device="cpu"),
+    torch.int64: torch.zeros((), dtype=torch.int32, device="cpu"),
+    torch.complex128: torch.zeros((), dtype=torch.complex64, device="cpu"),
 }
 
 _item = torch.ops.aten._local_scalar_dense.default

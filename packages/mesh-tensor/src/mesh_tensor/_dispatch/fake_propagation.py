@@ -22,9 +22,9 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mesh_tensor._dispatch.data_dependent import DataDependentResults
-from mesh_tensor._engine.plan import Number, Operand
 from mesh_tensor._errors import DataDependentError, UnsupportedOp
+from mesh_tensor._instructions.compiled_op import Number, Operand
+from mesh_tensor._instructions.results import DataDependentResults, NewTensor
 from mesh_tensor._tensor.meta import Kind, Meta, MetaTable, kind_of
 from mesh_tensor._tensor.tensor import Tensor
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mesh_tensor._mesh.device_mesh import DeviceMesh
 
-__all__ = ["New", "Outcome", "propagate"]
+__all__ = ["Outcome", "propagate", "without_values"]
 
 #: The supported types of arguments other than tensors.
 _CONSTANTS = (
@@ -92,26 +92,13 @@ def without_values() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class New:
-    """A new tensor in the result.
-
-    Attributes:
-        meta: Its metadata.
-        aliased: The index of the operand whose storage it shares, if any.
-    """
-
-    meta: Meta
-    aliased: int | None
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The result of an operation.
 
     Attributes:
-        parts: The return value: a `New`, an `Operand` that is returned, or a constant; single or
-            nested in lists and tuples. `DataDependentResults` if only the processes can determine
-            it.
+        parts: The return value: a `NewTensor`, an `Operand` that is returned, or a constant; single
+            or nested in lists and tuples. `DataDependentResults` if only the processes can
+            determine it.
         mutated: The indexes of the operands that the operation writes to.
         reshaped: For each operand whose metadata it changes: index, new metadata, and the operand
             whose storage it shares then.
@@ -146,8 +133,8 @@ class Outcome:
         return [one.meta for _, one in _news(self.parts, ())]
 
 
-def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], New]]:
-    if type(parts) is New:
+def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], NewTensor]]:
+    if type(parts) is NewTensor:
         yield path, parts
     elif type(parts) in (list, tuple):
         for place, one in enumerate(parts):
@@ -343,7 +330,7 @@ def _parts(
             if result is fake:
                 return Operand(place)
         kind = _kind_of(func, result)
-        return New(metas.of_kind(mesh, kind), _storage_of(result, storages))
+        return NewTensor(metas.of_kind(mesh, kind), _storage_of(result, storages))
     if isinstance(result, (list, tuple)):
         parts = [_parts(metas, mesh, func, fakes, storages, one) for one in result]
         return parts if isinstance(result, list) else tuple(parts)

@@ -10,24 +10,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_core import MeshError, Region, SupervisionError
+from mesh_tensor._collectives.collectives import reduce, reduce_
 from mesh_tensor._dispatch.constant_folding import KnownScalar, can_fold, fold
-from mesh_tensor._dispatch.data_dependent import DataDependentResults, issue_and_fetch
-from mesh_tensor._dispatch.fake_propagation import New, propagate
-from mesh_tensor._engine.call_site import words_of
-from mesh_tensor._engine.failure_propagation import mark_dependants
-from mesh_tensor._engine.op_stream import OpStream
-from mesh_tensor._engine.plan import Operand
-from mesh_tensor._engine.plan_cache import Issue, PlanCache
+from mesh_tensor._dispatch.custom_ops import module_of
+from mesh_tensor._dispatch.data_dependent import issue_and_fetch
+from mesh_tensor._dispatch.dispatcher import dispatch, dispatch_in_mode
+from mesh_tensor._dispatch.fake_propagation import propagate
 from mesh_tensor._errors import OpFailed, RanksDisagree
+from mesh_tensor._instructions.call_site import words_of
+from mesh_tensor._instructions.compiled_op import Operand
+from mesh_tensor._instructions.compiled_op_cache import Issue, PlanCache
+from mesh_tensor._instructions.failure_propagation import mark_dependants
+from mesh_tensor._instructions.instruction_stream import OpStream
+from mesh_tensor._instructions.results import DataDependentResults, NewTensor
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._remote.function_table import RemoteTable
 from mesh_tensor._streams.borrow import Borrows
 from mesh_tensor._streams.slot_allocator import Lane, Lanes
 from mesh_tensor._streams.stream import default_stream
+from mesh_tensor._tensor.dispatch_backend import DispatchBackend, backend_slot
 from mesh_tensor._tensor.meta import MetaTable
 from mesh_tensor._tensor.ref import Ref
 from mesh_tensor._tensor.tensor import Tensor, become, wrap
-from mesh_tensor._worker.step_compiler import module_of
+from mesh_tensor._transfers.fetch import fetch_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +42,10 @@ if TYPE_CHECKING:
     from mesh_tensor._worker.failure import Failure
 
 __all__ = ["Engine"]
+
+# Tensors are below the modules that issue operations. No tensor exists before this registration,
+# because engines create all tensors.
+backend_slot.backend = DispatchBackend(dispatch, dispatch_in_mode, reduce, reduce_, fetch_shard)
 
 
 @dataclass(frozen=True)
@@ -232,7 +241,7 @@ class Engine:
         plan = self._issues.get(key) or self._define(
             key,
             mesh,
-            New(meta, None),
+            NewTensor(meta, None),
             kind="put",
             name="put",
             operands=1,
@@ -254,7 +263,7 @@ class Engine:
         key = ("rank", mesh, dims)
         plan = self._issues.get(key)
         if plan is None:
-            made = New(self.metas.dense(mesh, (), torch.int64, torch.device("cpu")), None)
+            made = NewTensor(self.metas.dense(mesh, (), torch.int64, torch.device("cpu")), None)
             plan = self._define(
                 key, mesh, made, kind="rank", name="rank", results=(None,), detail=dims
             )
@@ -363,7 +372,7 @@ class Engine:
         This is a method and not a nested function of `_issue_plan`, because a recursive closure
         would keep the results alive until the next garbage collection.
         """
-        if type(of) is New:
+        if type(of) is NewTensor:
             base = None if of.aliased is None else operands[of.aliased]._ref
             news.append(wrap(of.meta, self._new_ref(base, of.meta.mesh._lane)))
             return news[-1]

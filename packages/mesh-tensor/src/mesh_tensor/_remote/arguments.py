@@ -10,8 +10,8 @@ import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.plan import Operand
 from mesh_tensor._errors import TensorError, WrongMesh
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import active_mesh, check_stream, no_mesh
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._mesh.process_group import RemoteProcessGroup

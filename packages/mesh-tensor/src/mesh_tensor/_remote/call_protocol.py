@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.opaque_ref import OpaqueRef
 
 if TYPE_CHECKING:

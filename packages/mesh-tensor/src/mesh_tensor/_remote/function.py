@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient
+from mesh_tensor._instructions.completion import CheckedCompletion
 from mesh_tensor._remote.arguments import Arguments
 from mesh_tensor._remote.call_protocol import DROPPED, FunctionCode, ResultSpec
 from mesh_tensor._remote.function_table import code_of

@@ -12,9 +12,9 @@ import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.call_site import place_here, words_of
-from mesh_tensor._engine.plan import Operand
 from mesh_tensor._errors import OpFailed, RanksDisagree, TensorError
+from mesh_tensor._instructions.call_site import place_here, words_of
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import no_mesh
 from mesh_tensor._remote.call_protocol import (
     ConstantPart,
@@ -110,11 +110,11 @@ class RemoteTable:
         return self._canceller
 
     def issue_actor_call(
-        self, name: str, arguments: Arguments, order: object, result_spec: ResultSpec, key: Any
+        self, name: str, arguments: Arguments, request: object, result_spec: ResultSpec, key: Any
     ) -> Any:
         """Pass tensors to actors for one call; return the call's results."""
         plan = self._plan("lend", key, name, arguments, result_spec)
-        return self._issue(plan, arguments, result_spec, order)
+        return self._issue(plan, arguments, result_spec, request)
 
     def invoke(
         self, number: int, arguments: Arguments, blob: bytes, verb: str, mesh: DeviceMesh

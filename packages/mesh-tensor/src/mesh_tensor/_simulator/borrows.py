@@ -9,7 +9,7 @@ from mesh_tensor._simulator.rank_groups import HOST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._tensor.meta import Kind
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._engine.call_site import Place
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.call_site import Place
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._simulator.rank_groups import RankGroup
 
 __all__ = ["Event", "EventLog", "Sum"]

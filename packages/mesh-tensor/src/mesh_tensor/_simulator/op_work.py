@@ -8,14 +8,14 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from mesh_tensor._engine.plan import Number, Operand
+from mesh_tensor._instructions.compiled_op import Number, Operand
 from mesh_tensor._simulator.cost_model import Work
 from mesh_tensor._worker.step_compiler import operator_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._tensor.meta import Kind
 
 __all__ = ["device_of", "footprint", "nbytes_of", "work_of"]

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_tensor._dispatch.fake_propagation import without_values
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.call_protocol import ObjectArg
 from mesh_tensor._remote.opaque_ref import OpaqueRef
 from mesh_tensor._simulator.cost_model import Work
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._remote.function import RemoteFunction
     from mesh_tensor._simulator.cost_model import CostModel
     from mesh_tensor._simulator.world import Held

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh_tensor._engine.call_site import line_of
+from mesh_tensor._instructions.call_site import line_of
 
 if TYPE_CHECKING:
     from mesh_tensor._simulator.cost_model import CostModel

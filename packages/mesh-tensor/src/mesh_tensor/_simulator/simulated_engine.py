@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mesh_tensor._engine.plan import Plan
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op_cache import Issue
 
 __all__ = ["Simulated"]
 

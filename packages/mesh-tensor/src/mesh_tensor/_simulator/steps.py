@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from mesh_core import Region
-from mesh_tensor._collectives.steps import Move, Reduction
-from mesh_tensor._dispatch.fake_propagation import New
+from mesh_tensor._collectives.collective_ops import Move, Reduction
+from mesh_tensor._instructions.results import NewTensor
 from mesh_tensor._remote.call_protocol import RemoteCall, TensorPart
 from mesh_tensor._simulator.borrows import BORROWING
 from mesh_tensor._simulator.op_work import device_of, nbytes_of, work_of
 from mesh_tensor._simulator.rank_groups import HOST
 from mesh_tensor._tensor.meta import Kind
-from mesh_tensor._trace.replay import last_uses, op_words
+from mesh_tensor._trace.op_sequence import last_uses, op_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mesh_tensor._engine.plan import Plan
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op_cache import Issue
     from mesh_tensor._simulator.rank_groups import RankGroup
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._trace.op_sequence import OpSequence
@@ -63,8 +63,8 @@ def step_of(
     return _OpStep(plan, news, world, issue)
 
 
-def _news(parts: Any) -> Iterator[New]:
-    if type(parts) is New:
+def _news(parts: Any) -> Iterator[NewTensor]:
+    if type(parts) is NewTensor:
         yield parts
     elif type(parts) in (list, tuple):
         for one in parts:

@@ -11,19 +11,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mesh_core import Region, ValueMesh
 from mesh_core.spi import done_future
-from mesh_tensor._engine.call_site import TracePlace
-from mesh_tensor._engine.op_stream import FREE
-from mesh_tensor._engine.plan import Forget
 from mesh_tensor._errors import NoValues
+from mesh_tensor._instructions.call_site import TracePlace
+from mesh_tensor._instructions.compiled_op import Forget
+from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._simulator.steps import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_core import Future
-    from mesh_tensor._engine.call_site import Place
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.call_site import Place
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.simulated_engine import Simulated
     from mesh_tensor._simulator.steps import SimulatedStep

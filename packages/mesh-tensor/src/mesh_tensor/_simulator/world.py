@@ -11,7 +11,7 @@ from mesh_tensor._simulator.rank_groups import HOST, RankGroups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._simulator.cost_model import CostModel
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.rank_groups import RankGroup

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_tensor._engine.call_site import place_here, words_of
 from mesh_tensor._errors import (
     BorrowedMutably,
     BorrowEnded,
@@ -22,15 +21,16 @@ from mesh_tensor._errors import (
     MutatingBorrow,
     NoGradient,
 )
+from mesh_tensor._instructions.call_site import place_here, words_of
 from mesh_tensor._tensor.ref import Ref
 from mesh_tensor._tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from mesh_tensor._engine.call_site import Place
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.call_site import Place
+    from mesh_tensor._instructions.compiled_op_cache import Issue
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 

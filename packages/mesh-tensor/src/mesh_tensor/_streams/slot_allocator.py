@@ -6,15 +6,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import DependentCompletion
+from mesh_tensor._instructions.completion import DependentCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh_core import Future, ValueMesh
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.op_stream import OpStream
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import Issue
+    from mesh_tensor._instructions.instruction_stream import OpStream
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 

@@ -8,6 +8,7 @@ import torch
 
 from mesh_core.spi import RequiresTensorEngine
 from mesh_tensor._errors import LocalTensorError
+from mesh_tensor._tensor.dispatch_backend import backend_slot
 from mesh_tensor._tensor.meta import set_lazy
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class Tensor(torch.Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Issue an operation. PyTorch calls this below autograd."""
-        from mesh_tensor._dispatch.dispatcher import dispatch
-
-        return dispatch(func, args, kwargs or {})
+        return backend_slot.backend.dispatch(func, args, kwargs or {})
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -100,21 +99,17 @@ class Tensor(torch.Tensor):
         grad: str = "sum",
     ) -> Tensor:
         """Combine the values of all processes along dimensions of the mesh; see `reduce`."""
-        from mesh_tensor._collectives.collectives import reduce
-
-        return reduce(self, dims, reduction=reduction, scatter=scatter, out=out, grad=grad)
+        return backend_slot.backend.reduce(
+            self, dims, reduction=reduction, scatter=scatter, out=out, grad=grad
+        )
 
     def reduce_(self, dims: str | Sequence[str] | None = None, reduction: str = "sum") -> Tensor:
         """Like `reduce`, but write the result into this tensor."""
-        from mesh_tensor._collectives.collectives import reduce_
-
-        return reduce_(self, dims, reduction=reduction)
+        return backend_slot.backend.reduce_(self, dims, reduction=reduction)
 
     def fetch(self, **coordinates: int) -> Future[torch.Tensor]:
         """Fetch the value of one process; see `fetch_shard`."""
-        from mesh_tensor._tensor.fetch import fetch_shard
-
-        return fetch_shard(self, coordinates)
+        return backend_slot.backend.fetch_shard(self, coordinates)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         meta = self._meta

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mesh_tensor._engine.plan import Plan
+    from array import array
+    from collections.abc import Sequence
 
-__all__ = ["OpSequence", "TracedOp"]
+    from mesh_tensor._instructions.compiled_op import Plan
+
+__all__ = ["OpSequence", "TracedOp", "last_uses", "op_words"]
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,31 @@ class OpSequence:
     inputs: tuple[int, ...]
     results: tuple[int, ...]
     values: int
+
+
+def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) -> list[int]:
+    """Return the words of an operation, and append its data to `given` and `numbers`."""
+    words = [plan.number]
+    if plan.kind == "put":
+        words.append(len(given))
+        given.append(op.given)
+    else:
+        words += op.operands
+        if op.given is not None:
+            words.append(len(given))
+            given.append(op.given)
+        for one in op.numbers:
+            words.append(len(numbers))
+            numbers.append(one)
+    return [*words, *op.results]
+
+
+def last_uses(ops: Sequence[TracedOp], body: OpSequence) -> list[list[int]]:
+    """Return for each operation the values that no later operation needs."""
+    needed = {*body.results, *body.inputs}
+    dying: list[list[int]] = []
+    for op in reversed(ops):
+        used = dict.fromkeys((*op.operands, *op.results))
+        dying.append([one for one in used if one not in needed])
+        needed.update(used)
+    return dying[::-1]

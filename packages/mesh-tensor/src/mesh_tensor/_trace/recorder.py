@@ -9,15 +9,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._engine.call_site import Place, place_here, words_of
 from mesh_tensor._errors import TraceError
+from mesh_tensor._instructions.call_site import Place, place_here, words_of
 from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._tensor.tensor import Tensor
 
 __all__ = ["Input", "Recorder"]

@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_core import Region
-from mesh_tensor._engine.call_site import TracePlace, words_of
 from mesh_tensor._errors import TraceError
+from mesh_tensor._instructions.call_site import TracePlace, words_of
 from mesh_tensor._tensor.tensor import Tensor, wrap
 from mesh_tensor._trace.gradients import Gradients
 from mesh_tensor._trace.guards import Guards

@@ -1,7 +1,7 @@
 """The actor in each process that stores the values and executes the plans.
 
 While the program uses one stream, the actor executes words as they arrive. With more streams, there
-is a thread for each of them, and the actor distributes the words (`_streams/worker_threads.py`).
+is a thread for each of them, and the actor distributes the words (`_worker/stream_threads.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_tensor._dispatch.data_dependent import describe
-from mesh_tensor._engine.plan import Forget, Plan
-from mesh_tensor._remote.steps import attempt, invoke
-from mesh_tensor._streams.worker_threads import StreamThreads
+from mesh_tensor._instructions.compiled_op import Forget, Plan
 from mesh_tensor._worker.failure import FailedValue, Failure
+from mesh_tensor._worker.instruction_set import KINDS
+from mesh_tensor._worker.remote_functions import attempt, invoke
 from mesh_tensor._worker.runner import Runner
+from mesh_tensor._worker.stream_threads import StreamThreads
 from mesh_tensor._worker.world import World
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Interpreter(Actor):
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
         self._failures: list[Failure] = []
         self._world = World(current_rank().rank, [])
-        self._runner = Runner(self._world, self._failures.append)
+        self._runner = Runner(self._world, self._failures.append, KINDS)
         self._threads: StreamThreads | None = None
 
     def __cleanup__(self, error: Exception | None) -> None:

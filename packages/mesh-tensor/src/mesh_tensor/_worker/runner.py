@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_tensor._engine.op_stream import FREE
+from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._worker.failure import FailedValue, Failure, TraceFailed
-from mesh_tensor._worker.plan_kinds import KINDS
 from mesh_tensor._worker.step_compiler import skip_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
 __all__ = ["Runner"]
@@ -30,10 +30,17 @@ class Runner:
     Args:
         world: The world of the process, with the values of the stream.
         on_failure: Called with each original failure.
+        kinds: For each kind of plan, the function that compiles a step for it.
     """
 
-    def __init__(self, world: World, on_failure: Callable[[Failure], object]) -> None:
+    def __init__(
+        self,
+        world: World,
+        on_failure: Callable[[Failure], object],
+        kinds: Mapping[str, Callable[[Plan, World], Step]],
+    ) -> None:
         self.world = world
+        self.kinds = kinds
         self.plans: dict[int, Plan] = {}
         self._steps: dict[int, Callable[[list[int], int], int]] = {}
         self._values = world.values
@@ -87,7 +94,7 @@ class Runner:
             self._steps[plan.number] = skip_step(plan)
             return
         try:
-            step = KINDS[plan.kind](plan, self.world)
+            step = self.kinds[plan.kind](plan, self.world)
         except Exception as error:
             step = _raiser(error)
         self._steps[plan.number] = step

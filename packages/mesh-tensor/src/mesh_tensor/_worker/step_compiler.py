@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._library import custom_ops
 
-from mesh_tensor._engine.plan import Number, Operand, Plan
+from mesh_tensor._instructions.compiled_op import Number, Operand, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     Step = Callable[[list[int], int], int]
 
-__all__ = ["call_step", "call_text", "module_of", "operator_of", "skip_step"]
+__all__ = ["call_step", "call_text", "operator_of", "skip_step"]
 
 
 #: Operations that return the values needed for their backward only if gradients are enabled. Values
@@ -61,17 +60,6 @@ def _found(name: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]
-
-
-def module_of(func: Any) -> str | None:
-    """Return the name of the module that defines a custom operation; None for PyTorch's own."""
-    if func.namespace in ("aten", "prims"):
-        return None
-    definition = custom_ops.OPDEFS.get(f"{func._schema.name}")
-    if definition is None:
-        return None
-    name: str | None = getattr(definition._init_fn, "__module__", None)
-    return name
 
 
 def skip_step(plan: Plan) -> Step:

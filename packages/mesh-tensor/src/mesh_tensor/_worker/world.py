@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from mesh_core import Region
 from mesh_tensor._errors import TensorError
-from mesh_tensor._streams.borrow_exchange import BorrowExchange
+from mesh_tensor._worker.borrow_exchange import BorrowExchange
 from mesh_tensor._worker.process_groups import new_group
 
 if TYPE_CHECKING:

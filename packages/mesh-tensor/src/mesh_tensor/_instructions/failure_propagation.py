@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh_tensor._engine.op_stream import FREE
+from mesh_tensor._instructions.instruction_stream import FREE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
 
 __all__ = ["mark_dependants"]
 

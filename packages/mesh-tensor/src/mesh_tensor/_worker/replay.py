@@ -9,27 +9,31 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
+from mesh_tensor._trace.op_sequence import last_uses, op_words
 from mesh_tensor._worker.failure import FailedValue, TraceFailed
+from mesh_tensor._worker.runner import Runner
 from mesh_tensor._worker.step_compiler import call_text, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
     from mesh_tensor._worker.failure import Failure
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["last_uses", "op_words", "replay_step"]
+__all__ = ["replay_step"]
 
 _FILE = "<a trace of mesh_tensor>"
 
 
-def replay_step(plan: Plan, world: World) -> Step:
+def replay_step(
+    plan: Plan, world: World, kinds: Mapping[str, Callable[[Plan, World], Step]]
+) -> Step:
     """Execute the operations of a trace and store its results."""
-    replay = _Replay(plan.detail, world)
+    replay = _Replay(plan.detail, world, kinds)
     values, operands, words = world.values, plan.operands, plan.words - 1
 
     def step(w: list[int], at: int) -> int:
@@ -47,19 +51,22 @@ class _Replay:
     Args:
         body: The trace.
         world: The world of the process.
+        kinds: For each kind of plan, the function that compiles a step for it.
     """
 
-    def __init__(self, body: OpSequence, world: World) -> None:
-        # Imported here because a trace is itself a kind of plan.
-        from mesh_tensor._worker.runner import Runner
-
+    def __init__(
+        self,
+        body: OpSequence,
+        world: World,
+        kinds: Mapping[str, Callable[[Plan, World], Step]],
+    ) -> None:
         self._body = body
         self._values: list[Any] = [None] * body.values
         given: list[Any] = []
         numbers = array("d")
         inner = world.within(self._values, given, numbers)
         self._failures: list[Failure] = []
-        self._runner = Runner(inner, self._failures.append)
+        self._runner = Runner(inner, self._failures.append, kinds)
         for plan in body.plans:
             self._runner.define(plan)
         self._ops = [op for op in body.ops if world.takes_part(body.plans[op.plan].ranks)]
@@ -151,23 +158,6 @@ class _Replay:
         return names["run"]
 
 
-def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) -> list[int]:
-    """Return the words of an operation, and append its data to `given` and `numbers`."""
-    words = [plan.number]
-    if plan.kind == "put":
-        words.append(len(given))
-        given.append(op.given)
-    else:
-        words += op.operands
-        if op.given is not None:
-            words.append(len(given))
-            given.append(op.given)
-        for one in op.numbers:
-            words.append(len(numbers))
-            numbers.append(one)
-    return [*words, *op.results]
-
-
 def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
     """Generate code for a PyTorch operation."""
     function = f"f{op.plan}"
@@ -201,14 +191,3 @@ def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
     if used:
         lines.append(" = ".join(f"V[{one}]" for one in used) + " = None")
     return lines
-
-
-def last_uses(ops: Sequence[TracedOp], body: OpSequence) -> list[list[int]]:
-    """Return for each operation the values that no later operation needs."""
-    needed = {*body.results, *body.inputs}
-    dying: list[list[int]] = []
-    for op in reversed(ops):
-        used = dict.fromkeys((*op.operands, *op.results))
-        dying.append([one for one in used if one not in needed])
-        needed.update(used)
-    return dying[::-1]

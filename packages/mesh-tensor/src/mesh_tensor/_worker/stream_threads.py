@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from mesh_tensor._engine.op_stream import FREE
-from mesh_tensor._engine.plan import Forget, Plan
+from mesh_tensor._instructions.compiled_op import Forget, Plan
+from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._worker.runner import Runner
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class StreamThreads:
         self._asked = asked
         self._torch_threads = torch.get_num_threads()
         self._world = default.world
+        self._kinds = default.kinds
         self._lock = threading.Lock()
         #: Failures that the program has not acknowledged, and failures that have not been sent.
         self._unheard: list[Failure] = []
@@ -232,7 +233,7 @@ class StreamThreads:
     def _thread(self, lane: int) -> _Thread:
         found = self._threads.get(lane)
         if found is None:
-            runner = Runner(self._world.beside(lane), self._note)
+            runner = Runner(self._world.beside(lane), self._note, self._kinds)
             found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
         return found
 

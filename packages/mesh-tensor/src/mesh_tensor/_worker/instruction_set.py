@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mesh_tensor._collectives.steps import move_step, reduce_step
-from mesh_tensor._engine.plan import Plan
-from mesh_tensor._remote.actor_arguments import actor_call_step
-from mesh_tensor._remote.steps import adopt_step, function_step, remote_step
-from mesh_tensor._streams.borrow_exchange import (
+from mesh_tensor._instructions.compiled_op import Plan
+from mesh_tensor._worker.actor_calls import actor_call_step
+from mesh_tensor._worker.borrow_exchange import (
     free_step,
     give_step,
     give_up_step,
@@ -18,7 +16,9 @@ from mesh_tensor._streams.borrow_exchange import (
     take_step,
     wait_step,
 )
-from mesh_tensor._trace.replay import replay_step
+from mesh_tensor._worker.collectives import move_step, reduce_step
+from mesh_tensor._worker.remote_functions import adopt_step, function_step, remote_step
+from mesh_tensor._worker.replay import replay_step
 from mesh_tensor._worker.step_compiler import call_step, operator_of
 from mesh_tensor._worker.world import World
 
@@ -79,7 +79,8 @@ KINDS: dict[str, Callable[[Plan, World], Step]] = {
     "remote": remote_step,
     "adopt": adopt_step,
     "lend": actor_call_step,
-    "replay": replay_step,
+    # The ops of a trace are of these kinds, too.
+    "replay": lambda plan, world: replay_step(plan, world, KINDS),
     "groups": _groups,
     "free": free_step,
     "give": give_step,

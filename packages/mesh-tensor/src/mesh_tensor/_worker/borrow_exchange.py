@@ -17,7 +17,7 @@ from mesh_tensor._worker.failure import FailedValue
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,54 +19,26 @@ from torch.utils import _pytree as pytree
 
 from mesh_core import Actor, endpoint
 from mesh_core.spi import is_actor_coming, local_actor
-from mesh_tensor._remote.steps import (
-    LostOperand,
+from mesh_tensor._worker.failure import FailedValue, LostOperand
+from mesh_tensor._worker.remote_functions import (
     check_writes,
     keep_results,
     put_in,
     versions_of,
 )
-from mesh_tensor._worker.failure import FailedValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._remote.actor_call_protocol import ActorCallRequest
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["ActorCallCanceller", "ActorCallOrder", "ActorCallToken", "actor_call_step", "serve"]
+__all__ = ["ActorCallCanceller", "actor_call_step", "serve"]
 
 #: The interval at which a process checks whether an actor that has not begun the call still exists.
 _LOOK_S = 0.2
-
-
-@dataclass(frozen=True)
-class ActorCallToken:
-    """The argument that an actor receives instead of the real arguments.
-
-    Attributes:
-        token: Identifies the call.
-        is_kept: Whether the results of the method stay in its process.
-    """
-
-    token: str
-    is_kept: bool
-
-
-@dataclass(frozen=True)
-class ActorCallOrder:
-    """The data of a call that is sent with the instruction stream, in addition to the tensors.
-
-    Attributes:
-        token: Identifies the call.
-        port: The port of the actors.
-        blob: The pickled arguments, with placeholders for slots.
-    """
-
-    token: str
-    port: int
-    blob: bytes
 
 
 class _ActorCall:
@@ -168,21 +139,21 @@ def actor_call_step(plan: Plan, world: World) -> Step:
 
     def step(w: list[int], at: int) -> int:
         given = [values[slot] for slot in w[at : at + operands]]
-        order: ActorCallOrder = world.given[w[at + operands]]
-        actor_call = _actor_calls.of(order.token)
+        request: ActorCallRequest = world.given[w[at + operands]]
+        actor_call = _actor_calls.of(request.token)
         lost = next((one for one in given if isinstance(one, FailedValue)), None)
         if lost is not None:
             actor_call.error = lost.failure.raised()
         else:
             try:
                 actor_call.tensors = [_lent(one) for one in given]
-                actor_call.arguments = put_in(world, order.blob, given, actor_call.tensors)
+                actor_call.arguments = put_in(world, request.blob, given, actor_call.tensors)
             except Exception as error:
                 actor_call.error = error
         versions = versions_of(given)
         actor_call.offered.set()
-        _wait(actor_call, order)
-        _actor_calls.forget(order.token)
+        _wait(actor_call, request)
+        _actor_calls.forget(request.token)
         if lost is not None:
             raise LostOperand
         if not call.is_checked:
@@ -202,19 +173,19 @@ def _lent(value: Any) -> torch.Tensor | None:
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 
-def _wait(actor_call: _ActorCall, order: ActorCallOrder) -> None:
+def _wait(actor_call: _ActorCall, request: ActorCallRequest) -> None:
     """Wait until the actor has completed the call, or can no longer begin it."""
-    actor = local_actor(order.port)
+    actor = local_actor(request.port)
     while not actor_call.ended.wait(_LOOK_S):
         if actor_call.is_begun:
             continue
-        if actor is None and is_actor_coming(order.port):
+        if actor is None and is_actor_coming(request.port):
             continue
         # The actor may have been spawned since the first lookup.
-        now = local_actor(order.port)
+        now = local_actor(request.port)
         actor = actor or now
         if now is None or now is not actor:
-            _actor_calls.give_up(order.token)
+            _actor_calls.give_up(request.token)
 
 
 def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.call_protocol import (
     FunctionCode,
     GroupArg,
@@ -23,18 +23,17 @@ from mesh_tensor._remote.call_protocol import (
     shape_of,
 )
 from mesh_tensor._remote.opaque_ref import OpaqueRef
-from mesh_tensor._worker.failure import FailedValue, portable
+from mesh_tensor._worker.failure import FailedValue, LostOperand, portable
 from mesh_tensor._worker.torch_mesh import device_mesh, process_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import Plan
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
 __all__ = [
-    "LostOperand",
     "adopt_step",
     "attempt",
     "check_writes",
@@ -45,10 +44,6 @@ __all__ = [
     "remote_step",
     "versions_of",
 ]
-
-
-class LostOperand(Exception):
-    """An argument is lost; the original failure has already been reported."""
 
 
 class BrokenPromise(TypeError):

@@ -12,13 +12,13 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._dispatch.fake_propagation import New
-from mesh_tensor._engine.plan import Forget, Plan
+from mesh_tensor._instructions.compiled_op import Forget, Plan
+from mesh_tensor._instructions.results import NewTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._engine.op_stream import OpStream
+    from mesh_tensor._instructions.instruction_stream import OpStream
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._simulator.simulated_engine import Simulated
     from mesh_tensor._tensor.meta import Meta
@@ -55,7 +55,7 @@ class Issue:
     def learn(self, parts: Any) -> None:
         """Set the description of the return value."""
         self.parts = parts
-        is_single = type(parts) is New
+        is_single = type(parts) is NewTensor
         self.meta: Meta | None = parts.meta if is_single else None
         self.aliased: int | None = parts.aliased if is_single else None
 

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError
-from mesh_tensor._engine.call_site import Place, place_here
+from mesh_tensor._instructions.call_site import Place, place_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._dispatch.fake_propagation import New
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
+from mesh_tensor._instructions.results import NewTensor
 from mesh_tensor._mesh.device_mesh import mixed_meshes
 
 if TYPE_CHECKING:
-    from mesh_tensor._collectives.steps import Move, Reduction
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._collectives.collective_ops import Move, Reduction
+    from mesh_tensor._instructions.compiled_op_cache import Issue
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._tensor.meta import Meta
     from mesh_tensor._tensor.tensor import Tensor
@@ -49,7 +49,7 @@ def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
     key = ("move", tensor._meta, mesh)
     plan = engine._issues.get(key)
     if plan is None:
-        made = New(engine.metas.dense(mesh, how.shape, how.dtype, how.device), None)
+        made = NewTensor(engine.metas.dense(mesh, how.shape, how.dtype, how.device), None)
         both = {rank for source, goals in how.routes for rank in (source, *goals)}
         plan = engine._define(
             key,
@@ -74,7 +74,7 @@ def issue_part(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
         plan = engine._define(
             key,
             mesh,
-            New(meta, 0),
+            NewTensor(meta, 0),
             kind="op",
             name="aten.alias.default",
             args=(Operand(0),),
@@ -90,7 +90,7 @@ def _define_reduce(key: tuple[Any, ...], meta: Meta, how: Reduction) -> Issue:
     operands = 1
     results: tuple[int | None, ...] = ()
     mutated: tuple[int, ...] = ()
-    parts: New | Operand
+    parts: NewTensor | Operand
     if how.out:
         operands, mutated, parts = 2, (1,), Operand(1)
     elif how.in_place:
@@ -98,7 +98,7 @@ def _define_reduce(key: tuple[Any, ...], meta: Meta, how: Reduction) -> Issue:
     else:
         results = (None,)
         shape = how.result_shape(mesh.size(how.dims))
-        parts = New(engine.metas.dense(mesh, shape, how.dtype, how.device), None)
+        parts = NewTensor(engine.metas.dense(mesh, shape, how.dtype, how.device), None)
     return engine._define(
         key,
         mesh,
