@@ -44,7 +44,7 @@ def test_few_collectives_are_issued(mesh: Any) -> None:
     issue = engine.stream.issue
 
     def noted(words: Any, *more: Any) -> None:
-        names.append(engine.plans[words[0]].kind)
+        names.append(engine.compiled_ops[words[0]].kind)
         issue(words, *more)
 
     engine.stream.issue = noted

@@ -423,7 +423,7 @@ class TestEnds:
         counted(mesh)
         after = counted(mesh)
         assert [one["values"] for one in after] == [one["values"] for one in before]
-        assert [one["loans"] for one in after] == [0, 0]
+        assert [one["borrows"] for one in after] == [0, 0]
         assert mesh._engine.borrows.count == 0
 
     @pytest.fixture

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._instructions.compiled_op_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
     from mesh_tensor._instructions.results import DataDependentResults
     from mesh_tensor._tensor.meta import Kind
     from mesh_tensor._tensor.tensor import Tensor
@@ -61,7 +61,7 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
 
 def issue_and_fetch(
     engine: Engine,
-    issue: Issue,
+    entry: CacheEntry,
     operands: Sequence[Tensor],
     numbers: Sequence[float],
 ) -> Any:
@@ -72,17 +72,17 @@ def issue_and_fetch(
         RanksDisagree: The results differ between processes.
         UnsupportedOp: A result cannot be a distributed tensor.
     """
-    asked: DataDependentResults = issue.parts
-    plan = engine.plans[issue.number]
+    asked: DataDependentResults = entry.parts
+    compiled_op = engine.compiled_ops[entry.opcode]
     mesh = operands[0]._meta.mesh
     slots = [one._ref.slot for one in operands]
     with engine.stream.lock:
-        refs = [engine._new_ref(None, mesh._lane) for _ in plan.results]
+        refs = [engine._new_ref(None, mesh._lane) for _ in compiled_op.results]
         news = [one.slot for one in refs]
         if engine.is_watchful:
-            engine.watch(issue, operands, slots, news)
+            engine.watch(entry, operands, slots, news)
         places = engine.stream.add_numbers(numbers)
-        engine.stream.issue((plan.number, *slots, *places, *news), operands)
+        engine.stream.issue((compiled_op.opcode, *slots, *places, *news), operands)
         engine.stream.ask(is_once=asked.is_learned)
         wanted = [*news, *(slots[place] for place in asked.mutated)]
         describe = engine.lanes.endpoint("describe", mesh._lane)
@@ -90,12 +90,12 @@ def issue_and_fetch(
     answers = list(answer.get().values())
     for ref in [*refs, *(operands[place]._ref for place in asked.mutated)]:
         engine.check(ref)
-    told = _agreed(plan.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
+    told = _agreed(compiled_op.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
     made: list[Any] = []
     parts: list[Any] = []
     for one, ref in zip(told, refs, strict=False):
         if isinstance(one, (torch.layout, type)):
-            raise UnsupportedOp(f"{plan.name} returns a {one}: call it in a remote function")
+            raise UnsupportedOp(f"{compiled_op.name} returns a {one}: call it in a remote function")
         if not isinstance(one, Described):
             made.append(one)
             parts.append(None)
@@ -108,7 +108,7 @@ def issue_and_fetch(
     for one, place in zip(told[len(refs) :], asked.mutated, strict=True):
         become(operands[place], engine.metas.of_kind(mesh, one.kind))
     if asked.is_learned and None not in parts and not asked.mutated:
-        issue.learn(_returned(asked, parts, None))
+        entry.learn(_returned(asked, parts, None))
     return _returned(asked, made, operands)
 
 

@@ -62,7 +62,7 @@ def _fakes() -> FakeTensorMode:
     still starting.
     """
     made = FakeTensorMode()
-    # The results are stored in plans. The cache of the mode would grow with every new shape.
+    # The results are stored in compiled ops. The cache of the mode would grow with every new shape.
     made.cache_enabled = False
     return made
 

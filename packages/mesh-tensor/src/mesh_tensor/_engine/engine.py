@@ -19,7 +19,7 @@ from mesh_tensor._dispatch.fake_propagation import propagate
 from mesh_tensor._errors import OpFailed, RanksDisagree
 from mesh_tensor._instructions.call_site import words_of
 from mesh_tensor._instructions.compiled_op import Operand
-from mesh_tensor._instructions.compiled_op_cache import Issue, PlanCache
+from mesh_tensor._instructions.compiled_op_cache import CacheEntry, CompiledOpCache
 from mesh_tensor._instructions.failure_propagation import mark_dependants
 from mesh_tensor._instructions.instruction_stream import OpStream
 from mesh_tensor._instructions.results import DataDependentResults, NewTensor
@@ -107,10 +107,10 @@ class Engine:
         self.simulated = simulated
         self.metas = MetaTable(simulated)
         self.stream = OpStream(self._send, self._on_ack, lingers=simulated is None)
-        self._table = PlanCache(self.stream, simulated)
-        self._issues = self._table.issues
-        self.plans = self._table.plans
-        self._define = self._table.define
+        self._op_cache = CompiledOpCache(self.stream, simulated)
+        self._entries = self._op_cache.entries
+        self.compiled_ops = self._op_cache.compiled_ops
+        self._define = self._op_cache.define
         self._meshes: dict[tuple[Region, int], DeviceMesh] = {}
         #: For each slot, the slot that owns its storage.
         self.bases: list[int] = []
@@ -162,29 +162,29 @@ class Engine:
             DataDependentError: The result depends on values in a way that is not supported.
             MeshError: The processes have exited.
         """
-        plan = self._issues.get(key)
-        if plan is None:
-            plan = self._plan(mesh, key, operands, func, args, kwargs)
-        meta = plan.meta
-        if plan.is_scalar is not None:
-            return self._issue_on_scalars(plan, operands, numbers, func, args, kwargs)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._compile(mesh, key, operands, func, args, kwargs)
+        meta = entry.meta
+        if entry.is_scalar is not None:
+            return self._issue_on_scalars(entry, operands, numbers, func, args, kwargs)
         if meta is None:
-            if type(plan.parts) is DataDependentResults:
-                return issue_and_fetch(self, plan, operands, numbers)
-            return self._issue_plan(plan, operands, numbers)
+            if type(entry.parts) is DataDependentResults:
+                return issue_and_fetch(self, entry, operands, numbers)
+            return self._issue_entry(entry, operands, numbers)
         # This is the fast path: nearly all operations return one new tensor.
         stream = self.stream
         with stream.lock:
-            base = None if plan.aliased is None else operands[plan.aliased]._ref
+            base = None if entry.aliased is None else operands[entry.aliased]._ref
             ref = self._new_ref(base, mesh._lane)
             slots = [one._ref.slot for one in operands]
             if self.is_watchful:
-                self.watch(plan, operands, slots, (ref.slot,))
+                self.watch(entry, operands, slots, (ref.slot,))
             if numbers:
                 places = stream.add_numbers(numbers)
-                stream.issue((plan.number, *slots, *places, ref.slot), operands)
+                stream.issue((entry.opcode, *slots, *places, ref.slot), operands)
             else:
-                stream.issue((plan.number, *slots, ref.slot), operands)
+                stream.issue((entry.opcode, *slots, ref.slot), operands)
         return wrap(meta, ref)
 
     def item(self, tensor: Tensor) -> Any:
@@ -238,7 +238,7 @@ class Engine:
             kept = value if part is None else value.chunk(part[2], part[1])[0].contiguous()
             meta = self.metas.of(mesh, kept)
         key = ("put", meta, part)
-        plan = self._issues.get(key) or self._define(
+        entry = self._entries.get(key) or self._define(
             key,
             mesh,
             NewTensor(meta, None),
@@ -251,7 +251,7 @@ class Engine:
         with self.stream.lock:
             ref = self._new_ref(None, mesh._lane)
             place = self.stream.add_value(value)
-            self.stream.issue((plan.number, place, ref.slot))
+            self.stream.issue((entry.opcode, place, ref.slot))
         made = wrap(meta, ref)
         if is_literal and not meta.shape:
             with torch._C._DisableTorchDispatch():
@@ -261,13 +261,13 @@ class Engine:
     def rank(self, mesh: DeviceMesh, dims: tuple[str, ...]) -> Tensor:
         """Create a tensor with the coordinates of the processes."""
         key = ("rank", mesh, dims)
-        plan = self._issues.get(key)
-        if plan is None:
+        entry = self._entries.get(key)
+        if entry is None:
             made = NewTensor(self.metas.dense(mesh, (), torch.int64, torch.device("cpu")), None)
-            plan = self._define(
+            entry = self._define(
                 key, mesh, made, kind="rank", name="rank", results=(None,), detail=dims
             )
-        return self._issue_own(plan, [])
+        return self._issue_own(entry, [])
 
     def fetch(self, tensor: Tensor, coordinates: Mapping[str, int]) -> Fetched:
         """Request the value of one process."""
@@ -297,7 +297,7 @@ class Engine:
             again = OpFailed(*error.args)
             raise again from error.__cause__
 
-    def _plan(
+    def _compile(
         self,
         mesh: DeviceMesh,
         key: tuple[Any, ...],
@@ -305,7 +305,7 @@ class Engine:
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Issue:
+    ) -> CacheEntry:
         meshes = {one._meta.mesh for one in operands}
         if len(meshes) > 1:
             raise mixed_meshes(func, meshes)
@@ -336,31 +336,31 @@ class Engine:
 
     def _issue_on_scalars(
         self,
-        plan: Issue,
+        entry: CacheEntry,
         operands: list[Tensor],
         numbers: list[float],
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        result = self._issue_plan(plan, operands, numbers)
+        result = self._issue_entry(entry, operands, numbers)
         if any(one._known_scalar is not None for one in operands):
-            fold(bool(plan.is_scalar), func, args, kwargs, operands, result)
+            fold(bool(entry.is_scalar), func, args, kwargs, operands, result)
         return result
 
-    def _issue_plan(
-        self, plan: Issue, operands: Sequence[Tensor], numbers: Sequence[float] = ()
+    def _issue_entry(
+        self, entry: CacheEntry, operands: Sequence[Tensor], numbers: Sequence[float] = ()
     ) -> Any:
         slots = [one._ref.slot for one in operands]
         news: list[Tensor] = []
         with self.stream.lock:
-            result = self._made(plan.parts, operands, news)
+            result = self._made(entry.parts, operands, news)
             results = [one._ref.slot for one in news]
             if self.is_watchful:
-                self.watch(plan, operands, slots, results)
+                self.watch(entry, operands, slots, results)
             places = self.stream.add_numbers(numbers)
-            self.stream.issue((plan.number, *slots, *places, *results), operands)
-            for place, meta, aliased in plan.reshaped:
+            self.stream.issue((entry.opcode, *slots, *places, *results), operands)
+            for place, meta, aliased in entry.reshaped:
                 become(operands[place], meta)
                 if aliased is not None:
                     self.rebase(operands[place]._ref, operands[aliased]._ref)
@@ -369,7 +369,7 @@ class Engine:
     def _made(self, of: Any, operands: Sequence[Tensor], news: list[Tensor]) -> Any:
         """Create the result of an operation. The caller holds the lock.
 
-        This is a method and not a nested function of `_issue_plan`, because a recursive closure
+        This is a method and not a nested function of `_issue_entry`, because a recursive closure
         would keep the results alive until the next garbage collection.
         """
         if type(of) is NewTensor:
@@ -382,9 +382,9 @@ class Engine:
             return type(of)([self._made(one, operands, news) for one in of])
         return of
 
-    def _issue_own(self, plan: Issue, operands: Sequence[Tensor]) -> Tensor:
+    def _issue_own(self, entry: CacheEntry, operands: Sequence[Tensor]) -> Tensor:
         """Issue an operation of Mesh itself, which returns one tensor."""
-        made: Tensor = self._issue_plan(plan, operands)
+        made: Tensor = self._issue_entry(entry, operands)
         return made
 
     def _new_ref(self, base: Ref | None, lane: Lane) -> Ref:
@@ -415,7 +415,7 @@ class Engine:
 
     def watch(
         self,
-        plan: Issue,
+        entry: CacheEntry,
         operands: Sequence[Any],
         slots: Sequence[int],
         results: Sequence[int],
@@ -426,9 +426,9 @@ class Engine:
             BorrowError: A borrow does not allow the operation.
         """
         if self.borrows.count:
-            self.borrows.check(operands, self.plans[plan.number].mutated)
+            self.borrows.check(operands, self.compiled_ops[entry.opcode].mutated)
         if self.poisoned:
-            self._pass_on(plan, slots, results)
+            self._pass_on(entry, slots, results)
         self.is_watchful = bool(self.poisoned or self.borrows.count)
 
     def read(self, operands: Sequence[Any], is_once: bool = False) -> None:
@@ -445,12 +445,12 @@ class Engine:
             self.borrows.check(operands, ())
         self.stream.ask(is_once)
 
-    def _pass_on(self, plan: Issue, operands: Sequence[int], results: Sequence[int]) -> None:
+    def _pass_on(self, entry: CacheEntry, operands: Sequence[int], results: Sequence[int]) -> None:
         """Mark results and mutated operands as lost if an operand is lost. Requires the lock."""
         error = next((self.poisoned[one] for one in operands if one in self.poisoned), None)
         if error is None:
             return
-        made = self.plans[plan.number]
+        made = self.compiled_ops[entry.opcode]
         self.poisoned.update(dict.fromkeys(results, error))
         if not made.mutated:
             return
@@ -474,13 +474,13 @@ class Engine:
         self.lanes.announce(groups)
 
     def _send(
-        self, first: int, words: bytes, numbers: bytes, plans: list[Any], given: list[Any]
+        self, first: int, words: bytes, numbers: bytes, compiled_ops: list[Any], given: list[Any]
     ) -> Future[Any]:
         if self.lanes.are_many:
             run: Callable[..., Future[Any]] = self._workers.run_on_streams.call
             slots = len(self.bases)
-            return run(first, words, numbers, plans, given, slots, self.stream.done)
-        return self._run(first, words, numbers, plans, given, len(self.bases))
+            return run(first, words, numbers, compiled_ops, given, slots, self.stream.done)
+        return self._run(first, words, numbers, compiled_ops, given, len(self.bases))
 
     def _on_ack(self, ack: ValueMesh[list[Failure]]) -> None:
         # The failure that comes first in program order is the reason, whichever rank reported it.
@@ -501,7 +501,7 @@ class Engine:
         error.__cause__ = failure.error
         first, words = self.stream.words_since_ack()
         bases = self.lanes.storages(self.bases)
-        lost = mark_dependants(failure.number, first, words, self.plans, bases)
+        lost = mark_dependants(failure.number, first, words, self.compiled_ops, bases)
         for slot in lost:
             self.poisoned.setdefault(slot, error)
         self.is_watchful = True

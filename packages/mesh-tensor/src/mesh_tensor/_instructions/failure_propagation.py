@@ -9,7 +9,7 @@ from mesh_tensor._instructions.instruction_stream import FREE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
 
 __all__ = ["mark_dependants"]
 
@@ -18,7 +18,7 @@ def mark_dependants(
     number: int,
     first: int,
     words: Iterable[int],
-    plans: Mapping[int, Plan],
+    compiled_ops: Mapping[int, CompiledOp],
     bases: Sequence[int],
 ) -> set[int]:
     """Return the slots whose values are lost after all of the words have been executed.
@@ -27,7 +27,7 @@ def mark_dependants(
         number: The number of the failed operation.
         first: The number of the first operation in the words.
         words: All words that were sent since then.
-        plans: The plans, by number.
+        compiled_ops: The compiled ops, by number.
         bases: For each slot, the slot that owns its storage now.
     """
     lost: set[int] = set()
@@ -38,17 +38,19 @@ def mark_dependants(
             lost.discard(code[at + 1])
             at += 2
             continue
-        plan = plans[code[at]]
-        operands = code[at + 1 : at + 1 + plan.operands]
-        results = code[at + 1 + plan.operands + plan.numbers : at + plan.words]
-        if plan.kind == "free":
+        compiled_op = compiled_ops[code[at]]
+        operands = code[at + 1 : at + 1 + compiled_op.operands]
+        results = code[at + 1 + compiled_op.operands + compiled_op.numbers : at + compiled_op.words]
+        if compiled_op.kind == "free":
             lost.difference_update(operands)
-        elif first == number or (first > number and plan.kind != "put" and lost & set(operands)):
+        elif first == number or (
+            first > number and compiled_op.kind != "put" and lost & set(operands)
+        ):
             lost.update(results)
-            written = {bases[operands[place]] for place in plan.mutated}
+            written = {bases[operands[place]] for place in compiled_op.mutated}
             lost.update(slot for slot, base in enumerate(bases) if base in written)
         else:
             lost.difference_update(results)
-        at += plan.words
+        at += compiled_op.words
         first += 1
     return lost

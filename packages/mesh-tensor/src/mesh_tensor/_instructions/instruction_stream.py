@@ -1,10 +1,10 @@
 """The instruction stream to the processes: one buffer of words, in program order.
 
-A word has 32 bits. An operation consists of the number of its plan and the slots of its operands
-and results. Freeing a slot takes two words: `FREE` and the slot. All processes receive the same
-words. The thread that fills the buffer sends it; a background thread sends a partly filled buffer
-after a short delay. The number of outstanding operations is limited: a thread that reaches the
-limit blocks.
+A word has 32 bits. An operation consists of the number of its compiled op and the slots of its
+operands and results. Freeing a slot takes two words: `FREE` and the slot. All processes receive the
+same words. The thread that fills the buffer sends it; a background thread sends a partly filled
+buffer after a short delay. The number of outstanding operations is limited: a thread that reaches
+the limit blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FREE", "OpStream"]
 
-#: Takes the position of a plan number; the next word is a slot to free.
+#: Takes the position of a compiled op number; the next word is a slot to free.
 FREE = 0
 
 #: The buffer is sent when it contains this many words.
@@ -47,8 +47,8 @@ class OpStream:
 
     Args:
         send: Sends a batch to all processes. Its arguments are the number of the first operation,
-            the words, the floats, the plans that the batch is the first to use, and the values for
-            `put`.
+            the words, the floats, the compiled ops that the batch is the first to use, and the
+            values for `put`.
         on_ack: Called with the acknowledgement of each batch, in order.
         lingers: Whether a background thread sends a partly filled buffer after a short delay.
             Otherwise, a buffer is sent only when it is full or when the program waits for a result.
@@ -68,7 +68,7 @@ class OpStream:
         self.lock = threading.RLock()
         self._words = array("I")
         self._numbers = array("d")
-        self._plans: list[Any] = []
+        self._compiled_ops: list[Any] = []
         self._values: list[Any] = []
         self._freed: list[int] = []
         #: Free slots of the default stream.
@@ -146,9 +146,9 @@ class OpStream:
         if len(buffer) >= _WORDS_MAX:
             self.flush()
 
-    def define(self, plan: Any) -> None:
-        """Add a plan for the operations that follow. The caller holds the lock."""
-        self._plans.append(plan)
+    def define(self, compiled_op: Any) -> None:
+        """Add a compiled op for the operations that follow. The caller holds the lock."""
+        self._compiled_ops.append(compiled_op)
 
     def add_numbers(self, numbers: Sequence[float]) -> range:
         """Add floats; return their positions in the batch. The caller holds the lock."""
@@ -180,7 +180,7 @@ class OpStream:
                 raise self._error.with_traceback(None)
             if self._freed:
                 self._free()
-            if self._words or self._plans:
+            if self._words or self._compiled_ops:
                 self._send_batch()
             self._collect()
             while self._issued - self._places_from > _WINDOW_OPS:
@@ -229,13 +229,15 @@ class OpStream:
         return self._places_from, words
 
     def _send_batch(self) -> None:
-        words, plans, values = self._words.tobytes(), self._plans, self._values
+        words, compiled_ops, values = self._words.tobytes(), self._compiled_ops, self._values
         numbers, self._numbers = self._numbers.tobytes(), array("d")
         # Keep the same array object, because the flusher checks its length.
         del self._words[:]
-        self._plans, self._values = [], []
+        self._compiled_ops, self._values = [], []
         first, self._sent = self._sent, self._issued
-        self._under_way.append((self._sent, self._send(first, words, numbers, plans, values)))
+        self._under_way.append(
+            (self._sent, self._send(first, words, numbers, compiled_ops, values))
+        )
         self._batches.append(words)
 
     def _free(self) -> None:
@@ -259,7 +261,7 @@ class OpStream:
             else:
                 # On another stream, a free is an operation, so that it runs in the order of the
                 # stream.
-                self._words.extend((lane.free.number, slot))
+                self._words.extend((lane.free.opcode, slot))
                 self._issued += 1
                 self._places.append(())
             if lane is None:

@@ -157,10 +157,10 @@ DROPPED = ResultSpec((ConstantPart(None),), pytree.tree_flatten(None)[1], (), is
 
 @dataclass(frozen=True)
 class RemoteCall:
-    """The details of a plan that calls a remote function.
+    """The details of a compiled op that calls a remote function.
 
     Attributes:
-        function: The number of the plan that sent the function.
+        function: The number of the compiled op that sent the function.
         kept: The indexes of the results that are kept, and the description of each.
         returned: The results that are operands: the index of each result, and of its operand.
         constants: The indexes of the other results, and the expected value of each.

@@ -52,9 +52,9 @@ class RemoteTable:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: For each function, the number of the plan that sent it.
+        #: For each function, the number of the compiled op that sent it.
         self.functions: dict[Any, int] = {}
-        self._plans: dict[Any, Any] = {}
+        self._entries: dict[Any, Any] = {}
         self._tokens = itertools.count(1)
         self._canceller: Any = None
         #: The result specs of actor endpoints, by rule and kind of arguments.
@@ -65,18 +65,18 @@ class RemoteTable:
         number = self.functions.get(target)
         if number is None:
             engine = self._engine
-            plan = engine._define(
+            entry = engine._define(
                 None, engine.mesh(engine._all), None, kind="function", name=code.name, detail=code
             )
-            number = self.functions[target] = plan.number
+            number = self.functions[target] = entry.opcode
         return number
 
     def issue(
         self, number: int, name: str, arguments: Arguments, blob: bytes, result_spec: ResultSpec
     ) -> Any:
         """Call a function whose result spec is known, without waiting."""
-        plan = self._plan("remote", number, name, arguments, result_spec)
-        return self._issue(plan, arguments, result_spec, blob)
+        entry = self._compile("remote", number, name, arguments, result_spec)
+        return self._issue(entry, arguments, result_spec, blob)
 
     def attempt(
         self, number: int, name: str, arguments: Arguments, blob: bytes
@@ -100,8 +100,8 @@ class RemoteTable:
         except TensorError:
             workers.drop_held.broadcast(token)
             raise
-        plan = self._plan("adopt", number, name, arguments, result_spec)
-        return result_spec, self._issue(plan, arguments, result_spec, None, token)
+        entry = self._compile("adopt", number, name, arguments, result_spec)
+        return result_spec, self._issue(entry, arguments, result_spec, None, token)
 
     def canceller(self, procs: ProcMesh, actor: type[Any]) -> Any:
         """Return the actors that cancel calls which are not served."""
@@ -113,8 +113,8 @@ class RemoteTable:
         self, name: str, arguments: Arguments, request: object, result_spec: ResultSpec, key: Any
     ) -> Any:
         """Pass tensors to actors for one call; return the call's results."""
-        plan = self._plan("lend", key, name, arguments, result_spec)
-        return self._issue(plan, arguments, result_spec, request)
+        entry = self._compile("lend", key, name, arguments, result_spec)
+        return self._issue(entry, arguments, result_spec, request)
 
     def invoke(
         self, number: int, arguments: Arguments, blob: bytes, verb: str, mesh: DeviceMesh
@@ -148,7 +148,7 @@ class RemoteTable:
                 )
         return first
 
-    def _plan(
+    def _compile(
         self, kind: str, number: Any, name: str, arguments: Arguments, result_spec: ResultSpec
     ) -> Any:
         kept = tuple(
@@ -172,9 +172,9 @@ class RemoteTable:
         # Values of different types can be equal.
         types = tuple(type(value) for _, value in constants)
         key = (kind, mesh, operands, call, types, result_spec.mutated)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._engine._define(
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = self._engine._define(
                 None,
                 mesh,
                 None,
@@ -186,11 +186,11 @@ class RemoteTable:
                 mutated=result_spec.mutated,
                 detail=call,
             )
-        return plan
+        return entry
 
     def _issue(
         self,
-        plan: Any,
+        entry: Any,
         arguments: Arguments,
         result_spec: ResultSpec,
         given: object | None,
@@ -211,9 +211,9 @@ class RemoteTable:
                 if isinstance(part, (TensorPart, ObjectPart)):
                     results.append(leaf._ref.slot)
             if engine.is_watchful:
-                engine.watch(plan, arguments.operands, slots, results)
+                engine.watch(entry, arguments.operands, slots, results)
             word = token if given is None else stream.add_value(given)
-            stream.issue((plan.number, *slots, word, *results), arguments.operands)
+            stream.issue((entry.opcode, *slots, word, *results), arguments.operands)
         return pytree.tree_unflatten(leaves, result_spec.spec)
 
     def _result(self, part: Any, arguments: Arguments, before: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ from mesh_tensor._simulator.rank_groups import HOST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._tensor.meta import Kind
 
@@ -18,40 +18,40 @@ if TYPE_CHECKING:
 __all__ = ["BORROWING"]
 
 
-def _give(plan: Plan, world: SimulatedWorld) -> Step:
+def _give(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Give a value to another stream; its memory is kept until it is returned."""
 
     def step(w: list[int], at: int) -> int:
         token, held = w[at + 1], world.values[w[at]]
         assert held is not None
         held.storage.users += 1
-        world.loans[token] = held.kind, held.storage, bool(plan.detail)
-        world.lend(plan, token, _device(held.kind))
+        world.loans[token] = held.kind, held.storage, bool(compiled_op.detail)
+        world.lend(compiled_op, token, _device(held.kind))
         return at + 3
 
     return step
 
 
-def _take(plan: Plan, world: SimulatedWorld) -> Step:
+def _take(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Take a value that another stream gives."""
 
     def step(w: list[int], at: int) -> int:
         token = w[at + 1]
         kind, storage, _ = world.loans[token]
-        world.hold(w[at + 2], kind, storage, 0, plan.ranks)
-        world.borrow(plan, token, _device(kind), is_last=False)
+        world.hold(w[at + 2], kind, storage, 0, compiled_op.ranks)
+        world.borrow(compiled_op, token, _device(kind), is_last=False)
         return at + 3
 
     return step
 
 
-def _return(plan: Plan, world: SimulatedWorld) -> Step:
+def _return(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Return a value that was taken."""
 
     def step(w: list[int], at: int) -> int:
         kind, storage, is_mutable = world.loans[w[at]]
         device = _device(kind)
-        world.lend(plan, w[at], device)
+        world.lend(compiled_op, w[at], device)
         if not is_mutable and device == HOST:
             # No stream will wait for it.
             del world.loans[w[at]]
@@ -61,21 +61,21 @@ def _return(plan: Plan, world: SimulatedWorld) -> Step:
     return step
 
 
-def _wait(plan: Plan, world: SimulatedWorld) -> Step:
+def _wait(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Wait until a value that was given is returned."""
 
     def step(w: list[int], at: int) -> int:
         found = world.loans.pop(w[at], None)
         if found is not None:
             kind, storage, _ = found
-            world.borrow(plan, w[at], _device(kind), is_last=True)
+            world.borrow(compiled_op, w[at], _device(kind), is_last=True)
             world.leave(storage)
         return at + 1
 
     return step
 
 
-def _give_up(plan: Plan, world: SimulatedWorld) -> Step:
+def _give_up(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """End a loan that was never taken."""
 
     def step(w: list[int], at: int) -> int:
@@ -86,7 +86,7 @@ def _give_up(plan: Plan, world: SimulatedWorld) -> Step:
     return step
 
 
-def _free(plan: Plan, world: SimulatedWorld) -> Step:
+def _free(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Free a value of a stream."""
 
     def step(w: list[int], at: int) -> int:
@@ -100,7 +100,7 @@ def _device(kind: Kind | None) -> str:
     return HOST if kind is None else kind.device.type
 
 
-BORROWING: dict[str, Callable[[Plan, SimulatedWorld], Step]] = {
+BORROWING: dict[str, Callable[[CompiledOp, SimulatedWorld], Step]] = {
     "free": _free,
     "give": _give,
     "take": _take,

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_tensor._instructions.call_site import Place
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.rank_groups import RankGroup
 
 __all__ = ["Event", "EventLog", "Sum"]
@@ -84,22 +84,22 @@ class EventLog:
         lane: tuple[str, int],
         start_s: float,
         cost_s: float,
-        plan: Plan,
+        compiled_op: CompiledOp,
         is_exchange: bool,
     ) -> None:
         """Record an event."""
         place = self.place()
         code, instruction = place[:2] or (None, 0)
-        key = (plan.name, id(code), instruction)
+        key = (compiled_op.name, id(code), instruction)
         found = self.sums.get(key)
         if found is None:
-            found = self.sums[key] = Sum(plan.name, place)
+            found = self.sums[key] = Sum(compiled_op.name, place)
         found.count += len(rank_group.ranks)
         found.total_s += cost_s * len(rank_group.ranks)
         if len(self.events) < self._events_max:
             live = rank_group.live.get(lane[0], 0)
             event = Event(
-                rank_group.number, lane, start_s, cost_s, plan.name, place, is_exchange, live
+                rank_group.number, lane, start_s, cost_s, compiled_op.name, place, is_exchange, live
             )
             self.events.append(event)
         else:

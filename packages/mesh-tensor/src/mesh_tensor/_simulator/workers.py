@@ -13,7 +13,7 @@ from mesh_core import Region, ValueMesh
 from mesh_core.spi import done_future
 from mesh_tensor._errors import NoValues
 from mesh_tensor._instructions.call_site import TracePlace
-from mesh_tensor._instructions.compiled_op import Forget
+from mesh_tensor._instructions.compiled_op import Eviction
 from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._simulator.steps import step_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh_core import Future
     from mesh_tensor._engine.engine import Engine
     from mesh_tensor._instructions.call_site import Place
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.simulated_engine import Simulated
     from mesh_tensor._simulator.steps import SimulatedStep
@@ -55,7 +55,7 @@ class SimulatedWorkers:
 
     Args:
         world: The simulated processes.
-        simulated: Describes the results of plans.
+        simulated: Describes the results of compiled ops.
         events: Records the events.
         fake_values: Whether requests for values return zeros.
     """
@@ -115,7 +115,7 @@ class SimulatedWorkers:
         first: int,
         words: bytes,
         numbers: bytes,
-        plans: list[Plan | Forget],
+        compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
     ) -> dict[int, Any]:
@@ -124,14 +124,14 @@ class SimulatedWorkers:
         values = self.world.values
         if slots > len(values):
             values.extend([None] * (slots - len(values) + _GROWTH))
-        for plan in plans:
-            if isinstance(plan, Forget):
-                for number in plan.numbers:
-                    self._steps.pop(number, None)
-                    self._simulated.news.pop(number, None)
-            elif plan.kind == "replay":
-                # Create the step now, while the plans of its operations are still known.
-                self._step(plan.number)
+        for compiled_op in compiled_ops:
+            if isinstance(compiled_op, Eviction):
+                for opcode in compiled_op.opcodes:
+                    self._steps.pop(opcode, None)
+                    self._simulated.news.pop(opcode, None)
+            elif compiled_op.kind == "replay":
+                # Create the step now, while the compiled ops of its operations are still known.
+                self._step(compiled_op.opcode)
         self.world.given = given
         code = array("I")
         code.frombytes(words)
@@ -167,22 +167,22 @@ class SimulatedWorkers:
         steps, world = self._steps, self.world
         at, end = 0, len(words)
         while at < end:
-            plan = words[at]
-            if plan == FREE:
+            opcode = words[at]
+            if opcode == FREE:
                 world.free(words[at + 1])
                 at += 2
                 continue
             self._number = number
-            at = (steps.get(plan) or self._begun(plan))(words, at + 1)
+            at = (steps.get(opcode) or self._begun(opcode))(words, at + 1)
             number += 1
 
-    def _begun(self, number: int) -> SimulatedStep:
-        plan, issue = self._simulated.news.pop(number)
-        step = self._steps[number] = step_of(plan, issue, self.world, self._step)
+    def _begun(self, opcode: int) -> SimulatedStep:
+        compiled_op, entry = self._simulated.news.pop(opcode)
+        step = self._steps[opcode] = step_of(compiled_op, entry, self.world, self._step)
         return step
 
-    def _step(self, number: int) -> SimulatedStep:
-        return self._steps.get(number) or self._begun(number)
+    def _step(self, opcode: int) -> SimulatedStep:
+        return self._steps.get(opcode) or self._begun(opcode)
 
     def _advance(self, operations: int) -> None:
         """Add the time that the program has needed to issue a batch."""

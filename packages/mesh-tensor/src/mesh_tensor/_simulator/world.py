@@ -11,7 +11,7 @@ from mesh_tensor._simulator.rank_groups import HOST, RankGroups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.cost_model import CostModel
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.rank_groups import RankGroup
@@ -146,25 +146,25 @@ class SimulatedWorld:
             self._take(storage, needed - storage.nbytes)
             storage.nbytes = needed
 
-    def compute(self, plan: Plan, device: str, cost_s: float | None) -> None:
+    def compute(self, compiled_op: CompiledOp, device: str, cost_s: float | None) -> None:
         """Spend the time of an operation; None if it does not occupy a device."""
         arrived_s, dispatch_s = self.arrived_s, self.model.dispatch_s
-        key = device, plan.lane
-        for rank_group in self.rank_groups.of_region(plan.ranks):
+        key = device, compiled_op.lane
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
             if cost_s is None:
-                rank_group.take_up(plan.lane, arrived_s, dispatch_s)
+                rank_group.take_up(compiled_op.lane, arrived_s, dispatch_s)
                 continue
             lane = rank_group.lane(key)
             start_s = rank_group.ready_s(lane, arrived_s, dispatch_s)
             lane.compute_s += cost_s
             rank_group.done(lane, start_s + cost_s)
-            self._events.note(rank_group, key, start_s, cost_s, plan, False)
+            self._events.note(rank_group, key, start_s, cost_s, compiled_op, False)
 
     def meet(
-        self, plan: Plan, device: str, rank_groups: Sequence[RankGroup], cost_s: float
+        self, compiled_op: CompiledOp, device: str, rank_groups: Sequence[RankGroup], cost_s: float
     ) -> None:
         """Let processes wait for each other, and spend the time of a collective."""
-        key = device, plan.lane
+        key = device, compiled_op.lane
         pairs = [(rank_group, rank_group.lane(key)) for rank_group in rank_groups]
         ready = [one.ready_s(lane, self.arrived_s, self.model.dispatch_s) for one, lane in pairs]
         start_s = max(ready)
@@ -172,27 +172,27 @@ class SimulatedWorld:
             lane.waiting_s += start_s - ready_s
             lane.communication_s += cost_s
             rank_group.done(lane, start_s + cost_s)
-            self._events.note(rank_group, key, start_s, cost_s, plan, True)
+            self._events.note(rank_group, key, start_s, cost_s, compiled_op, True)
 
-    def lend(self, plan: Plan, token: int, device: str) -> None:
+    def lend(self, compiled_op: CompiledOp, token: int, device: str) -> None:
         """Record the time when a stream lends a tensor to another stream, or returns it."""
-        for rank_group in self.rank_groups.of_region(plan.ranks):
-            host_s = rank_group.take_up(plan.lane, self.arrived_s, 0.0)
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
+            host_s = rank_group.take_up(compiled_op.lane, self.arrived_s, 0.0)
             rank_group.loans[token] = (
                 host_s,
-                max(host_s, rank_group.lane((device, plan.lane)).clock_s),
+                max(host_s, rank_group.lane((device, compiled_op.lane)).clock_s),
             )
 
-    def borrow(self, plan: Plan, token: int, device: str, is_last: bool) -> None:
+    def borrow(self, compiled_op: CompiledOp, token: int, device: str, is_last: bool) -> None:
         """Let a stream wait until a tensor is lent to it, or returned to it."""
-        for rank_group in self.rank_groups.of_region(plan.ranks):
-            rank_group.take_up(plan.lane, self.arrived_s, 0.0)
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
+            rank_group.take_up(compiled_op.lane, self.arrived_s, 0.0)
             found = rank_group.loans.pop(token, None) if is_last else rank_group.loans.get(token)
             if found is None:
                 continue
             host_s, device_s = found
-            rank_group.wait_until(plan.lane, host_s)
-            lane = rank_group.lane((device, plan.lane))
+            rank_group.wait_until(compiled_op.lane, host_s)
+            lane = rank_group.lane((device, compiled_op.lane))
             if device_s > lane.clock_s:
                 lane.waiting_s += device_s - lane.clock_s
                 rank_group.done(lane, device_s)
@@ -201,12 +201,12 @@ class SimulatedWorld:
         """Return the time when some processes have executed everything that was issued."""
         return max(rank_group.end_s() for rank_group in self.rank_groups.of_region(ranks))
 
-    def receive(self, plan: Plan, nbytes: int) -> None:
+    def receive(self, compiled_op: CompiledOp, nbytes: int) -> None:
         """Let processes receive a value from the program."""
         link = self.model.between
         arrived_s = self.arrived_s + nbytes / link.bytes_per_s
-        for rank_group in self.rank_groups.of_region(plan.ranks):
-            rank_group.wait_until(plan.lane, arrived_s)
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
+            rank_group.wait_until(compiled_op.lane, arrived_s)
 
     def _take(self, storage: Storage, nbytes: int) -> None:
         for rank_group in self.rank_groups.of_region(storage.ranks):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mesh_tensor._engine.engine import Engine
     from mesh_tensor._instructions.call_site import Place
-    from mesh_tensor._instructions.compiled_op_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 
@@ -179,7 +179,7 @@ class Borrows:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._tokens = itertools.count(1)
-        self._plans: dict[tuple[str, DeviceMesh, Any], Issue] = {}
+        self._entries: dict[tuple[str, DeviceMesh, Any], CacheEntry] = {}
         #: The number of borrows and borrowed tensors that operations must be checked against.
         self.count = 0
         #: Borrows that were garbage-collected without `drop`.
@@ -217,10 +217,10 @@ class Borrows:
             self.count += 2
             engine.is_watchful = True
             operand = tensor._ref.slot
-            plan = self._plan("give", origin, operands=1, results=(None,), detail=is_mutable)
-            stream.issue((plan.number, operand, token, slot))
+            entry = self._compile("give", origin, operands=1, results=(None,), detail=is_mutable)
+            stream.issue((entry.opcode, operand, token, slot))
             if engine.poisoned:
-                engine._pass_on(plan, (operand,), (slot,))
+                engine._pass_on(entry, (operand,), (slot,))
         return wrap(engine.metas.of_kind(goal, tensor._meta.kind), ref), loan
 
     def drop(self, loan: Loan) -> None:
@@ -294,8 +294,8 @@ class Borrows:
 
     def _take(self, loan: Loan, ref: Ref) -> None:
         loan.is_taken = True
-        plan = self._plan("take", loan.goal, operands=1, results=(None,))
-        self._engine.stream.issue((plan.number, ref.slot, loan.token, ref.slot))
+        entry = self._compile("take", loan.goal, operands=1, results=(None,))
+        self._engine.stream.issue((entry.opcode, ref.slot, loan.token, ref.slot))
 
     def _end(self, loan: Loan) -> None:
         stream = self._engine.stream
@@ -341,14 +341,14 @@ class Borrows:
             self.count -= 1
 
     def _issue(self, kind: str, mesh: DeviceMesh, token: int) -> None:
-        self._engine.stream.issue((self._plan(kind, mesh).number, token))
+        self._engine.stream.issue((self._compile(kind, mesh).opcode, token))
 
-    def _plan(self, kind: str, mesh: DeviceMesh, **plan: Any) -> Issue:
-        key = kind, mesh, plan.get("detail")
-        found = self._plans.get(key)
+    def _compile(self, kind: str, mesh: DeviceMesh, **fields: Any) -> CacheEntry:
+        key = kind, mesh, fields.get("detail")
+        found = self._entries.get(key)
         if found is None:
-            found = self._plans[key] = self._engine._define(
-                None, mesh, None, kind=kind, name=f"borrow({kind})", numbers=1, **plan
+            found = self._entries[key] = self._engine._define(
+                None, mesh, None, kind=kind, name=f"borrow({kind})", numbers=1, **fields
             )
         return found
 

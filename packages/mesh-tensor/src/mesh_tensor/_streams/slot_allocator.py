@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future, ValueMesh
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._instructions.compiled_op_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
     from mesh_tensor._instructions.instruction_stream import OpStream
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
@@ -33,7 +33,7 @@ class Lane:
         leaving: Freed slots of borrowed tensors, each with the number of operations issued by then.
             A slot is reused when all of these operations are done, because the owner of its storage
             may be queried until then.
-        free: The plan that frees a value; the default stream has a special word instead.
+        free: The compiled op that frees a value; the default stream has a special word instead.
     """
 
     __slots__ = ("_words", "borrowed", "free", "leaving", "number", "stream", "vacant")
@@ -43,7 +43,7 @@ class Lane:
         self.stream = stream
         self._words = words
         self.vacant = vacant
-        self.free: Issue | None = None
+        self.free: CacheEntry | None = None
         self.borrowed: dict[int, int] = {}
         self.leaving: deque[tuple[int, int]] = deque()
 

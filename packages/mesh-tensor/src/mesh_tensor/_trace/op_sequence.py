@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
 
 __all__ = ["OpSequence", "TracedOp", "last_uses", "op_words"]
 
@@ -19,7 +19,7 @@ class TracedOp:
     """One operation of a trace.
 
     Attributes:
-        plan: The index of its plan among the plans of the trace.
+        compiled_op: The index of its compiled op among the compiled ops of the trace.
         operands: The numbers of its operands. Each value of a trace has a unique number and is
             computed once.
         numbers: The floats among its arguments.
@@ -27,7 +27,7 @@ class TracedOp:
         results: The numbers of its results.
     """
 
-    plan: int
+    compiled_op: int
     operands: tuple[int, ...]
     numbers: tuple[float, ...]
     given: Any
@@ -39,7 +39,7 @@ class OpSequence:
     """A trace without its arguments.
 
     Attributes:
-        plans: The plans of its operations.
+        compiled_ops: The compiled ops of its operations.
         ops: The operations, in order.
         inputs: The numbers of the values that exist before: arguments, and other values that the
             function uses.
@@ -47,17 +47,19 @@ class OpSequence:
         values: The total number of values.
     """
 
-    plans: tuple[Plan, ...]
+    compiled_ops: tuple[CompiledOp, ...]
     ops: tuple[TracedOp, ...]
     inputs: tuple[int, ...]
     results: tuple[int, ...]
     values: int
 
 
-def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) -> list[int]:
+def op_words(
+    compiled_op: CompiledOp, op: TracedOp, given: list[Any], numbers: array[float]
+) -> list[int]:
     """Return the words of an operation, and append its data to `given` and `numbers`."""
-    words = [plan.number]
-    if plan.kind == "put":
+    words = [compiled_op.opcode]
+    if compiled_op.kind == "put":
         words.append(len(given))
         given.append(op.given)
     else:

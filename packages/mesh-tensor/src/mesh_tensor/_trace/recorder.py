@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._tensor.tensor import Tensor
 
 __all__ = ["Input", "Recorder"]
 
-#: Kinds of plans whose single float is the position of an object in the batch.
+#: Kinds of compiled ops whose single float is the position of an object in the batch.
 _BRINGING = ("remote", "adopt", "lend")
-#: Kinds of plans by which streams borrow from each other.
+#: Kinds of compiled ops by which streams borrow from each other.
 _BORROWING = ("give", "take", "return", "wait", "give_up")
 
 
@@ -60,7 +60,7 @@ class Recorder:
         self._numbers: dict[int, int] = {}
         self._count = 0
         self.inputs: dict[int, Input] = {}
-        self._plans: dict[int, int] = {}
+        self._compiled_ops: dict[int, int] = {}
         self._ops: list[TracedOp] = []
         #: The place where each operation was issued.
         self.places: list[Place] = []
@@ -80,8 +80,8 @@ class Recorder:
         """
         if threading.get_ident() != self._thread:
             return
-        plan = self._engine.plans[words[0]]
-        if plan.lane or plan.kind in _BORROWING:
+        compiled_op = self._engine.compiled_ops[words[0]]
+        if compiled_op.lane or compiled_op.kind in _BORROWING:
             raise TraceError(
                 "a trace can only use the default stream, without borrows: trace the parts in"
                 " between"
@@ -89,22 +89,24 @@ class Recorder:
         given: Any = None
         numbers: tuple[float, ...] = ()
         stream = self._engine.stream
-        taken: Sequence[int] = words[1 : 1 + plan.operands]
-        if plan.kind == "put":
+        taken: Sequence[int] = words[1 : 1 + compiled_op.operands]
+        if compiled_op.kind == "put":
             given, taken = stream.value_at(words[1]), ()
-        elif plan.kind in _BRINGING:
-            given = self._brought(plan, words[1 + plan.operands])
-        elif plan.numbers:
-            places = words[1 + plan.operands : 1 + plan.operands + plan.numbers]
+        elif compiled_op.kind in _BRINGING:
+            given = self._brought(compiled_op, words[1 + compiled_op.operands])
+        elif compiled_op.numbers:
+            places = words[
+                1 + compiled_op.operands : 1 + compiled_op.operands + compiled_op.numbers
+            ]
             numbers = tuple(map(stream.number_at, places))
         values = tuple(
             self._numbers[slot] if slot in self._numbers else self._input(slot, operand)
             for slot, operand in zip(taken, operands, strict=False)
         )
-        for place in plan.mutated:
+        for place in compiled_op.mutated:
             self._written.add(self._engine.bases[taken[place]])
-        results = tuple(map(self._new, words[1 + plan.operands + plan.numbers :]))
-        number = self._plans.setdefault(plan.number, len(self._plans))
+        results = tuple(map(self._new, words[1 + compiled_op.operands + compiled_op.numbers :]))
+        number = self._compiled_ops.setdefault(compiled_op.opcode, len(self._compiled_ops))
         self._ops.append(TracedOp(number, values, numbers, given, results))
         self.places.append(place_here())
 
@@ -166,17 +168,19 @@ class Recorder:
 
     def body(self, results: Sequence[int]) -> OpSequence:
         """Return the trace; `results` are the values that it keeps."""
-        plans = tuple(self._engine.plans[number] for number in self._plans)
-        return OpSequence(plans, tuple(self._ops), tuple(self.inputs), tuple(results), self._count)
+        compiled_ops = tuple(self._engine.compiled_ops[number] for number in self._compiled_ops)
+        return OpSequence(
+            compiled_ops, tuple(self._ops), tuple(self.inputs), tuple(results), self._count
+        )
 
-    def _brought(self, plan: Plan, place: int) -> Any:
-        if plan.kind == "lend":
+    def _brought(self, compiled_op: CompiledOp, place: int) -> Any:
+        if compiled_op.kind == "lend":
             raise TraceError(
-                f"a traced function cannot call {plan.name}, an endpoint of an actor: call it"
-                " outside of the traced function, or use a remote function"
+                f"a traced function cannot call {compiled_op.name}, an endpoint of an actor: call"
+                " it outside of the traced function, or use a remote function"
             )
-        if plan.kind == "adopt":
-            # This is the first call of its kind; later calls use another plan.
+        if compiled_op.kind == "adopt":
+            # This is the first call of its kind; later calls use another compiled op.
             self.is_first_of_its_kind = True
             return None
         return self._engine.stream.value_at(place)

@@ -126,7 +126,7 @@ class Recording:
         self._returned = [_returned(one, recorder, inputs, places) for one in leaves_out]
         self._lines = recorder.places
         self.body = recorder.body(list(places))
-        self._issue = _defined(engine, self.body, self._mutated)
+        self._entry = _defined(engine, self.body, self._mutated)
 
     def watch(self, guards: Guards, state: tuple[Any, ...]) -> None:
         """Make the recording valid only as long as the state of the guards does not change."""
@@ -150,7 +150,7 @@ class Recording:
         Raises:
             MeshError: The processes have exited.
         """
-        engine, issue = self._engine, self._issue
+        engine, entry = self._engine, self._entry
         operands: list[Any] = [
             payload
             if kind == _CAPTURED
@@ -171,8 +171,8 @@ class Recording:
             slots = [one._ref.slot for one in operands]
             results = [one._ref.slot for one in made]
             if engine.is_watchful:
-                engine.watch(issue, operands, slots, results)
-            words = (issue.number, *slots, *results)
+                engine.watch(entry, operands, slots, results)
+            words = (entry.opcode, *slots, *results)
             engine.stream.issue(words, operands, TracePlace.here(self._lines))
         for at in self._mutated:
             _note_written(operands[at])
@@ -195,9 +195,9 @@ class Recording:
         return f"operation {at} differs, issued here:\n{here}"
 
     def _said(self) -> list[Any]:
-        plans = [(one.name, repr((one.args, one.kwargs))) for one in self.body.plans]
+        compiled_ops = [(one.name, repr((one.args, one.kwargs))) for one in self.body.compiled_ops]
         return [
-            (plans[op.plan], op.operands, op.numbers, op.results, repr(op.given))
+            (compiled_ops[op.compiled_op], op.operands, op.numbers, op.results, repr(op.given))
             for op in self.body.ops
         ]
 
@@ -304,8 +304,8 @@ def _returned(
 
 
 def _defined(engine: Engine, body: Any, mutated: tuple[int, ...]) -> Any:
-    """Define the plan that replays the trace in the processes."""
-    regions = {plan.ranks for plan in body.plans}
+    """Define the compiled op that replays the trace in the processes."""
+    regions = {compiled_op.ranks for compiled_op in body.compiled_ops}
     one = Region.decode(regions.pop()) if len(regions) == 1 else engine._all
     return engine._define(
         None,

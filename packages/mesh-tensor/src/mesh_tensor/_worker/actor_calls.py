@@ -30,7 +30,7 @@ from mesh_tensor._worker.remote_functions import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._remote.actor_call_protocol import ActorCallRequest
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
@@ -132,10 +132,10 @@ class ActorCallCanceller(Actor):
         _actor_calls.give_up(token)
 
 
-def actor_call_step(plan: Plan, world: World) -> Step:
+def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
     """Pass tensors to one call of an actor, and store the results of its method."""
-    values, operands, words = world.values, plan.operands, plan.words - 1
-    call = plan.detail
+    values, operands, words = world.values, compiled_op.operands, compiled_op.words - 1
+    call = compiled_op.detail
 
     def step(w: list[int], at: int) -> int:
         given = [values[slot] for slot in w[at : at + operands]]
@@ -160,8 +160,8 @@ def actor_call_step(plan: Plan, world: World) -> Step:
             return at + words
         if actor_call.error is not None:
             raise actor_call.error
-        check_writes(plan, given, versions)
-        kept = keep_results(plan.name, call, actor_call.result, actor_call.tensors)
+        check_writes(compiled_op, given, versions)
+        kept = keep_results(compiled_op.name, call, actor_call.result, actor_call.tensors)
         for index, value in enumerate(kept):
             values[w[at + operands + 1 + index]] = value
         return at + words

@@ -17,7 +17,7 @@ from mesh_tensor._worker.failure import FailedValue
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
@@ -141,9 +141,9 @@ def _event(value: Any) -> torch.cuda.Event | None:
     return event
 
 
-def give_step(plan: Plan, world: World) -> Step:
+def give_step(compiled_op: CompiledOp, world: World) -> Step:
     """Give a value to another stream; the third word is its slot there."""
-    values, exchange, is_mutable = world.values, world.exchange, plan.detail
+    values, exchange, is_mutable = world.values, world.exchange, compiled_op.detail
 
     def step(w: list[int], at: int) -> int:
         exchange.give(w[at + 1], values[w[at]], is_mutable)
@@ -152,7 +152,7 @@ def give_step(plan: Plan, world: World) -> Step:
     return step
 
 
-def take_step(plan: Plan, world: World) -> Step:
+def take_step(compiled_op: CompiledOp, world: World) -> Step:
     """Take a value that another stream gives."""
     values, exchange = world.values, world.exchange
 
@@ -163,7 +163,7 @@ def take_step(plan: Plan, world: World) -> Step:
     return step
 
 
-def return_step(plan: Plan, world: World) -> Step:
+def return_step(compiled_op: CompiledOp, world: World) -> Step:
     """Return a value that was taken."""
     exchange = world.exchange
 
@@ -174,7 +174,7 @@ def return_step(plan: Plan, world: World) -> Step:
     return step
 
 
-def wait_step(plan: Plan, world: World) -> Step:
+def wait_step(compiled_op: CompiledOp, world: World) -> Step:
     """Wait until a value that was given is returned."""
     exchange = world.exchange
 
@@ -187,7 +187,7 @@ def wait_step(plan: Plan, world: World) -> Step:
     return step
 
 
-def give_up_step(plan: Plan, world: World) -> Step:
+def give_up_step(compiled_op: CompiledOp, world: World) -> Step:
     """End a loan that was never taken."""
     exchange = world.exchange
 
@@ -198,7 +198,7 @@ def give_up_step(plan: Plan, world: World) -> Step:
     return step
 
 
-def free_step(plan: Plan, world: World) -> Step:
+def free_step(compiled_op: CompiledOp, world: World) -> Step:
     """Free a value, in the order of its stream."""
     values = world.values
 

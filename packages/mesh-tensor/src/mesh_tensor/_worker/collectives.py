@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_tensor._collectives.collective_ops import Move, Reduction
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
 __all__ = ["move_step", "reduce_step"]
 
 
-def reduce_step(plan: Plan, world: World) -> Step:
+def reduce_step(compiled_op: CompiledOp, world: World) -> Step:
     """Combine the values of a group."""
-    how: Reduction = plan.detail
-    peers = world.peers(plan.ranks, how.dims)
+    how: Reduction = compiled_op.detail
+    peers = world.peers(compiled_op.ranks, how.dims)
     group = world.group(peers)
     order = _Order.of(peers)
     values = world.values
@@ -104,14 +104,14 @@ def _reduce(
     return value
 
 
-def move_step(plan: Plan, world: World) -> Step:
+def move_step(compiled_op: CompiledOp, world: World) -> Step:
     """Send a value, receive one, or both."""
-    how: Move = plan.detail
+    how: Move = compiled_op.detail
     values = world.values
     targets = next((to for source, to in how.routes if source == world.rank), ())
     source = next((one for one, to in how.routes if world.rank in to), None)
     # The default stream uses the existing global group; other streams need a separate group.
-    group = world.group(world.region(plan.ranks).ranks()) if plan.lane else None
+    group = world.group(world.region(compiled_op.ranks).ranks()) if compiled_op.lane else None
 
     def step(w: list[int], at: int) -> int:
         given: Any = values[w[at]] if targets else None

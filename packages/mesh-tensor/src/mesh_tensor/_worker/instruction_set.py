@@ -1,4 +1,4 @@
-"""The kinds of plans, and the functions that compile a step for each of them."""
+"""The kinds of compiled ops, and the functions that compile a step for each of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mesh_tensor._instructions.compiled_op import Plan
+from mesh_tensor._instructions.compiled_op import CompiledOp
 from mesh_tensor._worker.actor_calls import actor_call_step
 from mesh_tensor._worker.borrow_exchange import (
     free_step,
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["KINDS"]
 
 
-def _op(plan: Plan, world: World) -> Step:
-    return call_step(plan, operator_of(plan.name, plan.detail), world)
+def _op(compiled_op: CompiledOp, world: World) -> Step:
+    return call_step(compiled_op, operator_of(compiled_op.name, compiled_op.detail), world)
 
 
-def _put(plan: Plan, world: World) -> Step:
+def _put(compiled_op: CompiledOp, world: World) -> Step:
     """Store a value that the batch carries, or a part of it; the first word is its position."""
     values = world.values
-    if plan.detail is not None:
-        dims, axis, parts = plan.detail
-        which = world.peers(plan.ranks, dims).index(world.rank)
+    if compiled_op.detail is not None:
+        dims, axis, parts = compiled_op.detail
+        which = world.peers(compiled_op.ranks, dims).index(world.rank)
 
         def part_step(w: list[int], at: int) -> int:
             whole = world.given[w[at]]
@@ -57,19 +57,19 @@ def _put(plan: Plan, world: World) -> Step:
     return step
 
 
-def _rank(plan: Plan, world: World) -> Step:
+def _rank(compiled_op: CompiledOp, world: World) -> Step:
     """Store the coordinate of this process."""
-    at_rank = world.peers(plan.ranks, plan.detail).index(world.rank)
-    return call_step(plan, lambda: torch.tensor(at_rank), world)
+    at_rank = world.peers(compiled_op.ranks, compiled_op.detail).index(world.rank)
+    return call_step(compiled_op, lambda: torch.tensor(at_rank), world)
 
 
-def _groups(plan: Plan, world: World) -> Step:
+def _groups(compiled_op: CompiledOp, world: World) -> Step:
     """Create a group for later functions, at a point that is in the same order in all processes."""
-    world.group(world.peers(plan.ranks, plan.detail))
+    world.group(world.peers(compiled_op.ranks, compiled_op.detail))
     return lambda _, at: at
 
 
-KINDS: dict[str, Callable[[Plan, World], Step]] = {
+KINDS: dict[str, Callable[[CompiledOp, World], Step]] = {
     "op": _op,
     "put": _put,
     "rank": _rank,
@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[Plan, World], Step]] = {
     "adopt": adopt_step,
     "lend": actor_call_step,
     # The ops of a trace are of these kinds, too.
-    "replay": lambda plan, world: replay_step(plan, world, KINDS),
+    "replay": lambda compiled_op, world: replay_step(compiled_op, world, KINDS),
     "groups": _groups,
     "free": free_step,
     "give": give_step,

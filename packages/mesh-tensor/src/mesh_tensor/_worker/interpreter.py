@@ -1,4 +1,4 @@
-"""The actor in each process that stores the values and executes the plans.
+"""The actor in each process that stores the values and executes the compiled ops.
 
 While the program uses one stream, the actor executes words as they arrive. With more streams, there
 is a thread for each of them, and the actor distributes the words (`_worker/stream_threads.py`).
@@ -14,7 +14,7 @@ import torch
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_tensor._dispatch.data_dependent import describe
-from mesh_tensor._instructions.compiled_op import Forget, Plan
+from mesh_tensor._instructions.compiled_op import CompiledOp, Eviction
 from mesh_tensor._worker.failure import FailedValue, Failure
 from mesh_tensor._worker.instruction_set import KINDS
 from mesh_tensor._worker.remote_functions import attempt, invoke
@@ -32,7 +32,7 @@ __all__ = ["Interpreter"]
 
 
 class Interpreter(Actor):
-    """The values of one process, and the plans that compute them.
+    """The values of one process, and the compiled ops that compute them.
 
     Args:
         neighbours: The number of processes on this host, which share its CPUs.
@@ -56,7 +56,7 @@ class Interpreter(Actor):
         first: int,
         words: bytes,
         numbers: bytes,
-        plans: list[Plan | Forget],
+        compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
     ) -> list[Failure]:
@@ -66,16 +66,16 @@ class Interpreter(Actor):
             first: The number of the first operation.
             words: The operations, and the slots to free.
             numbers: The floats among the arguments of the operations.
-            plans: The plans that the batch is the first to use.
+            compiled_ops: The compiled ops that the batch is the first to use.
             given: The values that the batch carries.
             slots: The total number of slots.
         """
         runner = self._runner
-        for plan in plans:
-            if isinstance(plan, Forget):
-                runner.forget(plan.numbers)
+        for compiled_op in compiled_ops:
+            if isinstance(compiled_op, Eviction):
+                runner.evict(compiled_op.opcodes)
             else:
-                runner.define(plan)
+                runner.define(compiled_op)
         runner.begin(numbers, given, slots)
         runner.run(first, _words_of(words))
         failures = self._failures[:]
@@ -89,7 +89,7 @@ class Interpreter(Actor):
         first: int,
         words: bytes,
         numbers: bytes,
-        plans: list[Plan | Forget],
+        compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
         heard: int,
@@ -100,7 +100,7 @@ class Interpreter(Actor):
         """
         if self._threads is None:
             self._threads = StreamThreads(self._runner, self._asked)
-        self._threads.run(port, first, _words_of(words), numbers, plans, given, slots, heard)
+        self._threads.run(port, first, _words_of(words), numbers, compiled_ops, given, slots, heard)
 
     @endpoint(explicit_response_port=True)
     def ask(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
@@ -130,7 +130,13 @@ class Interpreter(Actor):
         if self._threads is not None:
             self._threads.count(port)
             return
-        port.send({"plans": len(self._runner.plans), "values": self._runner.count(), "loans": 0})
+        port.send(
+            {
+                "compiled_ops": len(self._runner.compiled_ops),
+                "values": self._runner.count(),
+                "borrows": 0,
+            }
+        )
 
     @endpoint
     def invoke(self, function: int, blob: bytes, slots: list[int]) -> Any:

@@ -29,7 +29,7 @@ from mesh_tensor._worker.torch_mesh import device_mesh, process_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
@@ -50,14 +50,14 @@ class BrokenPromise(TypeError):
     """The results of a remote function differ from its result spec."""
 
 
-def function_step(plan: Plan, world: World) -> Step:
-    """Load a function, which other plans and calls then refer to by number."""
-    code: FunctionCode = plan.detail
+def function_step(compiled_op: CompiledOp, world: World) -> Step:
+    """Load a function, which other compiled ops and calls then refer to by number."""
+    code: FunctionCode = compiled_op.detail
     try:
-        world.functions[plan.number] = _load(code)
+        world.functions[compiled_op.opcode] = _load(code)
     except Exception as error:
         # Each call of the function raises the error.
-        world.functions[plan.number] = _raiser(code.name, error)
+        world.functions[compiled_op.opcode] = _raiser(code.name, error)
     return lambda _, at: at
 
 
@@ -77,10 +77,10 @@ def _raiser(name: str, error: Exception) -> Callable[..., Any]:
     return function
 
 
-def remote_step(plan: Plan, world: World) -> Step:
+def remote_step(compiled_op: CompiledOp, world: World) -> Step:
     """Call a function, and store the results that its spec describes."""
-    call: RemoteCall = plan.detail
-    values, operands, words = world.values, plan.operands, plan.words - 1
+    call: RemoteCall = compiled_op.detail
+    values, operands, words = world.values, compiled_op.operands, compiled_op.words - 1
     first = operands + 1
 
     def step(w: list[int], at: int) -> int:
@@ -96,8 +96,8 @@ def remote_step(plan: Plan, world: World) -> Step:
             raise
         if not call.is_checked:
             return at + words
-        check_writes(plan, given, versions)
-        kept = keep_results(plan.name, call, result, arguments)
+        check_writes(compiled_op, given, versions)
+        kept = keep_results(compiled_op.name, call, result, arguments)
         for index, value in enumerate(kept):
             values[w[at + first + index]] = value
         return at + words
@@ -105,10 +105,10 @@ def remote_step(plan: Plan, world: World) -> Step:
     return step
 
 
-def adopt_step(plan: Plan, world: World) -> Step:
+def adopt_step(compiled_op: CompiledOp, world: World) -> Step:
     """Store the results of a first call."""
-    values, kept = world.values, [place for place, _ in plan.detail.kept]
-    operands, words = plan.operands, plan.words - 1
+    values, kept = world.values, [place for place, _ in compiled_op.detail.kept]
+    operands, words = compiled_op.operands, compiled_op.words - 1
 
     def step(w: list[int], at: int) -> int:
         leaves = world.held.pop(w[at + operands])
@@ -235,20 +235,20 @@ def versions_of(given: Sequence[Any]) -> list[int]:
     return [one._version if isinstance(one, torch.Tensor) else 0 for one in given]
 
 
-def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> None:
+def check_writes(compiled_op: CompiledOp, given: Sequence[Any], versions: Sequence[int]) -> None:
     """Check that a function has not written to operands that the program does not know of.
 
     Raises:
         BrokenPromise: It has. Gradients computed from such an operand would be wrong.
     """
-    known = [given[place] for place in plan.mutated]
+    known = [given[place] for place in compiled_op.mutated]
     for place, (before, now) in enumerate(zip(versions, versions_of(given), strict=True)):
-        if now == before or place in plan.detail.objects:
+        if now == before or place in compiled_op.detail.objects:
             continue
         if not any(_shares(one, given[place]) for one in known):
             raise BrokenPromise(
-                f"{plan.name} writes to tensor {place} of its arguments, but its rule or its first"
-                " call did not: write to it in the rule too"
+                f"{compiled_op.name} writes to tensor {place} of its arguments, but its rule or its"
+                " first call did not: write to it in the rule too"
             )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
     from mesh_tensor._worker.failure import Failure
     from mesh_tensor._worker.step_compiler import Step
@@ -30,11 +30,11 @@ _FILE = "<a trace of mesh_tensor>"
 
 
 def replay_step(
-    plan: Plan, world: World, kinds: Mapping[str, Callable[[Plan, World], Step]]
+    compiled_op: CompiledOp, world: World, kinds: Mapping[str, Callable[[CompiledOp, World], Step]]
 ) -> Step:
     """Execute the operations of a trace and store its results."""
-    replay = _Replay(plan.detail, world, kinds)
-    values, operands, words = world.values, plan.operands, plan.words - 1
+    replay = _Replay(compiled_op.detail, world, kinds)
+    values, operands, words = world.values, compiled_op.operands, compiled_op.words - 1
 
     def step(w: list[int], at: int) -> int:
         given = [values[slot] for slot in w[at : at + operands]]
@@ -51,14 +51,14 @@ class _Replay:
     Args:
         body: The trace.
         world: The world of the process.
-        kinds: For each kind of plan, the function that compiles a step for it.
+        kinds: For each kind of compiled op, the function that compiles a step for it.
     """
 
     def __init__(
         self,
         body: OpSequence,
         world: World,
-        kinds: Mapping[str, Callable[[Plan, World], Step]],
+        kinds: Mapping[str, Callable[[CompiledOp, World], Step]],
     ) -> None:
         self._body = body
         self._values: list[Any] = [None] * body.values
@@ -67,15 +67,17 @@ class _Replay:
         inner = world.within(self._values, given, numbers)
         self._failures: list[Failure] = []
         self._runner = Runner(inner, self._failures.append, kinds)
-        for plan in body.plans:
-            self._runner.define(plan)
-        self._ops = [op for op in body.ops if world.takes_part(body.plans[op.plan].ranks)]
+        for compiled_op in body.compiled_ops:
+            self._runner.define(compiled_op)
+        self._ops = [
+            op for op in body.ops if world.takes_part(body.compiled_ops[op.compiled_op].ranks)
+        ]
         #: The position of the first word of each operation.
         self._starts: list[int] = []
         self._words: list[int] = []
         for op in self._ops:
             self._starts.append(len(self._words))
-            self._words += op_words(body.plans[op.plan], op, given, numbers)
+            self._words += op_words(body.compiled_ops[op.compiled_op], op, given, numbers)
         #: The operation of each line of the generated function.
         self._line_ops: list[int] = []
         self._function = self._compiled()
@@ -143,12 +145,12 @@ class _Replay:
             self._line_ops.append(0)
         dying = last_uses(self._ops, body)
         for index, op in enumerate(self._ops):
-            plan = body.plans[op.plan]
-            if plan.kind == "op":
-                written = _op_lines(plan, op, names)
+            compiled_op = body.compiled_ops[op.compiled_op]
+            if compiled_op.kind == "op":
+                written = _op_lines(compiled_op, op, names)
             else:
-                names[f"s{op.plan}"] = self._runner.step_of(plan.number)
-                written = _step_lines(plan, op, self._starts[index])
+                names[f"s{op.compiled_op}"] = self._runner.step_of(compiled_op.opcode)
+                written = _step_lines(compiled_op, op, self._starts[index])
             if dying[index]:
                 written.append("del " + ", ".join(f"v{one}" for one in dying[index]))
             lines += ["    " + line for line in written]
@@ -158,11 +160,11 @@ class _Replay:
         return names["run"]
 
 
-def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
+def _op_lines(compiled_op: CompiledOp, op: TracedOp, names: dict[str, Any]) -> list[str]:
     """Generate code for a PyTorch operation."""
-    function = f"f{op.plan}"
+    function = f"f{op.compiled_op}"
     if function not in names:
-        names[function] = operator_of(plan.name, plan.detail)
+        names[function] = operator_of(compiled_op.name, compiled_op.detail)
 
     def number(index: int) -> str:
         # Floats are passed by name, because not every float has a literal.
@@ -170,22 +172,22 @@ def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
         names[name] = op.numbers[index]
         return name
 
-    call = call_text(plan, function, names, lambda at: f"v{op.operands[at]}", number)
-    if plan.results == (None,):
+    call = call_text(compiled_op, function, names, lambda at: f"v{op.operands[at]}", number)
+    if compiled_op.results == (None,):
         return [f"v{op.results[0]} = {call}"]
-    if not plan.results:
+    if not compiled_op.results:
         return [call]
     lines = [f"r = {call}"]
-    for result, path in zip(op.results, plan.results, strict=True):
+    for result, path in zip(op.results, compiled_op.results, strict=True):
         lines.append(f"v{result} = r" + "".join(f"[{place}]" for place in path or ()))
     return [*lines, "del r"]
 
 
-def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
+def _step_lines(compiled_op: CompiledOp, op: TracedOp, start: int) -> list[str]:
     """Generate code for any other operation: its step reads and writes the list of values."""
-    there = [*dict.fromkeys(op.operands)] if plan.kind != "put" else []
+    there = [*dict.fromkeys(op.operands)] if compiled_op.kind != "put" else []
     lines = [f"V[{one}] = v{one}" for one in there]
-    lines.append(f"s{op.plan}(W, {start + 1})")
+    lines.append(f"s{op.compiled_op}(W, {start + 1})")
     lines += [f"v{one} = V[{one}]" for one in op.results]
     used = [*there, *op.results]
     if used:

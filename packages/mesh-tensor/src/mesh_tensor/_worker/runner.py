@@ -1,4 +1,4 @@
-"""The operations of one stream in one process: its values, and the plans that compute them."""
+"""The operations of one stream in one process: its values, and how they are computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mesh_tensor._worker.step_compiler import skip_step
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh_tensor._instructions.compiled_op import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
@@ -30,18 +30,18 @@ class Runner:
     Args:
         world: The world of the process, with the values of the stream.
         on_failure: Called with each original failure.
-        kinds: For each kind of plan, the function that compiles a step for it.
+        kinds: For each kind of compiled op, the function that compiles a step for it.
     """
 
     def __init__(
         self,
         world: World,
         on_failure: Callable[[Failure], object],
-        kinds: Mapping[str, Callable[[Plan, World], Step]],
+        kinds: Mapping[str, Callable[[CompiledOp, World], Step]],
     ) -> None:
         self.world = world
         self.kinds = kinds
-        self.plans: dict[int, Plan] = {}
+        self.compiled_ops: dict[int, CompiledOp] = {}
         self._steps: dict[int, Callable[[list[int], int], int]] = {}
         self._values = world.values
         self.on_failure = on_failure
@@ -75,76 +75,78 @@ class Runner:
         first = number
         with torch.no_grad():
             while at < end:
-                plan = words[at]
-                if plan == FREE:
+                opcode = words[at]
+                if opcode == FREE:
                     values[words[at + 1]] = None
                     at += 2
                     continue
                 try:
-                    at = steps[plan](words, at + 1)
+                    at = steps[opcode](words, at + 1)
                 except Exception as error:
                     own = number if numbers is None else numbers[number - first]
-                    at = self.mark_failed(own, plan, words, at + 1, error)
+                    at = self.mark_failed(own, opcode, words, at + 1, error)
                 number += 1
 
-    def define(self, plan: Plan) -> None:
-        """Add a plan that later words use."""
-        self.plans[plan.number] = plan
-        if not self.world.takes_part(plan.ranks):
-            self._steps[plan.number] = skip_step(plan)
+    def define(self, compiled_op: CompiledOp) -> None:
+        """Add a compiled op that later words use."""
+        self.compiled_ops[compiled_op.opcode] = compiled_op
+        if not self.world.takes_part(compiled_op.ranks):
+            self._steps[compiled_op.opcode] = skip_step(compiled_op)
             return
         try:
-            step = self.kinds[plan.kind](plan, self.world)
+            step = self.kinds[compiled_op.kind](compiled_op, self.world)
         except Exception as error:
             step = _raiser(error)
-        self._steps[plan.number] = step
+        self._steps[compiled_op.opcode] = step
 
-    def step_of(self, number: int) -> Callable[[list[int], int], int]:
-        """Return the step that executes the operations of a plan."""
-        return self._steps[number]
+    def step_of(self, opcode: int) -> Callable[[list[int], int], int]:
+        """Return the step that executes the operations of a compiled op."""
+        return self._steps[opcode]
 
-    def forget(self, numbers: Sequence[int]) -> None:
-        """Remove plans that words no longer use. Unknown numbers are ignored."""
-        for number in numbers:
-            self.plans.pop(number, None)
-            self._steps.pop(number, None)
+    def evict(self, opcodes: Sequence[int]) -> None:
+        """Remove compiled ops that words no longer use. Unknown opcodes are ignored."""
+        for opcode in opcodes:
+            self.compiled_ops.pop(opcode, None)
+            self._steps.pop(opcode, None)
 
     def count(self) -> int:
         """Return the number of values in the slots."""
         return sum(one is not None for one in self._values)
 
     def mark_failed(
-        self, number: int, index: int, words: list[int], at: int, error: Exception
+        self, number: int, opcode: int, words: list[int], at: int, error: Exception
     ) -> int:
         """Store the failure in the results, and in operands that were possibly partly written.
 
         Returns:
             The position of the next operation.
         """
-        plan, values = self.plans[index], self._values
-        operands = words[at : at + plan.operands]
+        compiled_op, values = self.compiled_ops[opcode], self._values
+        operands = words[at : at + compiled_op.operands]
         failed_value = None
-        if plan.kind != "put":
+        if compiled_op.kind != "put":
             given = (values[slot] for slot in operands)
             failed_value = next((one for one in given if isinstance(one, FailedValue)), None)
         failures = []
         if isinstance(error, TraceFailed):
             failures = [replace(one, number=number, within=one.number) for one in error.failures]
         elif failed_value is None:
-            failures = [Failure.of(number, self.world.rank, plan.name, error)]
+            failures = [Failure.of(number, self.world.rank, compiled_op.name, error)]
         for one in failures:
             self.on_failure(one)
         failed_value = failed_value or FailedValue(failures[0])
-        for slot in words[at + plan.operands + plan.numbers : at + plan.words - 1]:
+        for slot in words[
+            at + compiled_op.operands + compiled_op.numbers : at + compiled_op.words - 1
+        ]:
             values[slot] = failed_value
-        lost = [values[operands[index]] for index in plan.mutated]
-        for index in plan.mutated:
+        lost = [values[operands[index]] for index in compiled_op.mutated]
+        for index in compiled_op.mutated:
             if not isinstance(values[operands[index]], torch.Tensor):
                 values[operands[index]] = failed_value
         storages = {one.untyped_storage()._cdata for one in lost if isinstance(one, torch.Tensor)}
         if storages:
             self.world.propagate_failure(storages, failed_value)
-        return at + plan.words - 1
+        return at + compiled_op.words - 1
 
 
 def _raiser(error: Exception) -> Callable[[list[int], int], int]:

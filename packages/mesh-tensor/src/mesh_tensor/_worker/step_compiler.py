@@ -1,7 +1,7 @@
-"""Plans as the interpreter executes them: each is compiled once to a generated function.
+"""Compiled ops as the interpreter executes them: each is compiled once to a generated function.
 
-A step receives the words and the position after the number of its plan, and returns the position of
-the next operation. Values are stored in a list, by slot.
+A step receives the words and the position after the number of its compiled op, and returns the
+position of the next operation. Values are stored in a list, by slot.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_tensor._instructions.compiled_op import Number, Operand, Plan
+from mesh_tensor._instructions.compiled_op import CompiledOp, Number, Operand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,23 +62,23 @@ def _found(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def skip_step(plan: Plan) -> Step:
+def skip_step(compiled_op: CompiledOp) -> Step:
     """Skip an operation of other processes."""
-    words = plan.words - 1
+    words = compiled_op.words - 1
     return lambda _, at: at + words
 
 
 def call_text(
-    plan: Plan,
+    compiled_op: CompiledOp,
     function: str,
     names: dict[str, Any],
     operand: Callable[[int], str],
     number: Callable[[int], str],
 ) -> str:
-    """Generate the call of a function with the arguments of a plan.
+    """Generate the call of a function with the arguments of a compiled op.
 
     Args:
-        plan: The plan.
+        compiled_op: The compiled op.
         function: The name of the function in the generated code.
         names: The namespace of the generated code; constants among the arguments are added to it.
         operand: Returns the code for an operand.
@@ -100,12 +100,12 @@ def call_text(
         names[name] = argument
         return name
 
-    arguments = [text(one) for one in plan.args]
-    arguments += [f"{name}={text(one)}" for name, one in plan.kwargs.items()]
+    arguments = [text(one) for one in compiled_op.args]
+    arguments += [f"{name}={text(one)}" for name, one in compiled_op.kwargs.items()]
     return f"{function}({', '.join(arguments)})"
 
 
-def call_step(plan: Plan, function: Callable[..., Any], world: World) -> Step:
+def call_step(compiled_op: CompiledOp, function: Callable[..., Any], world: World) -> Step:
     """Call a function with the operands, and store the results.
 
     Raises:
@@ -113,24 +113,24 @@ def call_step(plan: Plan, function: Callable[..., Any], world: World) -> Step:
     """
     names: dict[str, Any] = {"function": function, "values": world.values, "world": world}
     call = call_text(
-        plan,
+        compiled_op,
         "function",
         names,
         operand=lambda index: f"values[w[at + {index}]]" if index else "values[w[at]]",
-        number=lambda index: f"world.numbers[w[at + {plan.operands + index}]]",
+        number=lambda index: f"world.numbers[w[at + {compiled_op.operands + index}]]",
     )
-    first = plan.operands + plan.numbers
+    first = compiled_op.operands + compiled_op.numbers
     lines = ["def step(w, at):"]
-    if plan.results == (None,):
+    if compiled_op.results == (None,):
         lines.append(f"    values[w[at + {first}]] = {call}")
-    elif plan.results:
+    elif compiled_op.results:
         lines.append(f"    result = {call}")
-        for index, path in enumerate(plan.results):
+        for index, path in enumerate(compiled_op.results):
             part = "".join(f"[{place}]" for place in path or ())
             lines.append(f"    values[w[at + {first + index}]] = result{part}")
     else:
         lines.append(f"    {call}")
-    lines.append(f"    return at + {plan.words - 1}")
+    lines.append(f"    return at + {compiled_op.words - 1}")
     exec("\n".join(lines), names)
     step: Step = names["step"]
     return step

@@ -1,8 +1,8 @@
 """The streams of one process: a thread for each, and the distribution of batches to them.
 
 The actor that distributes batches never waits for a stream, so that a slow stream does not delay
-others. It also creates what plans need, including process groups, because all processes see plans
-in the same order, while their streams execute them in different orders.
+others. It also creates what compiled ops need, including process groups, because all processes see
+compiled ops in the same order, while their streams execute them in different orders.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from mesh_tensor._instructions.compiled_op import Forget, Plan
+from mesh_tensor._instructions.compiled_op import CompiledOp, Eviction
 from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._worker.runner import Runner
 
@@ -82,7 +82,7 @@ class _Thread:
 
     Args:
         number: The number of the stream in the engine.
-        runner: The values and plans of the stream.
+        runner: The values and compiled ops of the stream.
         torch_threads: The number of threads that PyTorch uses in it.
     """
 
@@ -152,9 +152,9 @@ class StreamThreads:
         self._unsent: list[Failure] = []
         default.on_failure = self._note
         self._threads = {0: _Thread(0, default, self._torch_threads)}
-        self._plans: dict[int, Plan] = dict(default.plans)
-        #: The plans of streams other than the default stream.
-        self._others = {one.number for one in self._plans.values() if one.lane}
+        self._compiled_ops: dict[int, CompiledOp] = dict(default.compiled_ops)
+        #: The compiled ops of streams other than the default stream.
+        self._others = {one.opcode for one in self._compiled_ops.values() if one.lane}
 
     def run(
         self,
@@ -162,7 +162,7 @@ class StreamThreads:
         first: int,
         words: list[int],
         numbers: bytes,
-        plans: Sequence[Plan | Forget],
+        compiled_ops: Sequence[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
         heard: int,
@@ -170,11 +170,11 @@ class StreamThreads:
         """Distribute a batch; see `Interpreter.run_on_streams`."""
         with self._lock:
             self._unheard = [one for one in self._unheard if one.number >= heard]
-        for plan in plans:
-            if isinstance(plan, Forget):
-                self._forget(plan.numbers)
+        for compiled_op in compiled_ops:
+            if isinstance(compiled_op, Eviction):
+                self._evict(compiled_op.opcodes)
             else:
-                self._define(plan)
+                self._define(compiled_op)
         parts = self._split(first, words)
         if not parts:
             port.send(self._take_failures())
@@ -218,7 +218,7 @@ class StreamThreads:
         def outcome() -> dict[str, int]:
             values = sum(one.runner.count() for one in threads)
             loans = len(self._world.exchange)
-            return {"plans": len(self._plans), "values": values, "loans": loans}
+            return {"compiled_ops": len(self._compiled_ops), "values": values, "borrows": loans}
 
         answer = _Answer(port, len(threads), outcome)
         for one in threads:
@@ -237,20 +237,20 @@ class StreamThreads:
             found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
         return found
 
-    def _define(self, plan: Plan) -> None:
-        self._plans[plan.number] = plan
-        if plan.lane:
-            self._others.add(plan.number)
-        self._thread(plan.lane).runner.define(plan)
+    def _define(self, compiled_op: CompiledOp) -> None:
+        self._compiled_ops[compiled_op.opcode] = compiled_op
+        if compiled_op.lane:
+            self._others.add(compiled_op.opcode)
+        self._thread(compiled_op.lane).runner.define(compiled_op)
 
-    def _forget(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._plans.pop(number, None)
-        self._others.difference_update(numbers)
+    def _evict(self, opcodes: Sequence[int]) -> None:
+        for opcode in opcodes:
+            self._compiled_ops.pop(opcode, None)
+        self._others.difference_update(opcodes)
         for one in self._threads.values():
             runner = one.runner
-            # Queue it behind the words that still use the plans.
-            one.put(lambda runner=runner: runner.forget(numbers))  # type: ignore[misc]
+            # Queue it behind the words that still use the compiled ops.
+            one.put(lambda runner=runner: runner.evict(opcodes))  # type: ignore[misc]
 
     def _split(self, first: int, words: list[int]) -> dict[int, _Part]:
         """Return the part of each stream. A part that contains all words has no list of numbers."""
@@ -261,17 +261,17 @@ class StreamThreads:
             whole.words = words
             return {0: whole}
         parts: dict[int, _Part] = {}
-        at, number, plans = 0, first, self._plans
+        at, number, compiled_ops = 0, first, self._compiled_ops
         while at < len(words):
             if words[at] == FREE:
                 parts.setdefault(0, _Part()).words += words[at : at + 2]
                 at += 2
                 continue
-            plan = plans[words[at]]
-            part = parts.setdefault(plan.lane, _Part())
-            part.words += words[at : at + plan.words]
+            compiled_op = compiled_ops[words[at]]
+            part = parts.setdefault(compiled_op.lane, _Part())
+            part.words += words[at : at + compiled_op.words]
             part.numbers.append(number)
-            at += plan.words
+            at += compiled_op.words
             number += 1
         return parts
 

@@ -46,7 +46,7 @@ class World:
         self.values = values
         self.given: list[Any] = []
         self.numbers: Sequence[float] = ()
-        #: Functions of the program, by the number of the plan that sent them.
+        #: Functions of the program, by the number of the compiled op that sent them.
         self.functions: dict[int, Callable[..., Any]] = {}
         #: The results of first calls that have not been adopted or dropped, by token.
         self.held: dict[int, list[Any]] = {}
