@@ -129,8 +129,8 @@ def _agreed(name: str, mesh: Any, answers: Sequence[Any]) -> Any:
     for place, one in enumerate(answers):
         if one != first and not _is_nan(one, first):
             raise RanksDisagree(
-                f"the result of {name} differs between the processes of {mesh}: {_words(first)} on"
-                f" the first process, {_words(one)} on number {place}: make their values equal"
+                f"the result of {name} differs between the processes of {mesh}: {_summary(first)} on"
+                f" the first process, {_summary(one)} on number {place}: make their values equal"
                 " (reduce), pad to one shape, or do it in a remote function"
             )
     return first
@@ -140,7 +140,7 @@ def _is_nan(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
 
 
-def _words(told: Sequence[Any]) -> str:
+def _summary(told: Sequence[Any]) -> str:
     return ", ".join(
         f"a tensor of shape {tuple(one.kind.shape)}" if isinstance(one, Described) else repr(one)
         for one in told

@@ -1,4 +1,4 @@
-"""Translates a PyTorch operation to words, with a cache lookup by its arguments."""
+"""Translates a PyTorch operation to instructions, with a cache lookup by its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller of the tensors of one proc mesh: compiled ops, slots, words and failures."""
+"""The controller of the tensors of one proc mesh: compiled ops, slots and failures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mesh_tensor._dispatch.data_dependent import issue_and_fetch
 from mesh_tensor._dispatch.dispatcher import dispatch, dispatch_in_mode
 from mesh_tensor._dispatch.fake_propagation import propagate
 from mesh_tensor._errors import OpFailed, RanksDisagree
-from mesh_tensor._instructions.call_site import words_of
+from mesh_tensor._instructions.call_site import format_call_site
 from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._instructions.compiled_op_cache import CacheEntry, CompiledOpCache
 from mesh_tensor._instructions.failure_propagation import mark_dependants
-from mesh_tensor._instructions.instruction_stream import OpStream
+from mesh_tensor._instructions.instruction_stream import InstructionStream
 from mesh_tensor._instructions.results import DataDependentResults, NewTensor
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._remote.function_table import RemoteTable
@@ -106,7 +106,7 @@ class Engine:
         self._run: Callable[..., Future[Any]] = workers.run.call
         self.simulated = simulated
         self.metas = MetaTable(simulated)
-        self.stream = OpStream(self._send, self._on_ack, lingers=simulated is None)
+        self.stream = InstructionStream(self._send, self._on_ack, lingers=simulated is None)
         self._op_cache = CompiledOpCache(self.stream, simulated)
         self._entries = self._op_cache.entries
         self.compiled_ops = self._op_cache.compiled_ops
@@ -474,13 +474,18 @@ class Engine:
         self.lanes.announce(groups)
 
     def _send(
-        self, first: int, words: bytes, numbers: bytes, compiled_ops: list[Any], given: list[Any]
+        self,
+        first: int,
+        instructions: bytes,
+        numbers: bytes,
+        compiled_ops: list[Any],
+        given: list[Any],
     ) -> Future[Any]:
         if self.lanes.are_many:
             run: Callable[..., Future[Any]] = self._workers.run_on_streams.call
             slots = len(self.bases)
-            return run(first, words, numbers, compiled_ops, given, slots, self.stream.done)
-        return self._run(first, words, numbers, compiled_ops, given, len(self.bases))
+            return run(first, instructions, numbers, compiled_ops, given, slots, self.stream.done)
+        return self._run(first, instructions, numbers, compiled_ops, given, len(self.bases))
 
     def _on_ack(self, ack: ValueMesh[list[Failure]]) -> None:
         # The failure that comes first in program order is the reason, whichever rank reported it.
@@ -495,13 +500,13 @@ class Engine:
 
     def _note(self, failure: Failure) -> None:
         """Mark all values that depend on a failure."""
-        stack = words_of(self.stream.place_of(failure.number), failure.within)
+        stack = format_call_site(self.stream.place_of(failure.number), failure.within)
         what = f"{type(failure.error).__name__}: {failure.error}"
         error = OpFailed(failure.op, failure.rank, stack, what)
         error.__cause__ = failure.error
-        first, words = self.stream.words_since_ack()
+        first, instructions = self.stream.instructions_since_ack()
         bases = self.lanes.storages(self.bases)
-        lost = mark_dependants(failure.number, first, words, self.compiled_ops, bases)
+        lost = mark_dependants(failure.number, first, instructions, self.compiled_ops, bases)
         for slot in lost:
             self.poisoned.setdefault(slot, error)
         self.is_watchful = True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, FrameType
 
-__all__ = ["Place", "TracePlace", "line_of", "place_here", "words_of"]
+__all__ = ["Place", "TracePlace", "format_call_site", "line_of", "place_here"]
 
 #: A few frames, innermost first. Each frame takes two elements: the code object and the offset of
 #: the instruction.
@@ -81,7 +81,7 @@ def place_here() -> Place:
     return place
 
 
-def words_of(place: Place, within: int | None = None) -> str:
+def format_call_site(place: Place, within: int | None = None) -> str:
     """Format a place like a traceback, outermost call first.
 
     Args:
@@ -91,7 +91,7 @@ def words_of(place: Place, within: int | None = None) -> str:
     """
     if isinstance(place, TracePlace):
         here = f"replayed here:\n{_lines_of(place)}"
-        return here if within is None else f"{words_of(place.recorded[within])}\n{here}"
+        return here if within is None else f"{format_call_site(place.recorded[within])}\n{here}"
     return _lines_of(place)
 
 

@@ -10,7 +10,7 @@ __all__ = ["CompiledOp", "Eviction", "Number", "Operand"]
 
 @dataclass(frozen=True)
 class Operand:
-    """A placeholder in the arguments for a value whose slot is in the words."""
+    """A placeholder in the arguments for a value whose slot is in the instructions."""
 
     index: int
 
@@ -37,7 +37,7 @@ class Eviction:
 class CompiledOp:
     """A compiled op as it is sent: an operation without its operands.
 
-    An operation takes these words: the opcode, the slots of the operands in order, the
+    An instruction consists of these integers: the opcode, the slots of the operands in order, the
     positions of its floats in the batch, and the slots of the results.
 
     Attributes:
@@ -46,7 +46,7 @@ class CompiledOp:
             `_worker.instruction_set`.
         name: The name of the operation; for PyTorch operations the full name, such as
             `aten.add.Tensor`.
-        ranks: The processes that execute it. Other processes skip its words.
+        ranks: The processes that execute it. Other processes skip its instructions.
         args: The positional arguments, with `Operand` for values and `Number` for floats.
         kwargs: The keyword arguments.
         operands: The number of operands.
@@ -71,6 +71,6 @@ class CompiledOp:
     lane: int = 0
 
     @property
-    def words(self) -> int:
-        """The number of words of one operation."""
+    def instruction_len(self) -> int:
+        """The length of one instruction, including the opcode."""
         return 1 + self.operands + self.numbers + len(self.results)

@@ -18,7 +18,7 @@ from mesh_tensor._instructions.results import NewTensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._instructions.instruction_stream import OpStream
+    from mesh_tensor._instructions.instruction_stream import InstructionStream
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._simulator.simulated_engine import Simulated
     from mesh_tensor._tensor.meta import Meta
@@ -72,7 +72,7 @@ class CompiledOpCache:
             results, because no process does so.
     """
 
-    def __init__(self, stream: OpStream, simulated: Simulated | None = None) -> None:
+    def __init__(self, stream: InstructionStream, simulated: Simulated | None = None) -> None:
         self._stream = stream
         self._simulated = simulated
         #: By key.

@@ -1,4 +1,4 @@
-"""Finds the values that depend on a failed operation in the words issued since."""
+"""Finds the values that depend on a failed operation in the instructions issued since."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["mark_dependants"]
 def mark_dependants(
     number: int,
     first: int,
-    words: Iterable[int],
+    instructions: Iterable[int],
     compiled_ops: Mapping[int, CompiledOp],
     bases: Sequence[int],
 ) -> set[int]:
-    """Return the slots whose values are lost after all of the words have been executed.
+    """Return the slots whose values are lost after all of the instructions have been executed.
 
     Args:
         number: The number of the failed operation.
-        first: The number of the first operation in the words.
-        words: All words that were sent since then.
+        first: The number of the first operation in the instructions.
+        instructions: All instructions that were sent since then.
         compiled_ops: The compiled ops, by number.
         bases: For each slot, the slot that owns its storage now.
     """
     lost: set[int] = set()
-    code = list(words)
+    code = list(instructions)
     at = 0
     while at < len(code):
         if code[at] == FREE:
@@ -40,7 +40,9 @@ def mark_dependants(
             continue
         compiled_op = compiled_ops[code[at]]
         operands = code[at + 1 : at + 1 + compiled_op.operands]
-        results = code[at + 1 + compiled_op.operands + compiled_op.numbers : at + compiled_op.words]
+        results = code[
+            at + 1 + compiled_op.operands + compiled_op.numbers : at + compiled_op.instruction_len
+        ]
         if compiled_op.kind == "free":
             lost.difference_update(operands)
         elif first == number or (
@@ -51,6 +53,6 @@ def mark_dependants(
             lost.update(slot for slot, base in enumerate(bases) if base in written)
         else:
             lost.difference_update(results)
-        at += compiled_op.words
+        at += compiled_op.instruction_len
         first += 1
     return lost

@@ -1,10 +1,10 @@
-"""The instruction stream to the processes: one buffer of words, in program order.
+"""The instruction stream to the processes: one buffer of instructions, in program order.
 
-A word has 32 bits. An operation consists of the number of its compiled op and the slots of its
-operands and results. Freeing a slot takes two words: `FREE` and the slot. All processes receive the
-same words. The thread that fills the buffer sends it; a background thread sends a partly filled
-buffer after a short delay. The number of outstanding operations is limited: a thread that reaches
-the limit blocks.
+An instruction is a sequence of 32-bit integers: the opcode, which is the number of a compiled op,
+and the slots of the operands and results. The opcode `FREE` is followed by the slot to free. All
+processes receive the same instructions. The thread that fills the buffer sends it; a background
+thread sends a partly filled buffer after a short delay. The number of outstanding operations is
+limited: a thread that reaches the limit blocks.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from mesh_tensor._streams.slot_allocator import Lane
     from mesh_tensor._trace.recorder import Recorder
 
-__all__ = ["FREE", "OpStream"]
+__all__ = ["FREE", "InstructionStream"]
 
-#: Takes the position of a compiled op number; the next word is a slot to free.
+#: The opcode that frees the slot after it.
 FREE = 0
 
-#: The buffer is sent when it contains this many words.
-_WORDS_MAX = 4096
+#: The buffer is sent when it contains this many integers.
+_BUFFER_LEN_MAX = 4096
 #: How long a partly filled buffer waits for more operations.
 _LINGER_S = 0.0002
 #: The maximum number of outstanding operations, that is, issued but not acknowledged by all
@@ -42,13 +42,13 @@ _WINDOW_OPS = 50_000
 Ack = Any
 
 
-class OpStream:
+class InstructionStream:
     """The operations that a program has issued to the processes of one engine, and their progress.
 
     Args:
         send: Sends a batch to all processes. Its arguments are the number of the first operation,
-            the words, the floats, the compiled ops that the batch is the first to use, and the
-            values for `put`.
+            the instructions, the floats, the compiled ops that the batch is the first to use, and
+            the values for `put`.
         on_ack: Called with the acknowledgement of each batch, in order.
         lingers: Whether a background thread sends a partly filled buffer after a short delay.
             Otherwise, a buffer is sent only when it is full or when the program waits for a result.
@@ -66,7 +66,7 @@ class OpStream:
         #: Held while an operation is assembled. Finalizers run on any thread and must never acquire
         #: it.
         self.lock = threading.RLock()
-        self._words = array("I")
+        self._buffer = array("I")
         self._numbers = array("d")
         self._compiled_ops: list[Any] = []
         self._values: list[Any] = []
@@ -80,7 +80,7 @@ class OpStream:
         self._issued = 0
         self._sent = 0
         self._under_way: deque[tuple[int, Future[Ack]]] = deque()
-        #: The words of the outstanding batches, from which dependencies on a failure are
+        #: The instructions of the outstanding batches, from which dependencies on a failure are
         #: determined.
         self._batches: deque[bytes] = deque()
         #: The place of each operation that can still fail. The number of the first one is
@@ -122,28 +122,28 @@ class OpStream:
         return slot
 
     def issue(
-        self, words: tuple[int, ...], operands: Sequence[Any] = (), place: Place | None = None
+        self, instruction: tuple[int, ...], operands: Sequence[Any] = (), place: Place | None = None
     ) -> None:
         """Add an operation. The caller holds the lock.
 
         Args:
-            words: The words of the operation.
-            operands: The operands whose slots the words contain.
+            instruction: The integers of the instruction.
+            operands: The operands whose slots the instruction contains.
             place: The place that issued the operation. Default: the caller's place.
         """
         if self.recorder is not None:
-            self.recorder.note(words, operands)
-        buffer = self._words
+            self.recorder.note(instruction, operands)
+        buffer = self._buffer
         is_first = not buffer
         if self._freed:
             self._free()
-        buffer.extend(words)
+        buffer.extend(instruction)
         self._issued += 1
         if is_first:
             # The flusher is notified only now, because it checks the buffer when it wakes up.
             self._begin()
         self._places.append(place_here() if place is None else place)
-        if len(buffer) >= _WORDS_MAX:
+        if len(buffer) >= _BUFFER_LEN_MAX:
             self.flush()
 
     def define(self, compiled_op: Any) -> None:
@@ -180,7 +180,7 @@ class OpStream:
                 raise self._error.with_traceback(None)
             if self._freed:
                 self._free()
-            if self._words or self._compiled_ops:
+            if self._buffer or self._compiled_ops:
                 self._send_batch()
             self._collect()
             while self._issued - self._places_from > _WINDOW_OPS:
@@ -209,7 +209,7 @@ class OpStream:
         """Close the stream with an error: nothing is sent any more."""
         with self.lock:
             self._error = self._error or error
-            self._words = array("I")
+            self._buffer = array("I")
             self._under_way.clear()
             self._batches.clear()
             self._places.clear()
@@ -220,25 +220,29 @@ class OpStream:
         index = number - self._places_from
         return self._places[index] if 0 <= index < len(self._places) else ()
 
-    def words_since_ack(self) -> tuple[int, array[int]]:
-        """Return the number of the first unacknowledged operation, and all words since."""
-        words = array("I")
+    def instructions_since_ack(self) -> tuple[int, array[int]]:
+        """Return the number of the first unacknowledged operation, and all instructions since."""
+        instructions = array("I")
         for batch in self._batches:
-            words.frombytes(batch)
-        words.extend(self._words)
-        return self._places_from, words
+            instructions.frombytes(batch)
+        instructions.extend(self._buffer)
+        return self._places_from, instructions
 
     def _send_batch(self) -> None:
-        words, compiled_ops, values = self._words.tobytes(), self._compiled_ops, self._values
+        instructions, compiled_ops, values = (
+            self._buffer.tobytes(),
+            self._compiled_ops,
+            self._values,
+        )
         numbers, self._numbers = self._numbers.tobytes(), array("d")
         # Keep the same array object, because the flusher checks its length.
-        del self._words[:]
+        del self._buffer[:]
         self._compiled_ops, self._values = [], []
         first, self._sent = self._sent, self._issued
         self._under_way.append(
-            (self._sent, self._send(first, words, numbers, compiled_ops, values))
+            (self._sent, self._send(first, instructions, numbers, compiled_ops, values))
         )
-        self._batches.append(words)
+        self._batches.append(instructions)
 
     def _free(self) -> None:
         # Other threads may append concurrently: process only the elements counted here.
@@ -249,7 +253,7 @@ class OpStream:
             self._free_on_streams(self._freed[:count])
         else:
             for slot in self._freed[:count]:
-                self._words.extend((FREE, slot))
+                self._buffer.extend((FREE, slot))
                 self.vacant.append(slot)
         del self._freed[:count]
 
@@ -257,11 +261,11 @@ class OpStream:
         for slot in slots:
             lane = self.lanes.get(slot)
             if lane is None or lane.free is None:
-                self._words.extend((FREE, slot))
+                self._buffer.extend((FREE, slot))
             else:
                 # On another stream, a free is an operation, so that it runs in the order of the
                 # stream.
-                self._words.extend((lane.free.opcode, slot))
+                self._buffer.extend((lane.free.opcode, slot))
                 self._issued += 1
                 self._places.append(())
             if lane is None:
@@ -304,10 +308,10 @@ class OpStream:
             self._filled.clear()
             seen = -1
             # While more operations arrive, the thread that fills the buffer sends it.
-            while self._words and seen != self._issued:
+            while self._buffer and seen != self._issued:
                 seen = self._issued
                 time.sleep(_LINGER_S)
-            if self._words:
+            if self._buffer:
                 try:
                     self.flush()
                 except BaseException:

@@ -61,7 +61,7 @@ class FunctionCode:
 
 @dataclass(frozen=True)
 class ObjectArg:
-    """A placeholder in the arguments for an object whose slot is in the words."""
+    """A placeholder in the arguments for an object whose slot is in the instructions."""
 
     index: int
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_tensor._errors import OpFailed, RanksDisagree, TensorError
-from mesh_tensor._instructions.call_site import place_here, words_of
+from mesh_tensor._instructions.call_site import format_call_site, place_here
 from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import no_mesh
 from mesh_tensor._remote.call_protocol import (
@@ -136,7 +136,7 @@ class RemoteTable:
         for rank, trial in zip(ranks, trials, strict=True):
             if trial.error is not None:
                 what = f"{type(trial.error).__name__}: {trial.error}"
-                error = OpFailed(name, rank, words_of(place_here()), what)
+                error = OpFailed(name, rank, format_call_site(place_here()), what)
                 raise error from trial.error
         first = trials[0].result_spec
         assert first is not None
@@ -212,8 +212,8 @@ class RemoteTable:
                     results.append(leaf._ref.slot)
             if engine.is_watchful:
                 engine.watch(entry, arguments.operands, slots, results)
-            word = token if given is None else stream.add_value(given)
-            stream.issue((entry.opcode, *slots, word, *results), arguments.operands)
+            argument = token if given is None else stream.add_value(given)
+            stream.issue((entry.opcode, *slots, argument, *results), arguments.operands)
         return pytree.tree_unflatten(leaves, result_spec.spec)
 
     def _result(self, part: Any, arguments: Arguments, before: Sequence[Any]) -> Any:

@@ -21,8 +21,8 @@ __all__ = ["BORROWING"]
 def _give(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Give a value to another stream; its memory is kept until it is returned."""
 
-    def step(w: list[int], at: int) -> int:
-        token, held = w[at + 1], world.values[w[at]]
+    def step(code: list[int], at: int) -> int:
+        token, held = code[at + 1], world.values[code[at]]
         assert held is not None
         held.storage.users += 1
         world.loans[token] = held.kind, held.storage, bool(compiled_op.detail)
@@ -35,10 +35,10 @@ def _give(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
 def _take(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Take a value that another stream gives."""
 
-    def step(w: list[int], at: int) -> int:
-        token = w[at + 1]
+    def step(code: list[int], at: int) -> int:
+        token = code[at + 1]
         kind, storage, _ = world.loans[token]
-        world.hold(w[at + 2], kind, storage, 0, compiled_op.ranks)
+        world.hold(code[at + 2], kind, storage, 0, compiled_op.ranks)
         world.borrow(compiled_op, token, _device(kind), is_last=False)
         return at + 3
 
@@ -48,13 +48,13 @@ def _take(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
 def _return(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Return a value that was taken."""
 
-    def step(w: list[int], at: int) -> int:
-        kind, storage, is_mutable = world.loans[w[at]]
+    def step(code: list[int], at: int) -> int:
+        kind, storage, is_mutable = world.loans[code[at]]
         device = _device(kind)
-        world.lend(compiled_op, w[at], device)
+        world.lend(compiled_op, code[at], device)
         if not is_mutable and device == HOST:
             # No stream will wait for it.
-            del world.loans[w[at]]
+            del world.loans[code[at]]
             world.leave(storage)
         return at + 1
 
@@ -64,11 +64,11 @@ def _return(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
 def _wait(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Wait until a value that was given is returned."""
 
-    def step(w: list[int], at: int) -> int:
-        found = world.loans.pop(w[at], None)
+    def step(code: list[int], at: int) -> int:
+        found = world.loans.pop(code[at], None)
         if found is not None:
             kind, storage, _ = found
-            world.borrow(compiled_op, w[at], _device(kind), is_last=True)
+            world.borrow(compiled_op, code[at], _device(kind), is_last=True)
             world.leave(storage)
         return at + 1
 
@@ -78,8 +78,8 @@ def _wait(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
 def _give_up(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """End a loan that was never taken."""
 
-    def step(w: list[int], at: int) -> int:
-        _, storage, _ = world.loans.pop(w[at])
+    def step(code: list[int], at: int) -> int:
+        _, storage, _ = world.loans.pop(code[at])
         world.leave(storage)
         return at + 1
 
@@ -89,8 +89,8 @@ def _give_up(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
 def _free(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Free a value of a stream."""
 
-    def step(w: list[int], at: int) -> int:
-        world.free(w[at])
+    def step(code: list[int], at: int) -> int:
+        world.free(code[at])
         return at + 1
 
     return step

@@ -16,7 +16,7 @@ from mesh_tensor._simulator.borrows import BORROWING
 from mesh_tensor._simulator.op_work import device_of, nbytes_of, work_of
 from mesh_tensor._simulator.rank_groups import HOST
 from mesh_tensor._tensor.meta import Kind
-from mesh_tensor._trace.op_sequence import last_uses, op_words
+from mesh_tensor._trace.op_sequence import encode_op, last_uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._trace.op_sequence import OpSequence
 
-    #: Receives the words and the position of its operation, and returns the position of the next
-    #: operation.
+    #: Receives the instructions and the position after its opcode, and returns the position of the
+    #: next operation.
     SimulatedStep = Callable[[list[int], int], int]
 
 __all__ = ["step_of"]
@@ -86,17 +86,17 @@ class _Step:
         self.compiled_op = compiled_op
         self.world = world
         self.first = compiled_op.operands + compiled_op.numbers
-        self.words = compiled_op.words - 1
+        self.rest_len = compiled_op.instruction_len - 1
         self.news = [
             (kind, aliased, nbytes_of(kind) if aliased is None else 0) for kind, aliased in news
         ]
 
-    def keep(self, w: list[int], at: int) -> None:
+    def keep(self, code: list[int], at: int) -> None:
         """Allocate the memory of the results."""
         world, first = self.world, at + self.first
         for place, (kind, aliased, nbytes) in enumerate(self.news):
-            base = None if aliased is None else world.storage_at(w[at + aliased])
-            world.hold(w[first + place], kind, base, nbytes, self.compiled_op.ranks)
+            base = None if aliased is None else world.storage_at(code[at + aliased])
+            world.hold(code[first + place], kind, base, nbytes, self.compiled_op.ranks)
 
 
 class _OpStep(_Step):
@@ -115,19 +115,19 @@ class _OpStep(_Step):
         self._cost_s: float | None = None
         self._is_known = False
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         if not self._is_known:
-            self._learn(w, at)
+            self._learn(code, at)
         self.world.compute(self.compiled_op, self._device, self._cost_s)
-        self.keep(w, at)
+        self.keep(code, at)
         for place, kind, aliased in self._reshaped:
-            base = None if aliased is None else self.world.storage_at(w[at + aliased])
-            self.world.reshape(w[at + place], kind, base)
-        return at + self.words
+            base = None if aliased is None else self.world.storage_at(code[at + aliased])
+            self.world.reshape(code[at + place], kind, base)
+        return at + self.rest_len
 
-    def _learn(self, w: list[int], at: int) -> None:
+    def _learn(self, code: list[int], at: int) -> None:
         world, compiled_op = self.world, self.compiled_op
-        operands = [world.kind_at(slot) for slot in w[at : at + compiled_op.operands]]
+        operands = [world.kind_at(slot) for slot in code[at : at + compiled_op.operands]]
         results = [(kind, aliased) for kind, aliased, _ in self.news]
         work = work_of(compiled_op, operands, results)
         self._is_known = True
@@ -144,13 +144,13 @@ class _OpStep(_Step):
 class _PutStep(_Step):
     """A value that the program sends."""
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         nbytes = sum(nbytes for *_, nbytes in self.news)
         if self.compiled_op.kind == "put":
             self.world.receive(self.compiled_op, nbytes)
-        (kind, _, _), slot = self.news[0], w[at + self.words - 1]
+        (kind, _, _), slot = self.news[0], code[at + self.rest_len - 1]
         self.world.hold(slot, kind, None, nbytes, self.compiled_op.ranks)
-        return at + self.words
+        return at + self.rest_len
 
 
 class _Meeting(NamedTuple):
@@ -224,10 +224,10 @@ class _ReduceStep(_GroupStep):
         self._how: Reduction = compiled_op.detail
         self.device = self._how.device
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         self.meet()
-        self.keep(w, at)
-        return at + self.words
+        self.keep(code, at)
+        return at + self.rest_len
 
     def groups(self) -> Iterator[tuple[Sequence[int], float]]:
         how, world = self._how, self.world
@@ -261,11 +261,11 @@ class _MoveStep(_GroupStep):
         #: The processes that hold the value afterwards.
         self._goals = whole.select(procs=goals).encode()
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         self.meet()
         kind, _, nbytes = self.news[0]
-        self.world.hold(w[at + 1], kind, None, nbytes, self._goals)
-        return at + self.words
+        self.world.hold(code[at + 1], kind, None, nbytes, self._goals)
+        return at + self.rest_len
 
     def groups(self) -> Iterator[tuple[Sequence[int], float]]:
         world = self.world
@@ -286,26 +286,26 @@ class _RemoteStep(_Step):
         super().__init__(compiled_op, [], world)
         self._call: RemoteCall = compiled_op.detail
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         world, call = self.world, self._call
-        slots = w[at : at + self.compiled_op.operands]
+        slots = code[at : at + self.compiled_op.operands]
         operands = [world.values[slot] for slot in slots]
         kinds = [one.kind for one in operands if one is not None and one.kind is not None]
         parts = [(place, _kind_of(part)) for place, part in call.kept]
         made = [kind for _, kind in parts if kind is not None]
-        blob = world.given[w[at + self.compiled_op.operands]]
+        blob = world.given[code[at + self.compiled_op.operands]]
         cost_s = world.remote.seconds(self.compiled_op, blob, operands, made)
         world.compute(self.compiled_op, device_of([*kinds, *made]), cost_s)
         by_place: dict[int, int] = {}
         for index, ((place, part), (_, kind)) in enumerate(zip(call.kept, parts, strict=True)):
-            slot = by_place[place] = w[at + self.first + index]
+            slot = by_place[place] = code[at + self.first + index]
             base = None
             if isinstance(part, TensorPart) and part.aliased is not None:
                 of = slots[part.aliased] if part.aliased >= 0 else by_place[~part.aliased]
                 base = world.storage_at(of)
             nbytes = nbytes_of(kind) if kind is not None and base is None else 0
             world.hold(slot, kind, base, nbytes, self.compiled_op.ranks)
-        return at + self.words
+        return at + self.rest_len
 
 
 class _ReplayStep(_Step):
@@ -324,26 +324,30 @@ class _ReplayStep(_Step):
         self._ops: list[tuple[SimulatedStep, list[int], list[int]]] = []
         for op, done in zip(body.ops, dying, strict=True):
             inner = body.compiled_ops[op.compiled_op]
-            words = op_words(inner, op, self._given, numbers)
-            self._ops.append((steps(inner.opcode), words, done))
+            instruction = encode_op(inner, op, self._given, numbers)
+            self._ops.append((steps(inner.opcode), instruction, done))
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         world = self.world
         outer, given = world.values, world.given
         inner = self._values
-        for number, slot in zip(self._inputs, w[at : at + self.compiled_op.operands], strict=True):
+        for number, slot in zip(
+            self._inputs, code[at : at + self.compiled_op.operands], strict=True
+        ):
             inner[number] = outer[slot]
         world.values, world.given = inner, self._given
-        for index, (step, words, dying) in enumerate(self._ops):
+        for index, (step, instruction, dying) in enumerate(self._ops):
             world.within = index
-            step(words, 1)
+            step(instruction, 1)
             for number in dying:
                 world.free(number)
         world.values, world.given, world.within = outer, given, None
-        for number, slot in zip(self._results, w[at + self.first : at + self.words], strict=True):
+        for number, slot in zip(
+            self._results, code[at + self.first : at + self.rest_len], strict=True
+        ):
             outer[slot] = inner[number]
         inner[:] = [None] * len(inner)
-        return at + self.words
+        return at + self.rest_len
 
 
 def _kind_of(part: Any) -> Kind | None:

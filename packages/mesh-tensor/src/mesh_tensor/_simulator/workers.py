@@ -1,4 +1,4 @@
-"""The simulated backend of an engine: executes the same words, without values."""
+"""The simulated backend of an engine: executes the same instructions, without values."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class SimulatedWorkers:
     def _run(
         self,
         first: int,
-        words: bytes,
+        instructions: bytes,
         numbers: bytes,
         compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
@@ -134,7 +134,7 @@ class SimulatedWorkers:
                 self._step(compiled_op.opcode)
         self.world.given = given
         code = array("I")
-        code.frombytes(words)
+        code.frombytes(instructions)
         with _disable_current_modes():
             self._do(first, code.tolist())
         self._since_s = time.thread_time()
@@ -163,17 +163,17 @@ class SimulatedWorkers:
         answered_s = self.world.wait_s(ranks) + self.world.model.delivery_s
         self.program_s = max(self.program_s, answered_s)
 
-    def _do(self, number: int, words: list[int]) -> None:
+    def _do(self, number: int, instructions: list[int]) -> None:
         steps, world = self._steps, self.world
-        at, end = 0, len(words)
+        at, end = 0, len(instructions)
         while at < end:
-            opcode = words[at]
+            opcode = instructions[at]
             if opcode == FREE:
-                world.free(words[at + 1])
+                world.free(instructions[at + 1])
                 at += 2
                 continue
             self._number = number
-            at = (steps.get(opcode) or self._begun(opcode))(words, at + 1)
+            at = (steps.get(opcode) or self._begun(opcode))(instructions, at + 1)
             number += 1
 
     def _begun(self, opcode: int) -> SimulatedStep:

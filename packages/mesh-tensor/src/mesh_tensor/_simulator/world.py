@@ -57,7 +57,7 @@ class Held:
 
 
 class SimulatedWorld:
-    """The state of the processes, which words modify.
+    """The state of the processes, which instructions modify.
 
     Args:
         size: The number of processes.

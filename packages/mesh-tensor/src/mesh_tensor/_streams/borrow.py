@@ -21,7 +21,7 @@ from mesh_tensor._errors import (
     MutatingBorrow,
     NoGradient,
 )
-from mesh_tensor._instructions.call_site import place_here, words_of
+from mesh_tensor._instructions.call_site import format_call_site, place_here
 from mesh_tensor._tensor.ref import Ref
 from mesh_tensor._tensor.tensor import Tensor, wrap
 
@@ -95,10 +95,12 @@ class Loan:
         """Whether it was not dropped yet."""
         return self.dropped_at is None
 
-    def words(self) -> str:
+    def description(self) -> str:
         """Return a description for error messages."""
         how = "to be written to" if self.is_mutable else "to be read"
-        return f"by stream {self.goal._lane.stream.name}, {how}, here:\n{words_of(self.place)}"
+        return (
+            f"by stream {self.goal._lane.stream.name}, {how}, here:\n{format_call_site(self.place)}"
+        )
 
     def __del__(self) -> None:
         if self.dropped_at is not None and not self.is_settled:
@@ -150,7 +152,7 @@ class Borrow:
         self._borrows.forgotten.append(loan)
         warnings.warn(
             "a borrow was never dropped: drop it, or use it in a with statement; it was borrowed "
-            + loan.words(),
+            + loan.description(),
             ResourceWarning,
             stacklevel=2,
             source=self,
@@ -266,21 +268,22 @@ class Borrows:
         if loan is not None and not loan.lasts:
             raise BorrowEnded(
                 f"a borrowed tensor is used after the borrow was dropped: drop it later, or borrow "
-                f"again; it was borrowed {loan.words()}"
+                f"again; it was borrowed {loan.description()}"
             )
         if loan is not None and is_written and not loan.is_mutable:
             raise MutatingBorrow(
-                f"a borrowed tensor is written to; it was borrowed {loan.words()}\nborrow it with"
-                " mutable=True"
+                f"a borrowed tensor is written to; it was borrowed {loan.description()}\n"
+                "borrow it with mutable=True"
             )
         for lent in share.lent:
             if lent.lasts and lent.is_mutable:
                 raise BorrowedMutably(
-                    f"a tensor is used while it is borrowed {lent.words()}\ndrop the borrow first"
+                    f"a tensor is used while it is borrowed {lent.description()}\n"
+                    "drop the borrow first"
                 )
             if lent.lasts and is_written:
                 raise MutatingBorrow(
-                    f"a tensor is written to while it is borrowed {lent.words()}\n"
+                    f"a tensor is written to while it is borrowed {lent.description()}\n"
                     "drop the borrow first"
                 )
 

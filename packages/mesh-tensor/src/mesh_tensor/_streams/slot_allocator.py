@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh_core import Future, ValueMesh
     from mesh_tensor._engine.engine import Engine
     from mesh_tensor._instructions.compiled_op_cache import CacheEntry
-    from mesh_tensor._instructions.instruction_stream import OpStream
+    from mesh_tensor._instructions.instruction_stream import InstructionStream
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 
@@ -33,15 +33,17 @@ class Lane:
         leaving: Freed slots of borrowed tensors, each with the number of operations issued by then.
             A slot is reused when all of these operations are done, because the owner of its storage
             may be queried until then.
-        free: The compiled op that frees a value; the default stream has a special word instead.
+        free: The compiled op that frees a value; the default stream has the opcode `FREE` instead.
     """
 
-    __slots__ = ("_words", "borrowed", "free", "leaving", "number", "stream", "vacant")
+    __slots__ = ("_instructions", "borrowed", "free", "leaving", "number", "stream", "vacant")
 
-    def __init__(self, number: int, stream: Stream, words: OpStream, vacant: list[int]) -> None:
+    def __init__(
+        self, number: int, stream: Stream, instructions: InstructionStream, vacant: list[int]
+    ) -> None:
         self.number = number
         self.stream = stream
-        self._words = words
+        self._instructions = instructions
         self.vacant = vacant
         self.free: CacheEntry | None = None
         self.borrowed: dict[int, int] = {}
@@ -51,24 +53,24 @@ class Lane:
         """Return a slot for a result. The caller holds the lock."""
         if self.vacant:
             return self.vacant.pop()
-        return self._words.new_slot(self)
+        return self._instructions.new_slot(self)
 
     def put_back(self, slot: int) -> None:
         """Add a slot that was freed. The caller holds the lock."""
         if slot in self.borrowed:
-            self.leaving.append((self._words.issued, slot))
+            self.leaving.append((self._instructions.issued, slot))
         else:
             self.vacant.append(slot)
 
     def borrow_slot(self, storage: int) -> int:
         """Return a slot for a tensor that shares storage with another stream. Requires the lock."""
-        while self.leaving and self.leaving[0][0] <= self._words.done:
+        while self.leaving and self.leaving[0][0] <= self._instructions.done:
             _, slot = self.leaving.popleft()
             del self.borrowed[slot]
             self.vacant.append(slot)
         slot = self.take_slot()
         self.borrowed[slot] = storage
-        self._words.lanes[slot] = self
+        self._instructions.lanes[slot] = self
         return slot
 
 
@@ -82,8 +84,8 @@ class Lanes:
 
     def __init__(self, engine: Engine, default: Stream) -> None:
         self._engine = engine
-        words = engine.stream
-        self.default = Lane(0, default, words, words.vacant)
+        instructions = engine.stream
+        self.default = Lane(0, default, instructions, instructions.vacant)
         self._lanes = {default: self.default}
         self._announced: set[tuple[DeviceMesh, tuple[str, ...]]] = set()
 
@@ -133,14 +135,14 @@ class Lanes:
 
     def _made(self, stream: Stream) -> Lane:
         engine = self._engine
-        words = engine.stream
-        with words.lock:
+        instructions = engine.stream
+        with instructions.lock:
             if stream in self._lanes:
                 return self._lanes[stream]
             # The actor itself executes everything that was issued before the first additional
             # stream.
-            words.flush()
-            lane = Lane(len(self._lanes), stream, words, [])
+            instructions.flush()
+            lane = Lane(len(self._lanes), stream, instructions, [])
             whole = engine.mesh(engine._all, lane)
             lane.free = engine._define(None, whole, None, kind="free", name="free", operands=1)
             self._lanes[stream] = lane

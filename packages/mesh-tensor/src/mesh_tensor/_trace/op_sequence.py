@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from mesh_tensor._instructions.compiled_op import CompiledOp
 
-__all__ = ["OpSequence", "TracedOp", "last_uses", "op_words"]
+__all__ = ["OpSequence", "TracedOp", "encode_op", "last_uses"]
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,23 @@ class OpSequence:
     values: int
 
 
-def op_words(
+def encode_op(
     compiled_op: CompiledOp, op: TracedOp, given: list[Any], numbers: array[float]
 ) -> list[int]:
-    """Return the words of an operation, and append its data to `given` and `numbers`."""
-    words = [compiled_op.opcode]
+    """Return the instruction of an operation, and append its data to `given` and `numbers`."""
+    instruction = [compiled_op.opcode]
     if compiled_op.kind == "put":
-        words.append(len(given))
+        instruction.append(len(given))
         given.append(op.given)
     else:
-        words += op.operands
+        instruction += op.operands
         if op.given is not None:
-            words.append(len(given))
+            instruction.append(len(given))
             given.append(op.given)
         for one in op.numbers:
-            words.append(len(numbers))
+            instruction.append(len(numbers))
             numbers.append(one)
-    return [*words, *op.results]
+    return [*instruction, *op.results]
 
 
 def last_uses(ops: Sequence[TracedOp], body: OpSequence) -> list[list[int]]:

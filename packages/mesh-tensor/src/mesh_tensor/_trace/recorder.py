@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mesh_tensor._errors import TraceError
-from mesh_tensor._instructions.call_site import Place, place_here, words_of
+from mesh_tensor._instructions.call_site import Place, format_call_site, place_here
 from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Recorder:
             if one._ref.slot not in self._numbers:
                 self._input(one._ref.slot, one)
 
-    def note(self, words: tuple[int, ...], operands: Sequence[Any]) -> None:
+    def note(self, instruction: tuple[int, ...], operands: Sequence[Any]) -> None:
         """Record an operation that is about to be issued.
 
         Raises:
@@ -80,7 +80,7 @@ class Recorder:
         """
         if threading.get_ident() != self._thread:
             return
-        compiled_op = self._engine.compiled_ops[words[0]]
+        compiled_op = self._engine.compiled_ops[instruction[0]]
         if compiled_op.lane or compiled_op.kind in _BORROWING:
             raise TraceError(
                 "a trace can only use the default stream, without borrows: trace the parts in"
@@ -89,13 +89,13 @@ class Recorder:
         given: Any = None
         numbers: tuple[float, ...] = ()
         stream = self._engine.stream
-        taken: Sequence[int] = words[1 : 1 + compiled_op.operands]
+        taken: Sequence[int] = instruction[1 : 1 + compiled_op.operands]
         if compiled_op.kind == "put":
-            given, taken = stream.value_at(words[1]), ()
+            given, taken = stream.value_at(instruction[1]), ()
         elif compiled_op.kind in _BRINGING:
-            given = self._brought(compiled_op, words[1 + compiled_op.operands])
+            given = self._brought(compiled_op, instruction[1 + compiled_op.operands])
         elif compiled_op.numbers:
-            places = words[
+            places = instruction[
                 1 + compiled_op.operands : 1 + compiled_op.operands + compiled_op.numbers
             ]
             numbers = tuple(map(stream.number_at, places))
@@ -105,7 +105,9 @@ class Recorder:
         )
         for place in compiled_op.mutated:
             self._written.add(self._engine.bases[taken[place]])
-        results = tuple(map(self._new, words[1 + compiled_op.operands + compiled_op.numbers :]))
+        results = tuple(
+            map(self._new, instruction[1 + compiled_op.operands + compiled_op.numbers :])
+        )
         number = self._compiled_ops.setdefault(compiled_op.opcode, len(self._compiled_ops))
         self._ops.append(TracedOp(number, values, numbers, given, results))
         self.places.append(place_here())
@@ -164,7 +166,7 @@ class Recorder:
     def maker_of(self, number: int) -> str:
         """Return the formatted place where a value was created."""
         index = next(i for i, op in enumerate(self._ops) if number in op.results)
-        return words_of(self.places[index])
+        return format_call_site(self.places[index])
 
     def body(self, results: Sequence[int]) -> OpSequence:
         """Return the trace; `results` are the values that it keeps."""

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from mesh_core import Region
 from mesh_tensor._errors import TraceError
-from mesh_tensor._instructions.call_site import TracePlace, words_of
+from mesh_tensor._instructions.call_site import TracePlace, format_call_site
 from mesh_tensor._tensor.tensor import Tensor, wrap
 from mesh_tensor._trace.gradients import Gradients
 from mesh_tensor._trace.guards import Guards
@@ -172,8 +172,8 @@ class Recording:
             results = [one._ref.slot for one in made]
             if engine.is_watchful:
                 engine.watch(entry, operands, slots, results)
-            words = (entry.opcode, *slots, *results)
-            engine.stream.issue(words, operands, TracePlace.here(self._lines))
+            instruction = (entry.opcode, *slots, *results)
+            engine.stream.issue(instruction, operands, TracePlace.here(self._lines))
         for at in self._mutated:
             _note_written(operands[at])
         for parameter, place, _ in self._replaced:
@@ -191,7 +191,11 @@ class Recording:
         if at is None and len(self.body.ops) == len(other.body.ops):
             return ""
         at = min(len(self.body.ops), len(other.body.ops)) if at is None else at
-        here = words_of(self._lines[at]) if at < len(self._lines) else "  (it has ended before)"
+        here = (
+            format_call_site(self._lines[at])
+            if at < len(self._lines)
+            else "  (it has ended before)"
+        )
         return f"operation {at} differs, issued here:\n{here}"
 
     def _said(self) -> list[Any]:

@@ -134,12 +134,12 @@ class ActorCallCanceller(Actor):
 
 def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
     """Pass tensors to one call of an actor, and store the results of its method."""
-    values, operands, words = world.values, compiled_op.operands, compiled_op.words - 1
+    values, operands, rest_len = world.values, compiled_op.operands, compiled_op.instruction_len - 1
     call = compiled_op.detail
 
-    def step(w: list[int], at: int) -> int:
-        given = [values[slot] for slot in w[at : at + operands]]
-        request: ActorCallRequest = world.given[w[at + operands]]
+    def step(code: list[int], at: int) -> int:
+        given = [values[slot] for slot in code[at : at + operands]]
+        request: ActorCallRequest = world.given[code[at + operands]]
         actor_call = _actor_calls.of(request.token)
         lost = next((one for one in given if isinstance(one, FailedValue)), None)
         if lost is not None:
@@ -157,14 +157,14 @@ def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
         if lost is not None:
             raise LostOperand
         if not call.is_checked:
-            return at + words
+            return at + rest_len
         if actor_call.error is not None:
             raise actor_call.error
         check_writes(compiled_op, given, versions)
         kept = keep_results(compiled_op.name, call, actor_call.result, actor_call.tensors)
         for index, value in enumerate(kept):
-            values[w[at + operands + 1 + index]] = value
-        return at + words
+            values[code[at + operands + 1 + index]] = value
+        return at + rest_len
 
     return step
 

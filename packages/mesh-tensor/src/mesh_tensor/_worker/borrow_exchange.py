@@ -142,11 +142,11 @@ def _event(value: Any) -> torch.cuda.Event | None:
 
 
 def give_step(compiled_op: CompiledOp, world: World) -> Step:
-    """Give a value to another stream; the third word is its slot there."""
+    """Give a value to another stream; the third integer is its slot there."""
     values, exchange, is_mutable = world.values, world.exchange, compiled_op.detail
 
-    def step(w: list[int], at: int) -> int:
-        exchange.give(w[at + 1], values[w[at]], is_mutable)
+    def step(code: list[int], at: int) -> int:
+        exchange.give(code[at + 1], values[code[at]], is_mutable)
         return at + 3
 
     return step
@@ -156,8 +156,8 @@ def take_step(compiled_op: CompiledOp, world: World) -> Step:
     """Take a value that another stream gives."""
     values, exchange = world.values, world.exchange
 
-    def step(w: list[int], at: int) -> int:
-        values[w[at + 2]] = exchange.take(w[at + 1])
+    def step(code: list[int], at: int) -> int:
+        values[code[at + 2]] = exchange.take(code[at + 1])
         return at + 3
 
     return step
@@ -167,8 +167,8 @@ def return_step(compiled_op: CompiledOp, world: World) -> Step:
     """Return a value that was taken."""
     exchange = world.exchange
 
-    def step(w: list[int], at: int) -> int:
-        exchange.give_back(w[at])
+    def step(code: list[int], at: int) -> int:
+        exchange.give_back(code[at])
         return at + 1
 
     return step
@@ -178,8 +178,8 @@ def wait_step(compiled_op: CompiledOp, world: World) -> Step:
     """Wait until a value that was given is returned."""
     exchange = world.exchange
 
-    def step(w: list[int], at: int) -> int:
-        value, failed_value = exchange.wait(w[at])
+    def step(code: list[int], at: int) -> int:
+        value, failed_value = exchange.wait(code[at])
         if failed_value is not None:
             world.propagate_failure({value.untyped_storage()._cdata}, failed_value)
         return at + 1
@@ -191,8 +191,8 @@ def give_up_step(compiled_op: CompiledOp, world: World) -> Step:
     """End a loan that was never taken."""
     exchange = world.exchange
 
-    def step(w: list[int], at: int) -> int:
-        exchange.forget(w[at])
+    def step(code: list[int], at: int) -> int:
+        exchange.forget(code[at])
         return at + 1
 
     return step
@@ -202,8 +202,8 @@ def free_step(compiled_op: CompiledOp, world: World) -> Step:
     """Free a value, in the order of its stream."""
     values = world.values
 
-    def step(w: list[int], at: int) -> int:
-        values[w[at]] = None
+    def step(code: list[int], at: int) -> int:
+        values[code[at]] = None
         return at + 1
 
     return step

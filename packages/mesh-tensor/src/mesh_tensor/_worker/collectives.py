@@ -35,21 +35,21 @@ def reduce_step(compiled_op: CompiledOp, world: World) -> Step:
     order = _Order.of(peers)
     values = world.values
 
-    def step(w: list[int], at: int) -> int:
-        given = values[w[at]]
+    def step(code: list[int], at: int) -> int:
+        given = values[code[at]]
         is_lost = isinstance(given, FailedValue)
         value = torch.zeros(how.shape, dtype=how.dtype, device=how.device) if is_lost else given
         result = _reduce(value, how, group, order)
         if is_lost:
             raise LostOperand
         if how.out:
-            values[w[at + 1]].copy_(result)
+            values[code[at + 1]].copy_(result)
             return at + 2
         if how.in_place:
             if result is not given:
                 given.copy_(result)
             return at + 1
-        values[w[at + 1]] = result
+        values[code[at + 1]] = result
         return at + 2
 
     return step
@@ -113,8 +113,8 @@ def move_step(compiled_op: CompiledOp, world: World) -> Step:
     # The default stream uses the existing global group; other streams need a separate group.
     group = world.group(world.region(compiled_op.ranks).ranks()) if compiled_op.lane else None
 
-    def step(w: list[int], at: int) -> int:
-        given: Any = values[w[at]] if targets else None
+    def step(code: list[int], at: int) -> int:
+        given: Any = values[code[at]] if targets else None
         is_lost = isinstance(given, FailedValue)
         if is_lost:
             given = torch.zeros(how.shape, dtype=how.dtype, device=how.device)
@@ -131,7 +131,7 @@ def move_step(compiled_op: CompiledOp, world: World) -> Step:
                 one.wait()
         if is_lost:
             raise LostOperand
-        values[w[at + 1]] = result
+        values[code[at + 1]] = result
         return at + 2
 
     return step

@@ -35,23 +35,23 @@ def _op(compiled_op: CompiledOp, world: World) -> Step:
 
 
 def _put(compiled_op: CompiledOp, world: World) -> Step:
-    """Store a value that the batch carries, or a part of it; the first word is its position."""
+    """Store a value that the batch carries, or a part of it; its position is the first operand."""
     values = world.values
     if compiled_op.detail is not None:
         dims, axis, parts = compiled_op.detail
         which = world.peers(compiled_op.ranks, dims).index(world.rank)
 
-        def part_step(w: list[int], at: int) -> int:
-            whole = world.given[w[at]]
-            values[w[at + 1]] = whole.chunk(parts, axis)[which].clone(
+        def part_step(code: list[int], at: int) -> int:
+            whole = world.given[code[at]]
+            values[code[at + 1]] = whole.chunk(parts, axis)[which].clone(
                 memory_format=torch.contiguous_format
             )
             return at + 2
 
         return part_step
 
-    def step(w: list[int], at: int) -> int:
-        values[w[at + 1]] = world.given[w[at]]
+    def step(code: list[int], at: int) -> int:
+        values[code[at + 1]] = world.given[code[at]]
         return at + 2
 
     return step

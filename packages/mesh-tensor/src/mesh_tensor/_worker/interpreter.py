@@ -1,7 +1,8 @@
 """The actor in each process that stores the values and executes the compiled ops.
 
-While the program uses one stream, the actor executes words as they arrive. With more streams, there
-is a thread for each of them, and the actor distributes the words (`_worker/stream_threads.py`).
+While the program uses one stream, the actor executes instructions as they arrive. With more
+streams, there is a thread for each of them, and the actor distributes the instructions
+(`_worker/stream_threads.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Interpreter(Actor):
     def run(
         self,
         first: int,
-        words: bytes,
+        instructions: bytes,
         numbers: bytes,
         compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
@@ -64,7 +65,7 @@ class Interpreter(Actor):
 
         Args:
             first: The number of the first operation.
-            words: The operations, and the slots to free.
+            instructions: The operations, and the slots to free.
             numbers: The floats among the arguments of the operations.
             compiled_ops: The compiled ops that the batch is the first to use.
             given: The values that the batch carries.
@@ -77,7 +78,7 @@ class Interpreter(Actor):
             else:
                 runner.define(compiled_op)
         runner.begin(numbers, given, slots)
-        runner.run(first, _words_of(words))
+        runner.run(first, _decoded(instructions))
         failures = self._failures[:]
         self._failures.clear()
         return failures
@@ -87,7 +88,7 @@ class Interpreter(Actor):
         self,
         port: Port[list[Failure]],
         first: int,
-        words: bytes,
+        instructions: bytes,
         numbers: bytes,
         compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
@@ -100,7 +101,9 @@ class Interpreter(Actor):
         """
         if self._threads is None:
             self._threads = StreamThreads(self._runner, self._asked)
-        self._threads.run(port, first, _words_of(words), numbers, compiled_ops, given, slots, heard)
+        self._threads.run(
+            port, first, _decoded(instructions), numbers, compiled_ops, given, slots, heard
+        )
 
     @endpoint(explicit_response_port=True)
     def ask(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
@@ -175,9 +178,9 @@ class Interpreter(Actor):
         }
 
 
-def _words_of(words: bytes) -> list[int]:
+def _decoded(instructions: bytes) -> list[int]:
     code = array("I")
-    code.frombytes(words)
+    code.frombytes(instructions)
     return code.tolist()
 
 

@@ -80,14 +80,16 @@ def _raiser(name: str, error: Exception) -> Callable[..., Any]:
 def remote_step(compiled_op: CompiledOp, world: World) -> Step:
     """Call a function, and store the results that its spec describes."""
     call: RemoteCall = compiled_op.detail
-    values, operands, words = world.values, compiled_op.operands, compiled_op.words - 1
+    values, operands, rest_len = world.values, compiled_op.operands, compiled_op.instruction_len - 1
     first = operands + 1
 
-    def step(w: list[int], at: int) -> int:
-        given = [values[slot] for slot in w[at : at + operands]]
+    def step(code: list[int], at: int) -> int:
+        given = [values[slot] for slot in code[at : at + operands]]
         versions = versions_of(given)
         try:
-            result, arguments = _called(world, call.function, world.given[w[at + operands]], given)
+            result, arguments = _called(
+                world, call.function, world.given[code[at + operands]], given
+            )
         except Exception as error:
             if not call.kept and not isinstance(error, LostOperand):
                 # Print the error, because the program may never fetch anything that depends on the
@@ -95,12 +97,12 @@ def remote_step(compiled_op: CompiledOp, world: World) -> Step:
                 traceback.print_exception(error)
             raise
         if not call.is_checked:
-            return at + words
+            return at + rest_len
         check_writes(compiled_op, given, versions)
         kept = keep_results(compiled_op.name, call, result, arguments)
         for index, value in enumerate(kept):
-            values[w[at + first + index]] = value
-        return at + words
+            values[code[at + first + index]] = value
+        return at + rest_len
 
     return step
 
@@ -108,13 +110,13 @@ def remote_step(compiled_op: CompiledOp, world: World) -> Step:
 def adopt_step(compiled_op: CompiledOp, world: World) -> Step:
     """Store the results of a first call."""
     values, kept = world.values, [place for place, _ in compiled_op.detail.kept]
-    operands, words = compiled_op.operands, compiled_op.words - 1
+    operands, rest_len = compiled_op.operands, compiled_op.instruction_len - 1
 
-    def step(w: list[int], at: int) -> int:
-        leaves = world.held.pop(w[at + operands])
+    def step(code: list[int], at: int) -> int:
+        leaves = world.held.pop(code[at + operands])
         for index, place in enumerate(kept):
-            values[w[at + operands + 1 + index]] = _plain(leaves[place])
-        return at + words
+            values[code[at + operands + 1 + index]] = _plain(leaves[place])
+        return at + rest_len
 
     return step
 

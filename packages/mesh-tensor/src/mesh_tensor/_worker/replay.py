@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._trace.op_sequence import last_uses, op_words
+from mesh_tensor._trace.op_sequence import encode_op, last_uses
 from mesh_tensor._worker.failure import FailedValue, TraceFailed
 from mesh_tensor._worker.runner import Runner
 from mesh_tensor._worker.step_compiler import call_text, operator_of
@@ -34,13 +34,15 @@ def replay_step(
 ) -> Step:
     """Execute the operations of a trace and store its results."""
     replay = _Replay(compiled_op.detail, world, kinds)
-    values, operands, words = world.values, compiled_op.operands, compiled_op.words - 1
+    values, operands, rest_len = world.values, compiled_op.operands, compiled_op.instruction_len - 1
 
-    def step(w: list[int], at: int) -> int:
-        given = [values[slot] for slot in w[at : at + operands]]
-        for slot, result in zip(w[at + operands : at + words], replay.run(given), strict=True):
+    def step(code: list[int], at: int) -> int:
+        given = [values[slot] for slot in code[at : at + operands]]
+        for slot, result in zip(
+            code[at + operands : at + rest_len], replay.run(given), strict=True
+        ):
             values[slot] = result
-        return at + words
+        return at + rest_len
 
     return step
 
@@ -72,12 +74,12 @@ class _Replay:
         self._ops = [
             op for op in body.ops if world.takes_part(body.compiled_ops[op.compiled_op].ranks)
         ]
-        #: The position of the first word of each operation.
+        #: The position of the first integer of each operation.
         self._starts: list[int] = []
-        self._words: list[int] = []
+        self._instructions: list[int] = []
         for op in self._ops:
-            self._starts.append(len(self._words))
-            self._words += op_words(body.compiled_ops[op.compiled_op], op, given, numbers)
+            self._starts.append(len(self._instructions))
+            self._instructions += encode_op(body.compiled_ops[op.compiled_op], op, given, numbers)
         #: The operation of each line of the generated function.
         self._line_ops: list[int] = []
         self._function = self._compiled()
@@ -110,12 +112,14 @@ class _Replay:
     def _go_on(self, failed: tuple[int, Exception] | None) -> None:
         """Execute the operations after the failed one, or all operations if `failed` is None."""
         if failed is None:
-            self._runner.run(0, self._words)
+            self._runner.run(0, self._instructions)
             return
         index, error = failed
         at = self._starts[index]
-        at = self._runner.mark_failed(index, self._words[at], self._words, at + 1, error)
-        self._runner.run(index + 1, self._words[at:])
+        at = self._runner.mark_failed(
+            index, self._instructions[at], self._instructions, at + 1, error
+        )
+        self._runner.run(index + 1, self._instructions[at:])
 
     def _stopped(self, error: Exception) -> tuple[int, Exception]:
         """Save the values of the interrupted function; return the index of the failed operation."""
@@ -134,7 +138,7 @@ class _Replay:
     def _compiled(self) -> Any:
         """Generate the function. Each of its lines belongs to one operation."""
         body = self._body
-        names: dict[str, Any] = {"V": self._values, "W": self._words}
+        names: dict[str, Any] = {"V": self._values, "W": self._instructions}
         lines = [f"def run({', '.join(f'v{one}' for one in body.inputs)}):"]
         self._line_ops = [0]
         #: Results of other processes' operations, which the code also refers to.

@@ -25,7 +25,7 @@ _GROWTH = 1024
 
 
 class Runner:
-    """Executes the words of one stream, on one thread.
+    """Executes the instructions of one stream, on one thread.
 
     Args:
         world: The world of the process, with the values of the stream.
@@ -47,7 +47,7 @@ class Runner:
         self.on_failure = on_failure
 
     def begin(self, numbers: bytes, given: list[Any], slots: int) -> None:
-        """Set the data that a batch carries in addition to the words.
+        """Set the data that a batch carries in addition to the instructions.
 
         Args:
             numbers: The floats among the arguments of its operations.
@@ -62,33 +62,35 @@ class Runner:
         floats.frombytes(numbers)
         self.world.numbers = floats
 
-    def run(self, number: int, words: list[int], numbers: Sequence[int] | None = None) -> None:
-        """Execute words.
+    def run(
+        self, number: int, instructions: list[int], numbers: Sequence[int] | None = None
+    ) -> None:
+        """Execute instructions.
 
         Args:
             number: The number of the first operation.
-            words: The operations, and the slots to free.
+            instructions: The operations, and the slots to free.
             numbers: The number of each operation, if they are not consecutive.
         """
         values, steps = self._values, self._steps
-        at, end = 0, len(words)
+        at, end = 0, len(instructions)
         first = number
         with torch.no_grad():
             while at < end:
-                opcode = words[at]
+                opcode = instructions[at]
                 if opcode == FREE:
-                    values[words[at + 1]] = None
+                    values[instructions[at + 1]] = None
                     at += 2
                     continue
                 try:
-                    at = steps[opcode](words, at + 1)
+                    at = steps[opcode](instructions, at + 1)
                 except Exception as error:
                     own = number if numbers is None else numbers[number - first]
-                    at = self.mark_failed(own, opcode, words, at + 1, error)
+                    at = self.mark_failed(own, opcode, instructions, at + 1, error)
                 number += 1
 
     def define(self, compiled_op: CompiledOp) -> None:
-        """Add a compiled op that later words use."""
+        """Add a compiled op that later instructions use."""
         self.compiled_ops[compiled_op.opcode] = compiled_op
         if not self.world.takes_part(compiled_op.ranks):
             self._steps[compiled_op.opcode] = skip_step(compiled_op)
@@ -104,7 +106,7 @@ class Runner:
         return self._steps[opcode]
 
     def evict(self, opcodes: Sequence[int]) -> None:
-        """Remove compiled ops that words no longer use. Unknown opcodes are ignored."""
+        """Remove compiled ops that instructions no longer use. Unknown opcodes are ignored."""
         for opcode in opcodes:
             self.compiled_ops.pop(opcode, None)
             self._steps.pop(opcode, None)
@@ -114,7 +116,7 @@ class Runner:
         return sum(one is not None for one in self._values)
 
     def mark_failed(
-        self, number: int, opcode: int, words: list[int], at: int, error: Exception
+        self, number: int, opcode: int, instructions: list[int], at: int, error: Exception
     ) -> int:
         """Store the failure in the results, and in operands that were possibly partly written.
 
@@ -122,7 +124,7 @@ class Runner:
             The position of the next operation.
         """
         compiled_op, values = self.compiled_ops[opcode], self._values
-        operands = words[at : at + compiled_op.operands]
+        operands = instructions[at : at + compiled_op.operands]
         failed_value = None
         if compiled_op.kind != "put":
             given = (values[slot] for slot in operands)
@@ -135,8 +137,8 @@ class Runner:
         for one in failures:
             self.on_failure(one)
         failed_value = failed_value or FailedValue(failures[0])
-        for slot in words[
-            at + compiled_op.operands + compiled_op.numbers : at + compiled_op.words - 1
+        for slot in instructions[
+            at + compiled_op.operands + compiled_op.numbers : at + compiled_op.instruction_len - 1
         ]:
             values[slot] = failed_value
         lost = [values[operands[index]] for index in compiled_op.mutated]
@@ -146,7 +148,7 @@ class Runner:
         storages = {one.untyped_storage()._cdata for one in lost if isinstance(one, torch.Tensor)}
         if storages:
             self.world.propagate_failure(storages, failed_value)
-        return at + compiled_op.words - 1
+        return at + compiled_op.instruction_len - 1
 
 
 def _raiser(error: Exception) -> Callable[[list[int], int], int]:

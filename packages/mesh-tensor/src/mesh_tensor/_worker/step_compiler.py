@@ -1,7 +1,7 @@
 """Compiled ops as the interpreter executes them: each is compiled once to a generated function.
 
-A step receives the words and the position after the number of its compiled op, and returns the
-position of the next operation. Values are stored in a list, by slot.
+A step receives the instructions and the position after its opcode, and returns the position
+of the next operation. Values are stored in a list, by slot.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _found(name: str) -> Callable[..., Any]:
 
 def skip_step(compiled_op: CompiledOp) -> Step:
     """Skip an operation of other processes."""
-    words = compiled_op.words - 1
-    return lambda _, at: at + words
+    rest_len = compiled_op.instruction_len - 1
+    return lambda _, at: at + rest_len
 
 
 def call_text(
@@ -116,21 +116,21 @@ def call_step(compiled_op: CompiledOp, function: Callable[..., Any], world: Worl
         compiled_op,
         "function",
         names,
-        operand=lambda index: f"values[w[at + {index}]]" if index else "values[w[at]]",
-        number=lambda index: f"world.numbers[w[at + {compiled_op.operands + index}]]",
+        operand=lambda index: f"values[code[at + {index}]]" if index else "values[code[at]]",
+        number=lambda index: f"world.numbers[code[at + {compiled_op.operands + index}]]",
     )
     first = compiled_op.operands + compiled_op.numbers
-    lines = ["def step(w, at):"]
+    lines = ["def step(code, at):"]
     if compiled_op.results == (None,):
-        lines.append(f"    values[w[at + {first}]] = {call}")
+        lines.append(f"    values[code[at + {first}]] = {call}")
     elif compiled_op.results:
         lines.append(f"    result = {call}")
         for index, path in enumerate(compiled_op.results):
             part = "".join(f"[{place}]" for place in path or ())
-            lines.append(f"    values[w[at + {first + index}]] = result{part}")
+            lines.append(f"    values[code[at + {first + index}]] = result{part}")
     else:
         lines.append(f"    {call}")
-    lines.append(f"    return at + {compiled_op.words - 1}")
+    lines.append(f"    return at + {compiled_op.instruction_len - 1}")
     exec("\n".join(lines), names)
     step: Step = names["step"]
     return step

@@ -45,7 +45,7 @@ class _Part:
     """The part of a batch that belongs to one stream."""
 
     def __init__(self) -> None:
-        self.words: list[int] = []
+        self.instructions: list[int] = []
         #: The number of each operation.
         self.numbers: list[int] = []
 
@@ -136,7 +136,7 @@ class StreamThreads:
     """All streams of one process.
 
     Args:
-        default: The runner of the default stream, which has executed all words so far.
+        default: The runner of the default stream, which has executed all instructions so far.
         asked: The functions that serve requests about values, by name. Their first argument is the
             world of the stream.
     """
@@ -160,7 +160,7 @@ class StreamThreads:
         self,
         port: Port[list[Failure]],
         first: int,
-        words: list[int],
+        instructions: list[int],
         numbers: bytes,
         compiled_ops: Sequence[CompiledOp | Eviction],
         given: list[Any],
@@ -175,7 +175,7 @@ class StreamThreads:
                 self._evict(compiled_op.opcodes)
             else:
                 self._define(compiled_op)
-        parts = self._split(first, words)
+        parts = self._split(first, instructions)
         if not parts:
             port.send(self._take_failures())
             return
@@ -186,7 +186,7 @@ class StreamThreads:
             def job(runner: Runner = thread.runner, part: _Part = part) -> None:
                 try:
                     runner.begin(numbers, given, slots)
-                    runner.run(first, part.words, part.numbers or None)
+                    runner.run(first, part.instructions, part.numbers or None)
                 except BaseException as error:
                     answer.part_is_done(error)
                 else:
@@ -249,29 +249,32 @@ class StreamThreads:
         self._others.difference_update(opcodes)
         for one in self._threads.values():
             runner = one.runner
-            # Queue it behind the words that still use the compiled ops.
+            # Queue it behind the instructions that still use the compiled ops.
             one.put(lambda runner=runner: runner.evict(opcodes))  # type: ignore[misc]
 
-    def _split(self, first: int, words: list[int]) -> dict[int, _Part]:
-        """Return the part of each stream. A part that contains all words has no list of numbers."""
-        if not words:
+    def _split(self, first: int, instructions: list[int]) -> dict[int, _Part]:
+        """Return the part of each stream.
+
+        A part that contains all instructions has no list of numbers.
+        """
+        if not instructions:
             return {}
-        if self._others.isdisjoint(words):
+        if self._others.isdisjoint(instructions):
             whole = _Part()
-            whole.words = words
+            whole.instructions = instructions
             return {0: whole}
         parts: dict[int, _Part] = {}
         at, number, compiled_ops = 0, first, self._compiled_ops
-        while at < len(words):
-            if words[at] == FREE:
-                parts.setdefault(0, _Part()).words += words[at : at + 2]
+        while at < len(instructions):
+            if instructions[at] == FREE:
+                parts.setdefault(0, _Part()).instructions += instructions[at : at + 2]
                 at += 2
                 continue
-            compiled_op = compiled_ops[words[at]]
+            compiled_op = compiled_ops[instructions[at]]
             part = parts.setdefault(compiled_op.lane, _Part())
-            part.words += words[at : at + compiled_op.words]
+            part.instructions += instructions[at : at + compiled_op.instruction_len]
             part.numbers.append(number)
-            at += compiled_op.words
+            at += compiled_op.instruction_len
             number += 1
         return parts
 
