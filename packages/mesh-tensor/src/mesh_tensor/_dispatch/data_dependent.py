@@ -72,28 +72,28 @@ def issue_and_fetch(
         RanksDisagree: The results differ between processes.
         UnsupportedOp: A result cannot be a distributed tensor.
     """
-    asked: DataDependentResults = entry.parts
+    expected: DataDependentResults = entry.parts
     compiled_op = engine.compiled_ops[entry.opcode]
     mesh = operands[0]._meta.mesh
     slots = [one._ref.slot for one in operands]
     with engine.stream.lock:
         refs = [engine._new_ref(None, mesh._lane) for _ in compiled_op.results]
         news = [one.slot for one in refs]
-        if engine.is_watchful:
-            engine.watch(entry, operands, slots, news)
+        if engine.needs_operand_checks:
+            engine.check_operands(entry, operands, slots, news)
         places = engine.stream.add_numbers(numbers)
         engine.stream.issue((compiled_op.opcode, *slots, *places, *news), operands)
-        engine.stream.ask(is_once=asked.is_learned)
-        wanted = [*news, *(slots[place] for place in asked.mutated)]
+        engine.stream.flush_for_reply(is_once=expected.is_learned)
+        wanted = [*news, *(slots[place] for place in expected.mutated)]
         describe = engine.lanes.endpoint("describe", mesh._lane)
         answer = describe.call(wanted, slots, mesh._encoded)
     answers = list(answer.get().values())
-    for ref in [*refs, *(operands[place]._ref for place in asked.mutated)]:
+    for ref in [*refs, *(operands[place]._ref for place in expected.mutated)]:
         engine.check(ref)
-    told = _agreed(compiled_op.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
+    described = _agreed(compiled_op.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
     made: list[Any] = []
     parts: list[Any] = []
-    for one, ref in zip(told, refs, strict=False):
+    for one, ref in zip(described, refs, strict=False):
         if isinstance(one, (torch.layout, type)):
             raise UnsupportedOp(f"{compiled_op.name} returns a {one}: call it in a remote function")
         if not isinstance(one, Described):
@@ -105,21 +105,21 @@ def issue_and_fetch(
             engine.rebase(ref, operands[one.aliased]._ref)
         made.append(wrap(meta, ref))
         parts.append(NewTensor(meta, one.aliased))
-    for one, place in zip(told[len(refs) :], asked.mutated, strict=True):
+    for one, place in zip(described[len(refs) :], expected.mutated, strict=True):
         become(operands[place], engine.metas.of_kind(mesh, one.kind))
-    if asked.is_learned and None not in parts and not asked.mutated:
-        entry.learn(_returned(asked, parts, None))
-    return _returned(asked, made, operands)
+    if expected.is_learned and None not in parts and not expected.mutated:
+        entry.learn(_returned(expected, parts, None))
+    return _returned(expected, made, operands)
 
 
 def _returned(
-    asked: DataDependentResults, parts: Sequence[Any], operands: Sequence[Any] | None
+    expected: DataDependentResults, parts: Sequence[Any], operands: Sequence[Any] | None
 ) -> Any:
     found = [
         parts[one] if isinstance(one, int) else operands[one.index] if operands else one
-        for one in asked.returned
+        for one in expected.returned
     ]
-    if asked.is_single:
+    if expected.is_single:
         return found[0]
     return tuple(found) if found else None
 
@@ -129,8 +129,8 @@ def _agreed(name: str, mesh: Any, answers: Sequence[Any]) -> Any:
     for place, one in enumerate(answers):
         if one != first and not _is_nan(one, first):
             raise RanksDisagree(
-                f"the result of {name} differs between the processes of {mesh}: {_summary(first)} on"
-                f" the first process, {_summary(one)} on number {place}: make their values equal"
+                f"the result of {name} differs between the processes of {mesh}: {_summary(first)}"
+                f" on the first process, {_summary(one)} on number {place}: make their values equal"
                 " (reduce), pad to one shape, or do it in a remote function"
             )
     return first
@@ -140,8 +140,8 @@ def _is_nan(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
 
 
-def _summary(told: Sequence[Any]) -> str:
+def _summary(described: Sequence[Any]) -> str:
     return ", ".join(
         f"a tensor of shape {tuple(one.kind.shape)}" if isinstance(one, Described) else repr(one)
-        for one in told
+        for one in described
     )

@@ -44,11 +44,11 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     operands: list[Tensor] = []
     numbers: list[float] = []
     try:
-        _note(args, key, operands, numbers)
+        _add_to_key(args, key, operands, numbers)
         if kwargs:
             for name, argument in kwargs.items():
                 key.append(name)
-                _note((argument,), key, operands, numbers)
+                _add_to_key((argument,), key, operands, numbers)
     except LocalTensorError:
         args, kwargs = _bring_along(func, args, kwargs)
         return dispatch(func, args, kwargs)
@@ -73,14 +73,14 @@ def dispatch_in_mode(
     if not _makes_tensors(func):
         return func(*args, **kwargs)
     key: list[Any] = [func, mesh]
-    _note(args, key, [], None)
+    _add_to_key(args, key, [], None)
     for name, argument in kwargs.items():
         key.append(name)
-        _note((argument,), key, [], None)
+        _add_to_key((argument,), key, [], None)
     return mesh._engine.issue(mesh, tuple(key), [], [], func, args, kwargs)
 
 
-def _note(
+def _add_to_key(
     arguments: Sequence[Any], key: list[Any], operands: list[Tensor], numbers: list[float] | None
 ) -> None:
     """Add arguments to the key; tensors are represented by their metadata.
@@ -107,12 +107,12 @@ def _note(
         elif kind is list or kind is tuple:
             key.append(_LIST if kind is list else _TUPLE)
             key.append(len(one))
-            _note(one, key, operands, None)
+            _add_to_key(one, key, operands, None)
         elif isinstance(one, torch.Tensor):
             raise LocalTensorError
         elif kind is dict:
             key.append(_DICT)
-            _note([part for pair in one.items() for part in pair], key, operands, None)
+            _add_to_key([part for pair in one.items() for part in pair], key, operands, None)
         elif kind is complex:
             key.append((one.real.hex(), one.imag.hex()))
         elif isinstance(one, (torch.dtype, torch.device, torch.layout, torch.memory_format)):

@@ -163,14 +163,14 @@ def propagate(
     written = _written(func, args, kwargs)
     mutated = tuple(itertools.chain(*written))
     with _lock, _disable_current_modes(), _fakes():
-        fakes = [one._meta.stand_in() for one in operands]
+        fakes = [one._meta.fake_tensor() for one in operands]
         before = [one.untyped_storage()._cdata for one in fakes]
         left = iter(fakes)
-        stand_ins = [next(left) if type(one) is Tensor else one for one in flat]
-        fake_args, fake_kwargs = pytree.tree_unflatten(stand_ins, spec)
+        fake_leaves = [next(left) if type(one) is Tensor else one for one in flat]
+        fake_args, fake_kwargs = pytree.tree_unflatten(fake_leaves, spec)
         result, is_learned = _run(func, fake_args, fake_kwargs)
     if is_learned is not None:
-        parts: Any = _asked(func, mesh, operands, written, is_learned)
+        parts: Any = _data_dependent_results(func, mesh, operands, written, is_learned)
         return Outcome(parts, mutated, (), plain_args, plain_kwargs)
     now = [(_kind_of(func, fake), _storage_of(fake, before, at)) for at, fake in enumerate(fakes)]
     reshaped = tuple(
@@ -252,7 +252,7 @@ def _checked(func: Any, argument: Any) -> Any:
     )
 
 
-def _asked(
+def _data_dependent_results(
     func: Any,
     mesh: DeviceMesh,
     operands: Sequence[Tensor],

@@ -102,7 +102,7 @@ class Engine:
         #: All processes, by rank.
         self._all = Region.row_major(["procs"], [size])
         self._workers = workers
-        self._meet = join
+        self._init_process_groups = join
         self._run: Callable[..., Future[Any]] = workers.run.call
         self.simulated = simulated
         self.metas = MetaTable(simulated)
@@ -115,9 +115,9 @@ class Engine:
         #: For each slot, the slot that owns its storage.
         self.bases: list[int] = []
         #: For each slot whose value is lost, the failure that it depends on.
-        self.poisoned: dict[int, OpFailed] = {}
+        self.failed_slots: dict[int, OpFailed] = {}
         #: Whether operands must be checked one by one, because some are lost or borrowed.
-        self.is_watchful = False
+        self.needs_operand_checks = False
         self._is_joined = False
         self.lanes = Lanes(self, default_stream)
         self.borrows = Borrows(self)
@@ -178,8 +178,8 @@ class Engine:
             base = None if entry.aliased is None else operands[entry.aliased]._ref
             ref = self._new_ref(base, mesh._lane)
             slots = [one._ref.slot for one in operands]
-            if self.is_watchful:
-                self.watch(entry, operands, slots, (ref.slot,))
+            if self.needs_operand_checks:
+                self.check_operands(entry, operands, slots, (ref.slot,))
             if numbers:
                 places = stream.add_numbers(numbers)
                 stream.issue((entry.opcode, *slots, *places, ref.slot), operands)
@@ -196,7 +196,7 @@ class Engine:
         """
         if tensor._known_scalar is not None and tensor._known_scalar.holds:
             if self.stream.recorder is not None:
-                self.stream.recorder.asked()
+                self.stream.recorder.on_wait()
             return tensor._known_scalar.value.item()
         mesh = tensor._meta.mesh
         with self.stream.lock:
@@ -231,7 +231,7 @@ class Engine:
                 the part, the dimension of the tensor that is split, and the number of parts.
         """
         if self.stream.recorder is not None and not is_literal:
-            self.stream.recorder.sent()
+            self.stream.recorder.on_put()
         # Copy the tensor, so that later writes of the program are not visible to the processes.
         with torch._C._DisableTorchDispatch():
             value = value.detach().clone(memory_format=torch.contiguous_format)
@@ -292,7 +292,7 @@ class Engine:
             OpFailed: Something that the value depends on has failed.
         """
         self.stream.settle()
-        error = self.poisoned.get(ref.slot)
+        error = self.failed_slots.get(ref.slot)
         if error is not None:
             again = OpFailed(*error.args)
             raise again from error.__cause__
@@ -356,8 +356,8 @@ class Engine:
         with self.stream.lock:
             result = self._made(entry.parts, operands, news)
             results = [one._ref.slot for one in news]
-            if self.is_watchful:
-                self.watch(entry, operands, slots, results)
+            if self.needs_operand_checks:
+                self.check_operands(entry, operands, slots, results)
             places = self.stream.add_numbers(numbers)
             self.stream.issue((entry.opcode, *slots, *places, *results), operands)
             for place, meta, aliased in entry.reshaped:
@@ -396,8 +396,8 @@ class Engine:
         if slot == len(bases):
             bases.append(slot)
         bases[slot] = slot if base is None else base.slot
-        if self.poisoned:
-            self.poisoned.pop(slot, None)
+        if self.failed_slots:
+            self.failed_slots.pop(slot, None)
         return Ref(slot, self.stream.freed, base)
 
     def own_slot(self, slot: int) -> None:
@@ -405,7 +405,7 @@ class Engine:
         if slot == len(self.bases):
             self.bases.append(slot)
         self.bases[slot] = slot
-        self.poisoned.pop(slot, None)
+        self.failed_slots.pop(slot, None)
 
     def rebase(self, ref: Ref, base: Ref) -> None:
         """Record that a value now shares the storage of another one."""
@@ -413,7 +413,7 @@ class Engine:
         ref.base = None if root is ref else root
         self.bases[ref.slot] = self.bases[base.slot]
 
-    def watch(
+    def check_operands(
         self,
         entry: CacheEntry,
         operands: Sequence[Any],
@@ -427,9 +427,9 @@ class Engine:
         """
         if self.borrows.count:
             self.borrows.check(operands, self.compiled_ops[entry.opcode].mutated)
-        if self.poisoned:
-            self._pass_on(entry, slots, results)
-        self.is_watchful = bool(self.poisoned or self.borrows.count)
+        if self.failed_slots:
+            self._propagate_failure(entry, slots, results)
+        self.needs_operand_checks = bool(self.failed_slots or self.borrows.count)
 
     def read(self, operands: Sequence[Any], is_once: bool = False) -> None:
         """Send all pending operations, so that values can be requested. The caller holds the lock.
@@ -443,32 +443,34 @@ class Engine:
         """
         if self.borrows.count:
             self.borrows.check(operands, ())
-        self.stream.ask(is_once)
+        self.stream.flush_for_reply(is_once)
 
-    def _pass_on(self, entry: CacheEntry, operands: Sequence[int], results: Sequence[int]) -> None:
+    def _propagate_failure(
+        self, entry: CacheEntry, operands: Sequence[int], results: Sequence[int]
+    ) -> None:
         """Mark results and mutated operands as lost if an operand is lost. Requires the lock."""
-        error = next((self.poisoned[one] for one in operands if one in self.poisoned), None)
+        error = next((self.failed_slots[one] for one in operands if one in self.failed_slots), None)
         if error is None:
             return
         made = self.compiled_ops[entry.opcode]
-        self.poisoned.update(dict.fromkeys(results, error))
+        self.failed_slots.update(dict.fromkeys(results, error))
         if not made.mutated:
             return
         bases = self.lanes.storages(self.bases)
         written = {bases[operands[place]] for place in made.mutated}
         for slot, base in enumerate(bases):
             if base in written:
-                self.poisoned[slot] = error
+                self.failed_slots[slot] = error
 
     def _join(self) -> None:
         """Initialize communication between the processes, once."""
         if self._is_joined:
             return
         self.stream.flush()
-        self._meet()
+        self._init_process_groups()
         self._is_joined = True
 
-    def meet(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
+    def create_groups(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
         """Initialize communication for functions that use process groups."""
         self._join()
         self.lanes.announce(groups)
@@ -489,18 +491,18 @@ class Engine:
 
     def _on_ack(self, ack: ValueMesh[list[Failure]]) -> None:
         # The failure that comes first in program order is the reason, whichever rank reported it.
-        self.hear(sorted(itertools.chain(*ack.values()), key=lambda one: one.number))
+        self.record_failures(sorted(itertools.chain(*ack.values()), key=lambda one: one.number))
 
-    def hear(self, failures: Sequence[Failure]) -> None:
+    def record_failures(self, failures: Sequence[Failure]) -> None:
         """Record failures. The same failure may be reported several times."""
         with self.stream.lock:
             for failure in failures:
                 if failure.number >= self.stream.done:
-                    self._note(failure)
+                    self._record_failure(failure)
 
-    def _note(self, failure: Failure) -> None:
+    def _record_failure(self, failure: Failure) -> None:
         """Mark all values that depend on a failure."""
-        stack = format_call_site(self.stream.place_of(failure.number), failure.within)
+        stack = format_call_site(self.stream.call_site_of(failure.number), failure.within)
         what = f"{type(failure.error).__name__}: {failure.error}"
         error = OpFailed(failure.op, failure.rank, stack, what)
         error.__cause__ = failure.error
@@ -508,5 +510,5 @@ class Engine:
         bases = self.lanes.storages(self.bases)
         lost = mark_dependants(failure.number, first, instructions, self.compiled_ops, bases)
         for slot in lost:
-            self.poisoned.setdefault(slot, error)
-        self.is_watchful = True
+            self.failed_slots.setdefault(slot, error)
+        self.needs_operand_checks = True

@@ -103,7 +103,7 @@ class CompiledOpCache:
             self._stream.define(made)
             entry = CacheEntry(made.opcode, parts, self._retired)
             if self._simulated is not None:
-                self._simulated.note(made, entry)
+                self._simulated.add(made, entry)
             if key is not None:
                 self.entries[key] = entry
                 if len(self.entries) > _COMPILED_OPS_MAX:

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError
-from mesh_tensor._instructions.call_site import Place, place_here
+from mesh_tensor._instructions.call_site import CallSite, capture_call_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,10 +83,10 @@ class InstructionStream:
         #: The instructions of the outstanding batches, from which dependencies on a failure are
         #: determined.
         self._batches: deque[bytes] = deque()
-        #: The place of each operation that can still fail. The number of the first one is
-        #: `_places_from`.
-        self._places: deque[Place] = deque()
-        self._places_from = 0
+        #: The call site of each operation that can still fail. The number of the first one is
+        #: `_call_sites_from`.
+        self._call_sites: deque[CallSite] = deque()
+        self._call_sites_from = 0
         self._error: BaseException | None = None
         #: Records all operations while a trace is recorded.
         self.recorder: Recorder | None = None
@@ -106,7 +106,7 @@ class InstructionStream:
     @property
     def done(self) -> int:
         """The number of operations that all processes have acknowledged."""
-        return self._places_from
+        return self._call_sites_from
 
     @property
     def freed(self) -> list[int]:
@@ -122,17 +122,20 @@ class InstructionStream:
         return slot
 
     def issue(
-        self, instruction: tuple[int, ...], operands: Sequence[Any] = (), place: Place | None = None
+        self,
+        instruction: tuple[int, ...],
+        operands: Sequence[Any] = (),
+        call_site: CallSite | None = None,
     ) -> None:
         """Add an operation. The caller holds the lock.
 
         Args:
             instruction: The integers of the instruction.
             operands: The operands whose slots the instruction contains.
-            place: The place that issued the operation. Default: the caller's place.
+            call_site: The call site of the operation. Default: the caller's.
         """
         if self.recorder is not None:
-            self.recorder.note(instruction, operands)
+            self.recorder.record(instruction, operands)
         buffer = self._buffer
         is_first = not buffer
         if self._freed:
@@ -142,7 +145,7 @@ class InstructionStream:
         if is_first:
             # The flusher is notified only now, because it checks the buffer when it wakes up.
             self._begin()
-        self._places.append(place_here() if place is None else place)
+        self._call_sites.append(capture_call_site() if call_site is None else call_site)
         if len(buffer) >= _BUFFER_LEN_MAX:
             self.flush()
 
@@ -183,10 +186,10 @@ class InstructionStream:
             if self._buffer or self._compiled_ops:
                 self._send_batch()
             self._collect()
-            while self._issued - self._places_from > _WINDOW_OPS:
+            while self._issued - self._call_sites_from > _WINDOW_OPS:
                 self._collect_first()
 
-    def ask(self, is_once: bool = False) -> None:
+    def flush_for_reply(self, is_once: bool = False) -> None:
         """Send the buffer, because the program is about to wait for a result.
 
         Args:
@@ -197,7 +200,7 @@ class InstructionStream:
             MeshError: The processes have exited.
         """
         if self.recorder is not None:
-            self.recorder.asked(is_once)
+            self.recorder.on_wait(is_once)
         self.flush()
 
     def settle(self) -> None:
@@ -212,13 +215,13 @@ class InstructionStream:
             self._buffer = array("I")
             self._under_way.clear()
             self._batches.clear()
-            self._places.clear()
+            self._call_sites.clear()
             self._filled.set()
 
-    def place_of(self, number: int) -> Place:
-        """Return the place of an operation that has not been acknowledged."""
-        index = number - self._places_from
-        return self._places[index] if 0 <= index < len(self._places) else ()
+    def call_site_of(self, number: int) -> CallSite:
+        """Return the call site of an operation that has not been acknowledged."""
+        index = number - self._call_sites_from
+        return self._call_sites[index] if 0 <= index < len(self._call_sites) else ()
 
     def instructions_since_ack(self) -> tuple[int, array[int]]:
         """Return the number of the first unacknowledged operation, and all instructions since."""
@@ -226,7 +229,7 @@ class InstructionStream:
         for batch in self._batches:
             instructions.frombytes(batch)
         instructions.extend(self._buffer)
-        return self._places_from, instructions
+        return self._call_sites_from, instructions
 
     def _send_batch(self) -> None:
         instructions, compiled_ops, values = (
@@ -248,7 +251,7 @@ class InstructionStream:
         # Other threads may append concurrently: process only the elements counted here.
         count = len(self._freed)
         if self.recorder is not None:
-            self.recorder.freed(self._freed[:count])
+            self.recorder.on_free(self._freed[:count])
         if self.lanes:
             self._free_on_streams(self._freed[:count])
         else:
@@ -267,7 +270,7 @@ class InstructionStream:
                 # stream.
                 self._buffer.extend((lane.free.opcode, slot))
                 self._issued += 1
-                self._places.append(())
+                self._call_sites.append(())
             if lane is None:
                 self.vacant.append(slot)
             else:
@@ -287,9 +290,9 @@ class InstructionStream:
         self._under_way.popleft()
         self._on_ack(ack)
         self._batches.popleft()
-        for _ in range(upto - self._places_from):
-            self._places.popleft()
-        self._places_from = upto
+        for _ in range(upto - self._call_sites_from):
+            self._call_sites.popleft()
+        self._call_sites_from = upto
 
     def _begin(self) -> None:
         """Have the buffer sent after a short delay, even if no more operations follow."""

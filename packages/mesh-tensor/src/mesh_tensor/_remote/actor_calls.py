@@ -52,7 +52,7 @@ def call_actors(
     name, is_kept = call.name, call.verb == "rref"
     arguments = Arguments(name, args, kwargs, _mesh(engine, call), call.verb == "choose")
     if arguments.groups:
-        engine.meet(arguments.groups)
+        engine.create_groups(arguments.groups)
     result_spec = _result_spec(engine, call, arguments) if is_kept else DROPPED
     token = secrets.token_hex(8)
     request = ActorCallRequest(token, call.port, arguments.blob())

@@ -184,7 +184,7 @@ class Trial:
 
     result_spec: ResultSpec | None = None
     error: BaseException | None = None
-    is_poisoned: bool = False
+    has_failed_operand: bool = False
 
 
 def describe(

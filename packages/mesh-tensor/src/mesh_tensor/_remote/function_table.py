@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_tensor._errors import OpFailed, RanksDisagree, TensorError
-from mesh_tensor._instructions.call_site import format_call_site, place_here
+from mesh_tensor._instructions.call_site import capture_call_site, format_call_site
 from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import no_mesh
 from mesh_tensor._remote.call_protocol import (
@@ -113,7 +113,7 @@ class RemoteTable:
         self, name: str, arguments: Arguments, request: object, result_spec: ResultSpec, key: Any
     ) -> Any:
         """Pass tensors to actors for one call; return the call's results."""
-        entry = self._compile("lend", key, name, arguments, result_spec)
+        entry = self._compile("actor_call", key, name, arguments, result_spec)
         return self._issue(entry, arguments, result_spec, request)
 
     def invoke(
@@ -121,7 +121,7 @@ class RemoteTable:
     ) -> Any:
         """Call a function for its value, by one of the verbs of endpoints."""
         engine = self._engine
-        self._forget_shadows(arguments)
+        self._invalidate_known_scalars(arguments)
         workers = engine._workers._with_region(mesh._region)
         with engine.stream.lock:
             engine.read(arguments.operands)
@@ -129,14 +129,14 @@ class RemoteTable:
             return getattr(invoke, verb)(number, blob, arguments.slots)
 
     def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> ResultSpec:
-        if any(trial.is_poisoned for trial in trials):
+        if any(trial.has_failed_operand for trial in trials):
             for one in arguments.operands:
                 self._engine.check(one._ref)
         ranks = arguments.mesh._region.ranks()
         for rank, trial in zip(ranks, trials, strict=True):
             if trial.error is not None:
                 what = f"{type(trial.error).__name__}: {trial.error}"
-                error = OpFailed(name, rank, format_call_site(place_here()), what)
+                error = OpFailed(name, rank, format_call_site(capture_call_site()), what)
                 raise error from trial.error
         first = trials[0].result_spec
         assert first is not None
@@ -198,7 +198,7 @@ class RemoteTable:
     ) -> Any:
         engine = self._engine
         stream, slots = engine.stream, arguments.slots
-        self._forget_shadows(arguments)
+        self._invalidate_known_scalars(arguments)
         for place in result_spec.mutated:
             if type(arguments.operands[place]) is Tensor:
                 torch.autograd.graph.increment_version(arguments.operands[place])
@@ -210,8 +210,8 @@ class RemoteTable:
                 leaves.append(leaf)
                 if isinstance(part, (TensorPart, ObjectPart)):
                     results.append(leaf._ref.slot)
-            if engine.is_watchful:
-                engine.watch(entry, arguments.operands, slots, results)
+            if engine.needs_operand_checks:
+                engine.check_operands(entry, arguments.operands, slots, results)
             argument = token if given is None else stream.add_value(given)
             stream.issue((entry.opcode, *slots, argument, *results), arguments.operands)
         return pytree.tree_unflatten(leaves, result_spec.spec)
@@ -239,7 +239,7 @@ class RemoteTable:
         )
         return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._lane))
 
-    def _forget_shadows(self, arguments: Arguments) -> None:
+    def _invalidate_known_scalars(self, arguments: Arguments) -> None:
         """Invalidate the scalars that the program knows, because the function may write to them."""
         for one in arguments.operands:
             if type(one) is Tensor and one._known_scalar is not None:

@@ -35,7 +35,7 @@ def infer_results(name: str, rule: Callable[..., Any], arguments: Arguments) -> 
         Exception: The rule raised it.
     """
     with without_values(), torch.no_grad():
-        args, kwargs, operands = arguments.stand_ins()
+        args, kwargs, operands = arguments.fake_arguments()
         versions = [0 if one is None else one._version for one in operands]
         shapes = [None if one is None else one.shape for one in operands]
         result = rule(*args, **kwargs)

@@ -121,15 +121,15 @@ def _flops_of(
     if formula is None:
         return 0
 
-    def stand_in(kind: Kind) -> torch.Tensor:
+    def meta_tensor(kind: Kind) -> torch.Tensor:
         return torch.empty_strided(kind.shape, kind.strides, dtype=kind.dtype, device="meta")
 
     def argument(one: Any) -> Any:
         if type(one) is Operand:
-            return stand_in(operands[one.index])
+            return meta_tensor(operands[one.index])
         return 1.0 if type(one) is Number else one
 
     args, kwargs = pytree.tree_map(argument, (list(compiled_op.args), dict(compiled_op.kwargs)))
-    given = [stand_in(kind) for kind, _ in results]
+    given = [meta_tensor(kind) for kind, _ in results]
     out: Any = given[0] if len(given) == 1 else tuple(given)
     return int(formula(*args, **kwargs, out_val=out))

@@ -75,7 +75,7 @@ class RemoteCosts:
     ) -> float:
         rule = self._rule_of(compiled_op.detail.function)
         if rule is not None:
-            return _asked(rule, blob, kinds)
+            return _apply_rule(rule, blob, kinds)
         tensors = [*(kind for kind in kinds if kind is not None), *made]
         if not tensors:
             return 0.0
@@ -91,7 +91,7 @@ class RemoteCosts:
         return next((self._rules[one] for one in self._rules if numbers.get(one) == function), None)
 
 
-def _asked(rule: Callable[..., float], blob: bytes, kinds: Sequence[Kind | None]) -> float:
+def _apply_rule(rule: Callable[..., float], blob: bytes, kinds: Sequence[Kind | None]) -> float:
     with without_values():
 
         def part(leaf: Any) -> Any:

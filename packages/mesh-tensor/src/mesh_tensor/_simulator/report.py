@@ -184,8 +184,8 @@ def _uses(rank_group: RankGroup, total_s: float, model: CostModel) -> list[Devic
 
 def _line_cost(one: Sum) -> LineCost:
     file, line = "", 0
-    if one.place:
-        code, instruction = one.place[:2]
+    if one.call_site:
+        code, instruction = one.call_site[:2]
         file, line = code.co_filename, line_of(code, instruction)
     return LineCost(one.name, file, line, one.count, one.total_s)
 

@@ -33,13 +33,13 @@ class Simulated:
         self.device = device
         self._types = types
         #: Compiled ops that have not been executed yet, and the description of their results.
-        self.news: dict[int, tuple[CompiledOp, CacheEntry]] = {}
+        self.pending: dict[int, tuple[CompiledOp, CacheEntry]] = {}
 
-    def note(self, compiled_op: CompiledOp, entry: CacheEntry) -> None:
+    def add(self, compiled_op: CompiledOp, entry: CacheEntry) -> None:
         """Record a new compiled op."""
-        self.news[compiled_op.opcode] = compiled_op, entry
+        self.pending[compiled_op.opcode] = compiled_op, entry
 
-    def shell_of(self, device: torch.device) -> torch.device:
+    def visible_device_of(self, device: torch.device) -> torch.device:
         """Return the device that PyTorch sees for the tensors of a device.
 
         Raises:

@@ -153,8 +153,8 @@ class _PutStep(_Step):
         return at + self.rest_len
 
 
-class _Meeting(NamedTuple):
-    """Rank groups that meet in a collective, and its duration.
+class _Collective(NamedTuple):
+    """Rank groups that take part in a collective, and its duration.
 
     Attributes:
         rank_groups: The rank groups.
@@ -182,19 +182,19 @@ class _GroupStep(_Step):
     ) -> None:
         super().__init__(compiled_op, news, world)
         self._version = -1
-        self._meetings: list[_Meeting] = []
+        self._collectives: list[_Collective] = []
         self._groups: list[tuple[Sequence[int], float]] | None = None
 
-    def meet(self) -> None:
+    def synchronize(self) -> None:
         """Spend the time of the operation."""
         world = self.world
         if self._version != world.rank_groups.version:
-            self._meetings = self._arranged()
+            self._collectives = self._arranged()
             self._version = world.rank_groups.version
-        for rank_groups, cost_s in self._meetings:
-            world.meet(self.compiled_op, self.device.type, rank_groups, cost_s)
+        for rank_groups, cost_s in self._collectives:
+            world.synchronize(self.compiled_op, self.device.type, rank_groups, cost_s)
 
-    def _arranged(self) -> list[_Meeting]:
+    def _arranged(self) -> list[_Collective]:
         rank_groups = self.world.rank_groups
         if self._groups is None:
             self._groups = list(self.groups())
@@ -208,7 +208,7 @@ class _GroupStep(_Step):
             (frozenset(rank_groups.of(rank).number for rank in ranks), cost_s): ranks
             for ranks, cost_s in self._groups
         }
-        return [_Meeting(rank_groups.among(ranks), cost) for (_, cost), ranks in found.items()]
+        return [_Collective(rank_groups.among(ranks), cost) for (_, cost), ranks in found.items()]
 
 
 class _ReduceStep(_GroupStep):
@@ -225,7 +225,7 @@ class _ReduceStep(_GroupStep):
         self.device = self._how.device
 
     def __call__(self, code: list[int], at: int) -> int:
-        self.meet()
+        self.synchronize()
         self.keep(code, at)
         return at + self.rest_len
 
@@ -262,7 +262,7 @@ class _MoveStep(_GroupStep):
         self._goals = whole.select(procs=goals).encode()
 
     def __call__(self, code: list[int], at: int) -> int:
-        self.meet()
+        self.synchronize()
         kind, _, nbytes = self.news[0]
         self.world.hold(code[at + 1], kind, None, nbytes, self._goals)
         return at + self.rest_len

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mesh_core import Region, ValueMesh
 from mesh_core.spi import done_future
 from mesh_tensor._errors import NoValues
-from mesh_tensor._instructions.call_site import TracePlace
+from mesh_tensor._instructions.call_site import TraceCallSite
 from mesh_tensor._instructions.compiled_op import Eviction
 from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._simulator.steps import step_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mesh_core import Future
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._instructions.call_site import Place
+    from mesh_tensor._instructions.call_site import CallSite
     from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.simulated_engine import Simulated
@@ -43,7 +43,7 @@ class _Verb:
         self.broadcast = function
 
 
-class _Told(NamedTuple):
+class _Reply(NamedTuple):
     """A reply in the form in which processes with several streams send it: with their failures."""
 
     value: Any
@@ -76,19 +76,19 @@ class SimulatedWorkers:
         self._engine: Engine | None = None
         self._number = 0
         self._since_s = 0.0
-        events.place = self._place
+        events.call_site = self._call_site
         self.run = _Verb(self._run)
         # With streams, the engine also passes the number of acknowledged operations.
         self.run_on_streams = _Verb(lambda *args: self._run(*args[:-1]))
         self.stop = _Verb(lambda: None)
         self.drop_held = _Verb(lambda _: None)
-        self.fetch = _Verb(self._fetch if fake_values else _refusal("a value was asked for"))
+        self.fetch = _Verb(self._fetch if fake_values else _refusal("a value was requested"))
         self.item = _Verb(self._item if fake_values else _refusal(_ITEM))
         self.describe = _Verb(_refusal(_DESCRIBE))
         self.attempt = _Verb(_refusal(_ATTEMPT))
         self.invoke = _Verb(_refusal(_INVOKE))
         #: The same requests, for the values of a stream.
-        self.ask = _Verb(self._ask)
+        self.query = _Verb(self._query)
 
     def _with_region(self, region: Region) -> SimulatedWorkers:
         return self
@@ -103,12 +103,12 @@ class SimulatedWorkers:
         self.program_s = 0.0
         self._since_s = time.thread_time()
 
-    def _place(self) -> Place:
+    def _call_site(self) -> CallSite:
         assert self._engine is not None
-        place = self._engine.stream.place_of(self._number)
-        if self.world.within is not None and isinstance(place, TracePlace):
-            return place.recorded[self.world.within]
-        return place
+        call_site = self._engine.stream.call_site_of(self._number)
+        if self.world.within is not None and isinstance(call_site, TraceCallSite):
+            return call_site.recorded[self.world.within]
+        return call_site
 
     def _run(
         self,
@@ -128,7 +128,7 @@ class SimulatedWorkers:
             if isinstance(compiled_op, Eviction):
                 for opcode in compiled_op.opcodes:
                     self._steps.pop(opcode, None)
-                    self._simulated.news.pop(opcode, None)
+                    self._simulated.pending.pop(opcode, None)
             elif compiled_op.kind == "replay":
                 # Create the step now, while the compiled ops of its operations are still known.
                 self._step(compiled_op.opcode)
@@ -154,9 +154,9 @@ class SimulatedWorkers:
             zero = torch.zeros((), dtype=self.world.kind_at(slot).dtype).item()
         return ValueMesh(self._all, [zero] * self.world.size)
 
-    def _ask(self, stream: int, name: str, *args: Any) -> Any:
+    def _query(self, stream: int, name: str, *args: Any) -> Any:
         answer: ValueMesh[Any] = getattr(self, name).broadcast(*args)
-        return ValueMesh(self._all, map(_Told, answer.values()))
+        return ValueMesh(self._all, map(_Reply, answer.values()))
 
     def _wait(self, ranks: bytes) -> None:
         """Let the program wait for processes."""
@@ -177,7 +177,7 @@ class SimulatedWorkers:
             number += 1
 
     def _begun(self, opcode: int) -> SimulatedStep:
-        compiled_op, entry = self._simulated.news.pop(opcode)
+        compiled_op, entry = self._simulated.pending.pop(opcode)
         step = self._steps[opcode] = step_of(compiled_op, entry, self.world, self._step)
         return step
 

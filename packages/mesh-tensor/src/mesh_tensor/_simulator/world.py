@@ -158,9 +158,9 @@ class SimulatedWorld:
             start_s = rank_group.ready_s(lane, arrived_s, dispatch_s)
             lane.compute_s += cost_s
             rank_group.done(lane, start_s + cost_s)
-            self._events.note(rank_group, key, start_s, cost_s, compiled_op, False)
+            self._events.record(rank_group, key, start_s, cost_s, compiled_op, False)
 
-    def meet(
+    def synchronize(
         self, compiled_op: CompiledOp, device: str, rank_groups: Sequence[RankGroup], cost_s: float
     ) -> None:
         """Let processes wait for each other, and spend the time of a collective."""
@@ -172,7 +172,7 @@ class SimulatedWorld:
             lane.waiting_s += start_s - ready_s
             lane.communication_s += cost_s
             rank_group.done(lane, start_s + cost_s)
-            self._events.note(rank_group, key, start_s, cost_s, compiled_op, True)
+            self._events.record(rank_group, key, start_s, cost_s, compiled_op, True)
 
     def lend(self, compiled_op: CompiledOp, token: int, device: str) -> None:
         """Record the time when a stream lends a tensor to another stream, or returns it."""

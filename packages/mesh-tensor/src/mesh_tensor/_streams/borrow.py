@@ -21,7 +21,7 @@ from mesh_tensor._errors import (
     MutatingBorrow,
     NoGradient,
 )
-from mesh_tensor._instructions.call_site import format_call_site, place_here
+from mesh_tensor._instructions.call_site import capture_call_site, format_call_site
 from mesh_tensor._tensor.ref import Ref
 from mesh_tensor._tensor.tensor import Tensor, wrap
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._instructions.call_site import Place
+    from mesh_tensor._instructions.call_site import CallSite
     from mesh_tensor._instructions.compiled_op_cache import CacheEntry
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
@@ -60,7 +60,7 @@ class Loan:
         origin: The mesh of the tensor, on its own stream.
         goal: The same mesh on the borrowing stream.
         is_mutable: Whether the borrowing stream may write to it.
-        place: The place where it was borrowed.
+        call_site: The call site of the borrow.
         family: The family on its own stream, while the loan lasts.
         own: The share of the family on the borrowing stream.
     """
@@ -78,7 +78,7 @@ class Loan:
         self.token = token
         self.origin, self.goal = origin, goal
         self.is_mutable = is_mutable
-        self.place: Place = place_here()
+        self.call_site: CallSite = capture_call_site()
         self.family: Ref | None = family
         self.own: Share = Share(self)
         #: Whether acknowledged operations are complete, which is not the case on other devices.
@@ -98,9 +98,8 @@ class Loan:
     def description(self) -> str:
         """Return a description for error messages."""
         how = "to be written to" if self.is_mutable else "to be read"
-        return (
-            f"by stream {self.goal._lane.stream.name}, {how}, here:\n{format_call_site(self.place)}"
-        )
+        here = format_call_site(self.call_site)
+        return f"by stream {self.goal._lane.stream.name}, {how}, here:\n{here}"
 
     def __del__(self) -> None:
         if self.dropped_at is not None and not self.is_settled:
@@ -217,12 +216,12 @@ class Borrows:
             ref = _BorrowedRef(slot, stream.freed)
             ref._gone, ref.share = self._gone, loan.own
             self.count += 2
-            engine.is_watchful = True
+            engine.needs_operand_checks = True
             operand = tensor._ref.slot
             entry = self._compile("give", origin, operands=1, results=(None,), detail=is_mutable)
             stream.issue((entry.opcode, operand, token, slot))
-            if engine.poisoned:
-                engine._pass_on(entry, (operand,), (slot,))
+            if engine.failed_slots:
+                engine._propagate_failure(entry, (operand,), (slot,))
         return wrap(engine.metas.of_kind(goal, tensor._meta.kind), ref), loan
 
     def drop(self, loan: Loan) -> None:
@@ -239,7 +238,7 @@ class Borrows:
                 loan.dropped_at, loan.is_settled, loan.family = 0, True, None
                 return
             self._end(loan)
-            engine.is_watchful = True
+            engine.needs_operand_checks = True
 
     def check(self, operands: Sequence[Any], written: Collection[int]) -> None:
         """Check that operands may be used, and issue the waits that must precede the operation.

@@ -130,7 +130,7 @@ class Lanes:
         """Return an endpoint for requests about a stream's values, executed in its order."""
         workers = workers or self._engine._workers
         if self.are_many:
-            return _Asking(self._engine, workers.ask, lane.number, name)
+            return _StreamEndpoint(self._engine, workers.query, lane.number, name)
         return getattr(workers, name)
 
     def _made(self, stream: Stream) -> Lane:
@@ -149,31 +149,31 @@ class Lanes:
         return lane
 
 
-class _Asking:
+class _StreamEndpoint:
     """An endpoint for values of one stream, with the verbs of endpoints that Mesh uses."""
 
-    def __init__(self, engine: Engine, ask: Any, lane: int, name: str) -> None:
+    def __init__(self, engine: Engine, query: Any, lane: int, name: str) -> None:
         self._engine = engine
-        self._ask = ask
+        self._query = query
         self._first = (lane, name)
 
     def call(self, *args: Any) -> Future[ValueMesh[Any]]:
-        return self._heard(self._ask.call(*self._first, *args))
+        return self._with_failures(self._query.call(*self._first, *args))
 
     def call_one(self, *args: Any) -> Future[Any]:
-        return self._heard(self._ask.call_one(*self._first, *args))
+        return self._with_failures(self._query.call_one(*self._first, *args))
 
     def choose(self, *args: Any) -> Future[Any]:
-        return self._heard(self._ask.choose(*self._first, *args))
+        return self._with_failures(self._query.choose(*self._first, *args))
 
     def stream(self, *args: Any) -> Iterable[Future[Any]]:
-        return map(self._heard, self._ask.stream(*self._first, *args))
+        return map(self._with_failures, self._query.stream(*self._first, *args))
 
-    def _heard(self, answer: Future[Any]) -> Future[Any]:
-        return future_of(_Heard(self._engine, answer))
+    def _with_failures(self, answer: Future[Any]) -> Future[Any]:
+        return future_of(_ReplyWithFailures(self._engine, answer))
 
 
-class _Heard(DependentCompletion):
+class _ReplyWithFailures(DependentCompletion):
     """A reply that first records the failures that it carries."""
 
     def __init__(self, engine: Engine, answer: Future[Any]) -> None:
@@ -182,10 +182,10 @@ class _Heard(DependentCompletion):
 
     def outcome(self) -> Any:
         """Return the value, or raise the error of the process."""
-        told = self._answer.get()
-        if not hasattr(told, "items"):
-            self._engine.hear(told.failures)
-            return told.value
-        for _, one in told.items():
-            self._engine.hear(one.failures)
-        return type(told)(told.extent, [one.value for _, one in told.items()])
+        reply = self._answer.get()
+        if not hasattr(reply, "items"):
+            self._engine.record_failures(reply.failures)
+            return reply.value
+        for _, one in reply.items():
+            self._engine.record_failures(one.failures)
+        return type(reply)(reply.extent, [one.value for _, one in reply.items()])

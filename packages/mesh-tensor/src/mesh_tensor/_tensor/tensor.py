@@ -151,7 +151,7 @@ def wrap(meta: Meta, ref: Ref) -> Tensor:
         None,
         meta.dtype,
         meta.layout,
-        meta.shell,
+        meta.visible_device,
     )
     made._meta = meta
     made._ref = ref

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mesh_tensor._errors import TraceError
-from mesh_tensor._instructions.call_site import Place, format_call_site, place_here
+from mesh_tensor._instructions.call_site import CallSite, capture_call_site, format_call_site
 from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Input", "Recorder"]
 
 #: Kinds of compiled ops whose single float is the position of an object in the batch.
-_BRINGING = ("remote", "adopt", "lend")
+_WITH_PAYLOAD = ("remote", "adopt", "actor_call")
 #: Kinds of compiled ops by which streams borrow from each other.
 _BORROWING = ("give", "take", "return", "wait", "give_up")
 
@@ -62,8 +62,8 @@ class Recorder:
         self.inputs: dict[int, Input] = {}
         self._compiled_ops: dict[int, int] = {}
         self._ops: list[TracedOp] = []
-        #: The place where each operation was issued.
-        self.places: list[Place] = []
+        #: The call site of each operation.
+        self.call_sites: list[CallSite] = []
         #: The slots that own storage that the function has written to.
         self._written: set[int] = set()
         #: Whether the function did something that only a first call does.
@@ -72,7 +72,7 @@ class Recorder:
             if one._ref.slot not in self._numbers:
                 self._input(one._ref.slot, one)
 
-    def note(self, instruction: tuple[int, ...], operands: Sequence[Any]) -> None:
+    def record(self, instruction: tuple[int, ...], operands: Sequence[Any]) -> None:
         """Record an operation that is about to be issued.
 
         Raises:
@@ -92,8 +92,8 @@ class Recorder:
         taken: Sequence[int] = instruction[1 : 1 + compiled_op.operands]
         if compiled_op.kind == "put":
             given, taken = stream.value_at(instruction[1]), ()
-        elif compiled_op.kind in _BRINGING:
-            given = self._brought(compiled_op, instruction[1 + compiled_op.operands])
+        elif compiled_op.kind in _WITH_PAYLOAD:
+            given = self._payload(compiled_op, instruction[1 + compiled_op.operands])
         elif compiled_op.numbers:
             places = instruction[
                 1 + compiled_op.operands : 1 + compiled_op.operands + compiled_op.numbers
@@ -110,16 +110,16 @@ class Recorder:
         )
         number = self._compiled_ops.setdefault(compiled_op.opcode, len(self._compiled_ops))
         self._ops.append(TracedOp(number, values, numbers, given, results))
-        self.places.append(place_here())
+        self.call_sites.append(capture_call_site())
 
-    def freed(self, slots: Sequence[int]) -> None:
+    def on_free(self, slots: Sequence[int]) -> None:
         """Record that slots were freed and can be reused."""
         for slot in slots:
             number = self._numbers.get(slot)
             if number is not None and number not in self.inputs:
                 del self._numbers[slot]
 
-    def asked(self, is_once: bool = False) -> None:
+    def on_wait(self, is_once: bool = False) -> None:
         """Record that the function waits for a reply of the processes.
 
         Raises:
@@ -135,7 +135,7 @@ class Recorder:
             )
         self.is_first_of_its_kind = True
 
-    def sent(self) -> None:
+    def on_put(self) -> None:
         """Record that the function sends a tensor of the program.
 
         Raises:
@@ -164,9 +164,9 @@ class Recorder:
         return [number for number in self._numbers.values() if number not in self.inputs]
 
     def maker_of(self, number: int) -> str:
-        """Return the formatted place where a value was created."""
+        """Return the formatted call site where a value was created."""
         index = next(i for i, op in enumerate(self._ops) if number in op.results)
-        return format_call_site(self.places[index])
+        return format_call_site(self.call_sites[index])
 
     def body(self, results: Sequence[int]) -> OpSequence:
         """Return the trace; `results` are the values that it keeps."""
@@ -175,8 +175,8 @@ class Recorder:
             compiled_ops, tuple(self._ops), tuple(self.inputs), tuple(results), self._count
         )
 
-    def _brought(self, compiled_op: CompiledOp, place: int) -> Any:
-        if compiled_op.kind == "lend":
+    def _payload(self, compiled_op: CompiledOp, place: int) -> Any:
+        if compiled_op.kind == "actor_call":
             raise TraceError(
                 f"a traced function cannot call {compiled_op.name}, an endpoint of an actor: call"
                 " it outside of the traced function, or use a remote function"

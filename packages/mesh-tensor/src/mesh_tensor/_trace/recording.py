@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from mesh_core import Region
 from mesh_tensor._errors import TraceError
-from mesh_tensor._instructions.call_site import TracePlace, format_call_site
+from mesh_tensor._instructions.call_site import TraceCallSite, format_call_site
 from mesh_tensor._tensor.tensor import Tensor, wrap
 from mesh_tensor._trace.gradients import Gradients
 from mesh_tensor._trace.guards import Guards
@@ -124,7 +124,7 @@ class Recording:
         ]
         leaves_out, self._spec = pytree.tree_flatten(result)
         self._returned = [_returned(one, recorder, inputs, places) for one in leaves_out]
-        self._lines = recorder.places
+        self._call_sites = recorder.call_sites
         self.body = recorder.body(list(places))
         self._entry = _defined(engine, self.body, self._mutated)
 
@@ -170,10 +170,10 @@ class Recording:
                 made.append(wrap(meta, ref))
             slots = [one._ref.slot for one in operands]
             results = [one._ref.slot for one in made]
-            if engine.is_watchful:
-                engine.watch(entry, operands, slots, results)
+            if engine.needs_operand_checks:
+                engine.check_operands(entry, operands, slots, results)
             instruction = (entry.opcode, *slots, *results)
-            engine.stream.issue(instruction, operands, TracePlace.here(self._lines))
+            engine.stream.issue(instruction, operands, TraceCallSite.here(self._call_sites))
         for at in self._mutated:
             _note_written(operands[at])
         for parameter, place, _ in self._replaced:
@@ -192,8 +192,8 @@ class Recording:
             return ""
         at = min(len(self.body.ops), len(other.body.ops)) if at is None else at
         here = (
-            format_call_site(self._lines[at])
-            if at < len(self._lines)
+            format_call_site(self._call_sites[at])
+            if at < len(self._call_sites)
             else "  (it has ended before)"
         )
         return f"operation {at} differs, issued here:\n{here}"

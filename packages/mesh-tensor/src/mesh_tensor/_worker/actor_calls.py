@@ -146,7 +146,7 @@ def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
             actor_call.error = lost.failure.raised()
         else:
             try:
-                actor_call.tensors = [_lent(one) for one in given]
+                actor_call.tensors = [_detached(one) for one in given]
                 actor_call.arguments = put_in(world, request.blob, given, actor_call.tensors)
             except Exception as error:
                 actor_call.error = error
@@ -169,7 +169,7 @@ def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
     return step
 
 
-def _lent(value: Any) -> torch.Tensor | None:
+def _detached(value: Any) -> torch.Tensor | None:
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 

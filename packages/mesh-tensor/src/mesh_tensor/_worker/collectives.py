@@ -32,14 +32,14 @@ def reduce_step(compiled_op: CompiledOp, world: World) -> Step:
     how: Reduction = compiled_op.detail
     peers = world.peers(compiled_op.ranks, how.dims)
     group = world.group(peers)
-    order = _Order.of(peers)
+    permutation = _RankPermutation.of(peers)
     values = world.values
 
     def step(code: list[int], at: int) -> int:
         given = values[code[at]]
         is_lost = isinstance(given, FailedValue)
         value = torch.zeros(how.shape, dtype=how.dtype, device=how.device) if is_lost else given
-        result = _reduce(value, how, group, order)
+        result = _reduce(value, how, group, permutation)
         if is_lost:
             raise LostOperand
         if how.out:
@@ -56,7 +56,7 @@ def reduce_step(compiled_op: CompiledOp, world: World) -> Step:
 
 
 @dataclass(frozen=True)
-class _Order:
+class _RankPermutation:
     """Converts between the order of the program and the order of a group, which is by rank.
 
     Attributes:
@@ -68,7 +68,7 @@ class _Order:
     back: list[int]
 
     @classmethod
-    def of(cls, peers: Sequence[int]) -> _Order | None:
+    def of(cls, peers: Sequence[int]) -> _RankPermutation | None:
         """Return the conversion for ranks in the program's order; None if both orders are equal."""
         by_rank = sorted(peers)
         if by_rank == list(peers):
@@ -77,21 +77,24 @@ class _Order:
 
 
 def _reduce(
-    value: torch.Tensor, how: Reduction, group: dist.ProcessGroup, order: _Order | None
+    value: torch.Tensor,
+    how: Reduction,
+    group: dist.ProcessGroup,
+    permutation: _RankPermutation | None,
 ) -> torch.Tensor:
     size = group.size()
-    if order is not None and how.scatter:
-        value = value[order.back]
+    if permutation is not None and how.scatter:
+        value = value[permutation.back]
     if how.op == "stack":
         value = value.contiguous()
         if how.scatter:
             out = torch.empty_like(value)
             dist.all_to_all_single(out, value, group=group)
-            return out if order is None else out[order.there]
+            return out if permutation is None else out[permutation.there]
         out = value.new_empty((size, *value.shape))
         # Gather flat tensors, because the result is concatenated regardless of their shape.
         dist.all_gather_into_tensor(out.view(-1), value.view(-1), group=group)
-        return out if order is None else out[order.there]
+        return out if permutation is None else out[permutation.there]
     if how.scatter:
         out = value.new_empty(value.shape[1:])
         dist.reduce_scatter_tensor(

@@ -78,7 +78,7 @@ KINDS: dict[str, Callable[[CompiledOp, World], Step]] = {
     "function": function_step,
     "remote": remote_step,
     "adopt": adopt_step,
-    "lend": actor_call_step,
+    "actor_call": actor_call_step,
     # The ops of a trace are of these kinds, too.
     "replay": lambda compiled_op, world: replay_step(compiled_op, world, KINDS),
     "groups": _groups,

@@ -93,24 +93,24 @@ class Interpreter(Actor):
         compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
-        heard: int,
+        acknowledged: int,
     ) -> None:
         """Like `run`, with operations of several streams; replies when all streams are done.
 
-        After the first such batch, all requests about values are sent to `ask`.
+        After the first such batch, all requests about values are sent to `query`.
         """
         if self._threads is None:
-            self._threads = StreamThreads(self._runner, self._asked)
+            self._threads = StreamThreads(self._runner, self._queries)
         self._threads.run(
-            port, first, _decoded(instructions), numbers, compiled_ops, given, slots, heard
+            port, first, _decoded(instructions), numbers, compiled_ops, given, slots, acknowledged
         )
 
     @endpoint(explicit_response_port=True)
-    def ask(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
+    def query(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
         """Reply to a request about values of one stream, when the stream reaches it."""
         if self._threads is None:
-            self._threads = StreamThreads(self._runner, self._asked)
-        self._threads.ask(port, lane, name, args)
+            self._threads = StreamThreads(self._runner, self._queries)
+        self._threads.query(port, lane, name, args)
 
     @endpoint
     def fetch(self, slot: int, wanted_of: int) -> Any:
@@ -167,8 +167,8 @@ class Interpreter(Actor):
         self._world.join(address, port, size)
 
     @property
-    def _asked(self) -> dict[str, Callable[..., Any]]:
-        """The functions that `ask` can call, by name; they take the world of a stream."""
+    def _queries(self) -> dict[str, Callable[..., Any]]:
+        """The functions that `query` can call, by name; they take the world of a stream."""
         return {
             "fetch": _fetch,
             "item": _item,

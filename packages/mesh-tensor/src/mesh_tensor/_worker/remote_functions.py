@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-class BrokenPromise(TypeError):
+class ResultSpecMismatch(TypeError):
     """The results of a remote function differ from its result spec."""
 
 
@@ -139,7 +139,7 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
     """Call a function to observe its results, and hold them until they are adopted or dropped."""
     given = [world.values[slot] for slot in slots]
     if any(isinstance(one, FailedValue) for one in given):
-        return Trial(is_poisoned=True)
+        return Trial(has_failed_operand=True)
     versions = versions_of(given)
     try:
         result, arguments = _called(world, function, blob, given)
@@ -147,7 +147,9 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
         result = pytree.tree_unflatten([_plain(one, wrapped=True) for one in leaves], spec)
         for argument, value in zip(arguments, given, strict=True):
             if argument is not None and argument.shape != value.shape:
-                raise BrokenPromise("a remote function may not change the shape of an argument")
+                raise ResultSpecMismatch(
+                    "a remote function may not change the shape of an argument"
+                )
         result_spec = describe(result, arguments, versions)
     except Exception as error:
         return Trial(error=portable(error))
@@ -207,22 +209,23 @@ def keep_results(
     """Return the results to keep, each as the spec describes it.
 
     Raises:
-        BrokenPromise: A result differs from the spec, or from a value that the program already has.
+        ResultSpecMismatch: A result differs from the spec, or from a value that the program already
+            has.
     """
     leaves = pytree.tree_leaves(result)
     if len(leaves) != call.count:
-        raise BrokenPromise(
+        raise ResultSpecMismatch(
             f"{name} returned {len(leaves)} results instead of {call.count}: check its propagation"
         )
     for place, operand in call.returned:
         if not _is_same(leaves[place], arguments[operand]):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{name} returned another tensor than the argument that its rule returns: have the "
                 "rule return torch.empty_like of that"
             )
     for place, value in call.constants:
         if not _is_equal(leaves[place], value):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{name} returned {_shown(leaves[place])} instead of {value!r}: check its"
                 " propagation"
             )
@@ -241,14 +244,14 @@ def check_writes(compiled_op: CompiledOp, given: Sequence[Any], versions: Sequen
     """Check that a function has not written to operands that the program does not know of.
 
     Raises:
-        BrokenPromise: It has. Gradients computed from such an operand would be wrong.
+        ResultSpecMismatch: It has. Gradients computed from such an operand would be wrong.
     """
     known = [given[place] for place in compiled_op.mutated]
     for place, (before, now) in enumerate(zip(versions, versions_of(given), strict=True)):
         if now == before or place in compiled_op.detail.objects:
             continue
         if not any(_shares(one, given[place]) for one in known):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{compiled_op.name} writes to tensor {place} of its arguments, but its rule or its"
                 " first call did not: write to it in the rule too"
             )
@@ -307,19 +310,19 @@ def _fit(
         before: The earlier results, as they are kept.
 
     Raises:
-        BrokenPromise: The result does not match the description.
+        ResultSpecMismatch: The result does not match the description.
     """
     leaf = _plain(leaves[place], wrapped=True)
     if not isinstance(part, TensorPart):
         if not isinstance(leaf, OpaqueRef):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{name} returned a {type(leaf).__qualname__} instead of an OpaqueRef"
             )
         return leaf.value
     if not isinstance(leaf, torch.Tensor):
-        raise BrokenPromise(f"{name} returned a {type(leaf).__qualname__} instead of a tensor")
+        raise ResultSpecMismatch(f"{name} returned a {type(leaf).__qualname__} instead of a tensor")
     if tuple(leaf.shape) != part.shape or leaf.dtype != part.dtype:
-        raise BrokenPromise(
+        raise ResultSpecMismatch(
             f"{name} returned {leaf.dtype} of shape {tuple(leaf.shape)} instead of {part.dtype} of"
             f" shape {part.shape}: check its propagation"
         )
@@ -331,7 +334,7 @@ def _fit(
         if is_alike and (not shared or _shares(expected, leaf)):
             return leaf
         if shared:
-            raise BrokenPromise(f"{name} returned a different view than expected")
+            raise ResultSpecMismatch(f"{name} returned a different view than expected")
     elif is_alike and not shared:
         return leaf
     return _laid_out(name, leaf, part)
@@ -348,13 +351,13 @@ def _laid_out(name: str, leaf: torch.Tensor, part: TensorPart) -> torch.Tensor:
     """Copy a result into separate memory, with the layout that the program expects.
 
     Raises:
-        BrokenPromise: Elements of that layout share memory, as after `expand`.
+        ResultSpecMismatch: Elements of that layout share memory, as after `expand`.
     """
     last = sum((size - 1) * stride for size, stride in zip(part.shape, part.strides, strict=True))
     memory = torch.empty(part.offset + last + 1, dtype=part.dtype, device=leaf.device)
     out = memory.as_strided(part.shape, part.strides, part.offset)
     if torch._debug_has_internal_overlap(out) == 1:
-        raise BrokenPromise(
+        raise ResultSpecMismatch(
             f"{name} returned a tensor with strides {tuple(leaf.stride())} instead of"
             f" {part.strides}: call contiguous() on the result"
         )

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mesh_core import Port
     from mesh_tensor._worker.failure import Failure
 
-__all__ = ["StreamThreads", "Told"]
+__all__ = ["Reply", "StreamThreads"]
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
     """The reply to a request about values.
 
     Attributes:
@@ -137,20 +137,20 @@ class StreamThreads:
 
     Args:
         default: The runner of the default stream, which has executed all instructions so far.
-        asked: The functions that serve requests about values, by name. Their first argument is the
-            world of the stream.
+        queries: The functions that serve requests about values, by name. Their first argument is
+            the world of the stream.
     """
 
-    def __init__(self, default: Runner, asked: Mapping[str, Callable[..., Any]]) -> None:
-        self._asked = asked
+    def __init__(self, default: Runner, queries: Mapping[str, Callable[..., Any]]) -> None:
+        self._queries = queries
         self._torch_threads = torch.get_num_threads()
         self._world = default.world
         self._kinds = default.kinds
         self._lock = threading.Lock()
         #: Failures that the program has not acknowledged, and failures that have not been sent.
-        self._unheard: list[Failure] = []
+        self._unacknowledged: list[Failure] = []
         self._unsent: list[Failure] = []
-        default.on_failure = self._note
+        default.on_failure = self._record_failure
         self._threads = {0: _Thread(0, default, self._torch_threads)}
         self._compiled_ops: dict[int, CompiledOp] = dict(default.compiled_ops)
         #: The compiled ops of streams other than the default stream.
@@ -165,11 +165,13 @@ class StreamThreads:
         compiled_ops: Sequence[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
-        heard: int,
+        acknowledged: int,
     ) -> None:
         """Distribute a batch; see `Interpreter.run_on_streams`."""
         with self._lock:
-            self._unheard = [one for one in self._unheard if one.number >= heard]
+            self._unacknowledged = [
+                one for one in self._unacknowledged if one.number >= acknowledged
+            ]
         for compiled_op in compiled_ops:
             if isinstance(compiled_op, Eviction):
                 self._evict(compiled_op.opcodes)
@@ -194,18 +196,18 @@ class StreamThreads:
 
             thread.put(job)
 
-    def ask(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
+    def query(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
         """Reply to a request about values, in the order of their stream."""
         thread = self._thread(lane)
-        function = self._asked[name]
+        function = self._queries[name]
 
         def job() -> None:
             try:
                 with torch.no_grad():
                     value = function(thread.runner.world, *args)
                 with self._lock:
-                    failures = self._unheard[:]
-                port.send(Told(value, failures))
+                    failures = self._unacknowledged[:]
+                port.send(Reply(value, failures))
             except BaseException as error:
                 port.exception(error)
 
@@ -233,7 +235,7 @@ class StreamThreads:
     def _thread(self, lane: int) -> _Thread:
         found = self._threads.get(lane)
         if found is None:
-            runner = Runner(self._world.beside(lane), self._note, self._kinds)
+            runner = Runner(self._world.beside(lane), self._record_failure, self._kinds)
             found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
         return found
 
@@ -278,9 +280,9 @@ class StreamThreads:
             number += 1
         return parts
 
-    def _note(self, failure: Failure) -> None:
+    def _record_failure(self, failure: Failure) -> None:
         with self._lock:
-            self._unheard.append(failure)
+            self._unacknowledged.append(failure)
             self._unsent.append(failure)
 
     def _take_failures(self) -> list[Failure]:

@@ -28,7 +28,7 @@ __all__ = ["World"]
 
 
 #: How many times this module has initialized `torch.distributed` in this process.
-_meetings = 0
+_init_count = 0
 
 
 class World:
@@ -58,13 +58,13 @@ class World:
         self.exchange = BorrowExchange()
         self._lane = 0
         #: The generation of `torch.distributed` to which the groups belong; shared by all streams.
-        self._meeting = [0]
+        self._generation = [0]
 
     def beside(self, lane: int) -> World:
         """Return the world of another stream of the process, with separate values and groups."""
         made = World(self.rank, [])
         made.functions, made.held, made.exchange = self.functions, self.held, self.exchange
-        made._lane, made._meeting = lane, self._meeting
+        made._lane, made._generation = lane, self._generation
         return made
 
     def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
@@ -118,24 +118,24 @@ class World:
 
     def join(self, address: str, port: int, size: int) -> None:
         """Initialize `torch.distributed`; wait for all processes."""
-        global _meetings
+        global _init_count
         if dist.is_initialized():
-            if not _meetings:
+            if not _init_count:
                 # The user's program has initialized it. Its groups are used if they include all
                 # processes.
                 _check_size(size)
                 return
             # The existing groups are from before a process died. Code that still runs for that
             # engine must not use the new groups.
-            _meetings += 1
+            _init_count += 1
             dist.destroy_process_group()
         store = self._store or TCPStore(address, port, is_master=False, wait_for_workers=False)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(
             backend, store=store, rank=self.rank, world_size=size, timeout=timedelta(minutes=5)
         )
-        _meetings = max(_meetings, 1)
-        self._meeting[0] = _meetings
+        _init_count = max(_init_count, 1)
+        self._generation[0] = _init_count
 
     def group(self, ranks: Sequence[int]) -> dist.ProcessGroup:
         """Return the group of these processes; all of them request it at the same point.
@@ -145,7 +145,7 @@ class World:
         key = tuple(ranks)
         found = self._groups.get(key)
         if found is None:
-            if self._meeting[0] != _meetings:
+            if self._generation[0] != _init_count:
                 # This is a stream of an earlier engine that still runs; it must not use the new
                 # groups.
                 raise TensorError("the processes were reconnected after one of them died")
