@@ -129,9 +129,9 @@ def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> T
     """
     own = tensor._meta.mesh
     if stream is not None and stream is not own._lane.stream:
-        lent, loan = stream.borrow(tensor)
-        with loan, stream.activate():
-            return to_mesh(lent, mesh)
+        borrowed, borrow = stream.borrow(tensor)
+        with borrow, stream.activate():
+            return to_mesh(borrowed, mesh)
     if stream is None:
         check_stream(own)
     if tensor.requires_grad and torch.is_grad_enabled():

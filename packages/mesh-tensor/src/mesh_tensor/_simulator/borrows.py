@@ -18,69 +18,69 @@ if TYPE_CHECKING:
 __all__ = ["BORROWING"]
 
 
-def _give(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
-    """Give a value to another stream; its memory is kept until it is returned."""
+def _share(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Share a value with another stream; its memory is kept until it is released."""
 
     def step(code: list[int], at: int) -> int:
         token, held = code[at + 1], world.values[code[at]]
         assert held is not None
         held.storage.users += 1
-        world.loans[token] = held.kind, held.storage, bool(compiled_op.detail)
-        world.lend(compiled_op, token, _device(held.kind))
+        world.borrows[token] = held.kind, held.storage, bool(compiled_op.detail)
+        world.record_sync(compiled_op, token, _device(held.kind))
         return at + 3
 
     return step
 
 
-def _take(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
-    """Take a value that another stream gives."""
+def _acquire(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Acquire a value that another stream shares."""
 
     def step(code: list[int], at: int) -> int:
         token = code[at + 1]
-        kind, storage, _ = world.loans[token]
+        kind, storage, _ = world.borrows[token]
         world.hold(code[at + 2], kind, storage, 0, compiled_op.ranks)
-        world.borrow(compiled_op, token, _device(kind), is_last=False)
+        world.wait_for_sync(compiled_op, token, _device(kind), is_last=False)
         return at + 3
 
     return step
 
 
-def _return(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
-    """Return a value that was taken."""
+def _release(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Release a value that was acquired."""
 
     def step(code: list[int], at: int) -> int:
-        kind, storage, is_mutable = world.loans[code[at]]
+        kind, storage, is_mutable = world.borrows[code[at]]
         device = _device(kind)
-        world.lend(compiled_op, code[at], device)
+        world.record_sync(compiled_op, code[at], device)
         if not is_mutable and device == HOST:
             # No stream will wait for it.
-            del world.loans[code[at]]
-            world.leave(storage)
+            del world.borrows[code[at]]
+            world.release(storage)
         return at + 1
 
     return step
 
 
 def _wait(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
-    """Wait until a value that was given is returned."""
+    """Wait until a value that was shared is released."""
 
     def step(code: list[int], at: int) -> int:
-        found = world.loans.pop(code[at], None)
+        found = world.borrows.pop(code[at], None)
         if found is not None:
             kind, storage, _ = found
-            world.borrow(compiled_op, code[at], _device(kind), is_last=True)
-            world.leave(storage)
+            world.wait_for_sync(compiled_op, code[at], _device(kind), is_last=True)
+            world.release(storage)
         return at + 1
 
     return step
 
 
-def _give_up(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
-    """End a loan that was never taken."""
+def _cancel(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Cancel a borrow that was never acquired."""
 
     def step(code: list[int], at: int) -> int:
-        _, storage, _ = world.loans.pop(code[at])
-        world.leave(storage)
+        _, storage, _ = world.borrows.pop(code[at])
+        world.release(storage)
         return at + 1
 
     return step
@@ -102,9 +102,9 @@ def _device(kind: Kind | None) -> str:
 
 BORROWING: dict[str, Callable[[CompiledOp, SimulatedWorld], Step]] = {
     "free": _free,
-    "give": _give,
-    "take": _take,
-    "return": _return,
+    "share": _share,
+    "acquire": _acquire,
+    "release": _release,
     "wait": _wait,
-    "give_up": _give_up,
+    "cancel": _cancel,
 }

@@ -74,9 +74,9 @@ class SimulatedWorld:
         self.model = model
         self.rank_groups = RankGroups(size, lambda: events.count)
         self.values: list[Held | None] = []
-        #: The tensors that streams have lent to others, and whether those may write to them; by
+        #: The tensors that streams borrow from others, and whether they may write to them; by
         #: token.
-        self.loans: dict[int, tuple[Kind | None, Storage, bool]] = {}
+        self.borrows: dict[int, tuple[Kind | None, Storage, bool]] = {}
         #: The values that the current batch carries.
         self.given: list[Any] = []
         #: The time when the current batch has arrived at the processes, in seconds.
@@ -128,7 +128,7 @@ class SimulatedWorld:
         """Free the value in a slot."""
         held, self.values[slot] = self.values[slot], None
         if held is not None:
-            self.leave(held.storage)
+            self.release(held.storage)
 
     def reshape(self, slot: int, kind: Kind, base: Storage | None) -> None:
         """Change the shape of a tensor, or its memory."""
@@ -139,7 +139,7 @@ class SimulatedWorld:
         if base is not None:
             base.users += 1
             held.storage = base
-            self.leave(storage)
+            self.release(storage)
             return
         needed = self.model.allocated_bytes(storage.device, nbytes_of(kind))
         if needed > storage.nbytes:
@@ -174,20 +174,22 @@ class SimulatedWorld:
             rank_group.done(lane, start_s + cost_s)
             self._events.record(rank_group, key, start_s, cost_s, compiled_op, True)
 
-    def lend(self, compiled_op: CompiledOp, token: int, device: str) -> None:
-        """Record the time when a stream lends a tensor to another stream, or returns it."""
+    def record_sync(self, compiled_op: CompiledOp, token: int, device: str) -> None:
+        """Record the time when a stream shares a tensor with another stream, or releases it."""
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
             host_s = rank_group.take_up(compiled_op.lane, self.arrived_s, 0.0)
-            rank_group.loans[token] = (
+            rank_group.syncs[token] = (
                 host_s,
                 max(host_s, rank_group.lane((device, compiled_op.lane)).clock_s),
             )
 
-    def borrow(self, compiled_op: CompiledOp, token: int, device: str, is_last: bool) -> None:
-        """Let a stream wait until a tensor is lent to it, or returned to it."""
+    def wait_for_sync(
+        self, compiled_op: CompiledOp, token: int, device: str, is_last: bool
+    ) -> None:
+        """Let a stream wait until a tensor is shared with it, or released to it."""
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
             rank_group.take_up(compiled_op.lane, self.arrived_s, 0.0)
-            found = rank_group.loans.pop(token, None) if is_last else rank_group.loans.get(token)
+            found = rank_group.syncs.pop(token, None) if is_last else rank_group.syncs.get(token)
             if found is None:
                 continue
             host_s, device_s = found
@@ -212,7 +214,7 @@ class SimulatedWorld:
         for rank_group in self.rank_groups.of_region(storage.ranks):
             rank_group.allocate(storage.device, nbytes)
 
-    def leave(self, storage: Storage) -> None:
+    def release(self, storage: Storage) -> None:
         """Decrease the number of users of a storage; free it when there are none."""
         storage.users -= 1
         if not storage.users:

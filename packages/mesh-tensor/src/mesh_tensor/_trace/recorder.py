@@ -25,7 +25,7 @@ __all__ = ["Input", "Recorder"]
 #: Kinds of compiled ops whose single float is the position of an object in the batch.
 _WITH_PAYLOAD = ("remote", "adopt", "actor_call")
 #: Kinds of compiled ops by which streams borrow from each other.
-_BORROWING = ("give", "take", "return", "wait", "give_up")
+_BORROWING = ("share", "acquire", "release", "wait", "cancel")
 
 
 class Input:

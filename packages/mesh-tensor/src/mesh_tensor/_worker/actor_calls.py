@@ -71,11 +71,13 @@ class _ActorCall:
 
     def outgoing(self, result: Any) -> Any:
         """Return a result for sending: tensors that share memory with the arguments are copied."""
-        lent = {one.untyped_storage()._cdata for one in self.tensors if one is not None}
+        argument_storages = {
+            one.untyped_storage()._cdata for one in self.tensors if one is not None
+        }
 
         def apart(one: torch.Tensor) -> torch.Tensor:
             one = one.detach()
-            return one.clone() if one.untyped_storage()._cdata in lent else one
+            return one.clone() if one.untyped_storage()._cdata in argument_storages else one
 
         return pytree.tree_map_only(torch.Tensor, apart, result)
 

@@ -1,7 +1,7 @@
-"""Synchronizes tensors that streams of one process lend to each other.
+"""Synchronizes tensors that streams of one process borrow from each other.
 
-A tensor is given when its own stream reaches the borrow, and taken when the other stream first
-needs it. It is returned when that stream is done with it. Its own stream waits for that as late as
+A tensor is shared when its own stream reaches the borrow, and acquired when the other stream first
+needs it. It is released when that stream is done with it. Its own stream waits for that as late as
 possible.
 """
 
@@ -21,21 +21,28 @@ if TYPE_CHECKING:
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["BorrowExchange", "free_step", "give_step", "give_up_step", "return_step", "take_step"]
-__all__ += ["wait_step"]
+__all__ = [
+    "BorrowExchange",
+    "acquire_step",
+    "cancel_step",
+    "free_step",
+    "release_step",
+    "share_step",
+    "wait_step",
+]
 
 
 class StreamEnded(Exception):
     """The streams of the process have ended while one was waiting for another."""
 
 
-class _Loan:
-    """A tensor that is lent, until it is returned and its own stream has been notified."""
+class _Borrow:
+    """A borrowed tensor, until it is released and its own stream has been notified."""
 
     def __init__(self, value: Any, is_mutable: bool) -> None:
         self.value = value
         self.is_mutable = is_mutable
-        self.is_back = False
+        self.is_released = False
         #: The failure by which the value was lost while the other stream had it.
         self.failed_value: FailedValue | None = None
         self.event = _event(value)
@@ -48,15 +55,15 @@ class _Loan:
 
 
 class BorrowExchange:
-    """The loans between the streams of one process."""
+    """The borrows between the streams of one process."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
-        self._loans: dict[int, _Loan] = {}
+        self._borrows: dict[int, _Borrow] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
-        return len(self._loans)
+        return len(self._borrows)
 
     def close(self) -> None:
         """End all waits."""
@@ -64,67 +71,67 @@ class BorrowExchange:
             self._is_closed = True
             self._turn.notify_all()
 
-    def give(self, token: int, value: Any, is_mutable: bool) -> None:
+    def share(self, token: int, value: Any, is_mutable: bool) -> None:
         """Make a value available to another stream."""
         # A change of the shape on one side must not be visible on the other.
         own = value.detach() if isinstance(value, torch.Tensor) else value
         with self._turn:
-            self._loans[token] = _Loan(own, is_mutable)
+            self._borrows[token] = _Borrow(own, is_mutable)
             self._turn.notify_all()
 
-    def take(self, token: int) -> Any:
+    def acquire(self, token: int) -> Any:
         """Return a value; wait until it is available.
 
         Raises:
             StreamEnded: It will never be available.
         """
         with self._turn:
-            self._wait_for(lambda: token in self._loans)
-            loan = self._loans[token]
-        if loan.event is not None:
-            stream = torch.cuda.current_stream(loan.value.device)
-            stream.wait_event(loan.event)
+            self._wait_for(lambda: token in self._borrows)
+            borrow = self._borrows[token]
+        if borrow.event is not None:
+            stream = torch.cuda.current_stream(borrow.value.device)
+            stream.wait_event(borrow.event)
             # The allocator must not reuse the memory until this stream is done with it.
-            loan.value.record_stream(stream)
-        return loan.value
+            borrow.value.record_stream(stream)
+        return borrow.value
 
-    def give_back(self, token: int) -> None:
-        """Give a value back; the stream that took it is done with it."""
+    def release(self, token: int) -> None:
+        """Release a value; the stream that acquired it is done with it."""
         with self._turn:
-            loan = self._loans[token]
-            loan.event = _event(loan.value)
-            loan.is_back = True
-            if not loan.is_mutable and loan.event is None:
-                # Nobody needs to wait for a read-only loan without an event.
-                del self._loans[token]
+            borrow = self._borrows[token]
+            borrow.event = _event(borrow.value)
+            borrow.is_released = True
+            if not borrow.is_mutable and borrow.event is None:
+                # No stream needs to wait for a read-only borrow without an event.
+                del self._borrows[token]
             self._turn.notify_all()
 
     def wait(self, token: int) -> tuple[Any, FailedValue | None]:
-        """Wait until a value is returned; return it, and the failure by which it was lost, if any.
+        """Wait until a value is released; return it, and the failure by which it was lost, if any.
 
         Raises:
-            StreamEnded: It will never be returned.
+            StreamEnded: It will never be released.
         """
         with self._turn:
-            self._wait_for(lambda: token not in self._loans or self._loans[token].is_back)
-            loan = self._loans.pop(token, None)
-        if loan is None:
+            self._wait_for(lambda: token not in self._borrows or self._borrows[token].is_released)
+            borrow = self._borrows.pop(token, None)
+        if borrow is None:
             return None, None
-        if loan.event is not None:
-            torch.cuda.current_stream(loan.value.device).wait_event(loan.event)
-        return loan.value, loan.failed_value
+        if borrow.event is not None:
+            torch.cuda.current_stream(borrow.value.device).wait_event(borrow.event)
+        return borrow.value, borrow.failed_value
 
-    def forget(self, token: int) -> None:
-        """End a loan that was never taken."""
+    def cancel(self, token: int) -> None:
+        """Cancel a borrow that was never acquired."""
         with self._turn:
-            self._loans.pop(token, None)
+            self._borrows.pop(token, None)
 
     def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
         """Record that the values in some storages are lost."""
         with self._turn:
-            for loan in self._loans.values():
-                if loan.is_mutable and not loan.is_back and loan.storage in storages:
-                    loan.failed_value = failed_value
+            for borrow in self._borrows.values():
+                if borrow.is_mutable and not borrow.is_released and borrow.storage in storages:
+                    borrow.failed_value = failed_value
 
     def _wait_for(self, condition: Any) -> None:
         self._turn.wait_for(lambda: self._is_closed or condition())
@@ -141,41 +148,41 @@ def _event(value: Any) -> torch.cuda.Event | None:
     return event
 
 
-def give_step(compiled_op: CompiledOp, world: World) -> Step:
-    """Give a value to another stream; the third integer is its slot there."""
+def share_step(compiled_op: CompiledOp, world: World) -> Step:
+    """Share a value with another stream; the third integer is its slot there."""
     values, exchange, is_mutable = world.values, world.exchange, compiled_op.detail
 
     def step(code: list[int], at: int) -> int:
-        exchange.give(code[at + 1], values[code[at]], is_mutable)
+        exchange.share(code[at + 1], values[code[at]], is_mutable)
         return at + 3
 
     return step
 
 
-def take_step(compiled_op: CompiledOp, world: World) -> Step:
-    """Take a value that another stream gives."""
+def acquire_step(compiled_op: CompiledOp, world: World) -> Step:
+    """Acquire a value that another stream shares."""
     values, exchange = world.values, world.exchange
 
     def step(code: list[int], at: int) -> int:
-        values[code[at + 2]] = exchange.take(code[at + 1])
+        values[code[at + 2]] = exchange.acquire(code[at + 1])
         return at + 3
 
     return step
 
 
-def return_step(compiled_op: CompiledOp, world: World) -> Step:
-    """Return a value that was taken."""
+def release_step(compiled_op: CompiledOp, world: World) -> Step:
+    """Release a value that was acquired."""
     exchange = world.exchange
 
     def step(code: list[int], at: int) -> int:
-        exchange.give_back(code[at])
+        exchange.release(code[at])
         return at + 1
 
     return step
 
 
 def wait_step(compiled_op: CompiledOp, world: World) -> Step:
-    """Wait until a value that was given is returned."""
+    """Wait until a value that was shared is released."""
     exchange = world.exchange
 
     def step(code: list[int], at: int) -> int:
@@ -187,12 +194,12 @@ def wait_step(compiled_op: CompiledOp, world: World) -> Step:
     return step
 
 
-def give_up_step(compiled_op: CompiledOp, world: World) -> Step:
-    """End a loan that was never taken."""
+def cancel_step(compiled_op: CompiledOp, world: World) -> Step:
+    """Cancel a borrow that was never acquired."""
     exchange = world.exchange
 
     def step(code: list[int], at: int) -> int:
-        exchange.forget(code[at])
+        exchange.cancel(code[at])
         return at + 1
 
     return step

@@ -9,11 +9,11 @@ import torch
 from mesh_tensor._instructions.compiled_op import CompiledOp
 from mesh_tensor._worker.actor_calls import actor_call_step
 from mesh_tensor._worker.borrow_exchange import (
+    acquire_step,
+    cancel_step,
     free_step,
-    give_step,
-    give_up_step,
-    return_step,
-    take_step,
+    release_step,
+    share_step,
     wait_step,
 )
 from mesh_tensor._worker.collectives import move_step, reduce_step
@@ -83,9 +83,9 @@ KINDS: dict[str, Callable[[CompiledOp, World], Step]] = {
     "replay": lambda compiled_op, world: replay_step(compiled_op, world, KINDS),
     "groups": _groups,
     "free": free_step,
-    "give": give_step,
-    "take": take_step,
-    "return": return_step,
+    "share": share_step,
+    "acquire": acquire_step,
+    "release": release_step,
     "wait": wait_step,
-    "give_up": give_up_step,
+    "cancel": cancel_step,
 }

@@ -219,8 +219,8 @@ class StreamThreads:
 
         def outcome() -> dict[str, int]:
             values = sum(one.runner.count() for one in threads)
-            loans = len(self._world.exchange)
-            return {"compiled_ops": len(self._compiled_ops), "values": values, "borrows": loans}
+            borrows = len(self._world.exchange)
+            return {"compiled_ops": len(self._compiled_ops), "values": values, "borrows": borrows}
 
         answer = _Answer(port, len(threads), outcome)
         for one in threads:

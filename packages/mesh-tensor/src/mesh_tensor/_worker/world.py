@@ -54,7 +54,7 @@ class World:
         self._regions: dict[bytes, Region] = {}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._store: TCPStore | None = None
-        #: The loans between the streams of the process.
+        #: The borrows between the streams of the process.
         self.exchange = BorrowExchange()
         self._lane = 0
         #: The generation of `torch.distributed` to which the groups belong; shared by all streams.
