@@ -228,7 +228,7 @@ def test_operations_are_sent_when_nothing_follows(mesh: DeviceMesh) -> None:
 
     def is_done() -> bool:
         stream.settle()
-        return not stream._under_way and not stream._buffer
+        return not stream._in_flight and not stream._buffer
 
     wait_until(is_done)
 

@@ -14,7 +14,7 @@ import torch
 from mesh_tensor._errors import RanksDisagree, UnsupportedOp
 from mesh_tensor._instructions.results import NewTensor
 from mesh_tensor._tensor.meta import kind_of
-from mesh_tensor._tensor.tensor import become, wrap
+from mesh_tensor._tensor.tensor import set_meta, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +106,7 @@ def issue_and_fetch(
         made.append(wrap(meta, ref))
         parts.append(NewTensor(meta, one.aliased))
     for one, place in zip(described[len(refs) :], expected.mutated, strict=True):
-        become(operands[place], engine.metas.of_kind(mesh, one.kind))
+        set_meta(operands[place], engine.metas.of_kind(mesh, one.kind))
     if expected.is_learned and None not in parts and not expected.mutated:
         entry.learn(_returned(expected, parts, None))
     return _returned(expected, made, operands)

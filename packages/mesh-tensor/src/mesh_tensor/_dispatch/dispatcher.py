@@ -50,7 +50,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 key.append(name)
                 _add_to_key((argument,), key, operands, numbers)
     except LocalTensorError:
-        args, kwargs = _bring_along(func, args, kwargs)
+        args, kwargs = _convert_local_tensors(func, args, kwargs)
         return dispatch(func, args, kwargs)
     mesh = operands[0]._meta.mesh
     stream = active_stream.get()
@@ -121,7 +121,7 @@ def _add_to_key(
             key.append(_UNKEYED)
 
 
-def _bring_along(
+def _convert_local_tensors(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace small local tensors by copies on the mesh of the other operands.
@@ -133,12 +133,12 @@ def _bring_along(
     mesh = next(one._meta.mesh for one in flat if type(one) is Tensor)
     for place, one in enumerate(flat):
         if isinstance(one, torch.Tensor) and type(one) is not Tensor:
-            flat[place] = _brought(func, mesh, one)
+            flat[place] = _converted(func, mesh, one)
     made: tuple[tuple[Any, ...], dict[str, Any]] = torch.utils._pytree.tree_unflatten(flat, spec)
     return made
 
 
-def _brought(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | float | int | complex:
+def _converted(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | float | int | complex:
     if not tensor.shape and _is_number(tensor):
         return tensor.item()
     nbytes = tensor.numel() * tensor.element_size()

@@ -178,7 +178,7 @@ def propagate(
         for place, (kind, moved) in enumerate(now)
         if moved is not None or _is_reshaped(func, kind, operands[place]._meta.kind)
     )
-    parts = _parts(metas, mesh, func, fakes, before, _apart(func, before, result))
+    parts = _parts(metas, mesh, func, fakes, before, _with_separate_storage(func, before, result))
     return Outcome(parts, mutated, reshaped, plain_args, plain_kwargs)
 
 
@@ -194,7 +194,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         return None, False
     _quiet.is_on = True
     try:
-        return _mended(func, args, func(*args, **kwargs)), None
+        return _corrected(func, args, func(*args, **kwargs)), None
     except (DataDependentOutputException, DynamicOutputShapeException):
         return None, False
     except (UnsupportedOperatorException, NotImplementedError):
@@ -205,7 +205,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         _quiet.is_on = False
 
 
-def _mended(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+def _corrected(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     """Correct wrong results of PyTorch for tensors without values."""
     if func is torch.ops.aten.native_group_norm.default and args[0].device.type == "cpu":
         # On the CPU, the kernel preserves the memory format.
@@ -218,7 +218,7 @@ def _is_value(kind: Any) -> bool:
     return isinstance(kind, (torch.IntType, torch.FloatType, torch.BoolType, torch.NumberType))
 
 
-def _apart(func: Any, storages: Sequence[int], result: Any) -> Any:
+def _with_separate_storage(func: Any, storages: Sequence[int], result: Any) -> Any:
     """Allocate separate storage for results that a custom operation does not declare as aliases.
 
     Its rule may return an operand, or a view of one, to describe a result of that shape.

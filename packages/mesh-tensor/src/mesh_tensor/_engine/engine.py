@@ -31,7 +31,7 @@ from mesh_tensor._streams.stream import default_stream
 from mesh_tensor._tensor.dispatch_backend import DispatchBackend, backend_slot
 from mesh_tensor._tensor.meta import MetaTable
 from mesh_tensor._tensor.ref import Ref
-from mesh_tensor._tensor.tensor import Tensor, become, wrap
+from mesh_tensor._tensor.tensor import Tensor, set_meta, wrap
 from mesh_tensor._transfers.fetch import fetch_shard
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class Engine:
         self._run: Callable[..., Future[Any]] = workers.run.call
         self.simulated = simulated
         self.metas = MetaTable(simulated)
-        self.stream = InstructionStream(self._send, self._on_ack, lingers=simulated is None)
+        self.stream = InstructionStream(
+            self._send, self._on_ack, flushes_when_idle=simulated is None
+        )
         self._op_cache = CompiledOpCache(self.stream, simulated)
         self._entries = self._op_cache.entries
         self.compiled_ops = self._op_cache.compiled_ops
@@ -354,19 +356,19 @@ class Engine:
         slots = [one._ref.slot for one in operands]
         news: list[Tensor] = []
         with self.stream.lock:
-            result = self._made(entry.parts, operands, news)
+            result = self._build_result(entry.parts, operands, news)
             results = [one._ref.slot for one in news]
             if self.needs_operand_checks:
                 self.check_operands(entry, operands, slots, results)
             places = self.stream.add_numbers(numbers)
             self.stream.issue((entry.opcode, *slots, *places, *results), operands)
             for place, meta, aliased in entry.reshaped:
-                become(operands[place], meta)
+                set_meta(operands[place], meta)
                 if aliased is not None:
                     self.rebase(operands[place]._ref, operands[aliased]._ref)
         return result
 
-    def _made(self, of: Any, operands: Sequence[Tensor], news: list[Tensor]) -> Any:
+    def _build_result(self, of: Any, operands: Sequence[Tensor], news: list[Tensor]) -> Any:
         """Create the result of an operation. The caller holds the lock.
 
         This is a method and not a nested function of `_issue_entry`, because a recursive closure
@@ -379,7 +381,7 @@ class Engine:
         if type(of) is Operand:
             return operands[of.index]
         if type(of) in (list, tuple):
-            return type(of)([self._made(one, operands, news) for one in of])
+            return type(of)([self._build_result(one, operands, news) for one in of])
         return of
 
     def _issue_own(self, entry: CacheEntry, operands: Sequence[Tensor]) -> Tensor:

@@ -54,8 +54,8 @@ class _Layer:
 
 
 def _engine_of(procs: ProcMesh) -> Engine:
-    neighbours = -(-len(procs) // len(procs.host_mesh))
-    workers = procs.spawn("mesh_tensor", Interpreter, neighbours)
+    local_world_size = -(-len(procs) // len(procs.host_mesh))
+    workers = procs.spawn("mesh_tensor", Interpreter, local_world_size)
 
     def join() -> None:
         flat = workers.flatten("procs")

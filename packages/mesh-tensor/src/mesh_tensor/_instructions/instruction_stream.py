@@ -33,7 +33,7 @@ FREE = 0
 #: The buffer is sent when it contains this many integers.
 _BUFFER_LEN_MAX = 4096
 #: How long a partly filled buffer waits for more operations.
-_LINGER_S = 0.0002
+_IDLE_FLUSH_S = 0.0002
 #: The maximum number of outstanding operations, that is, issued but not acknowledged by all
 #: processes.
 _WINDOW_OPS = 50_000
@@ -50,19 +50,20 @@ class InstructionStream:
             the instructions, the floats, the compiled ops that the batch is the first to use, and
             the values for `put`.
         on_ack: Called with the acknowledgement of each batch, in order.
-        lingers: Whether a background thread sends a partly filled buffer after a short delay.
-            Otherwise, a buffer is sent only when it is full or when the program waits for a result.
+        flushes_when_idle: Whether a background thread sends a partly filled buffer after a short
+            delay. Otherwise, a buffer is sent only when it is full or when the program waits for a
+            result.
     """
 
     def __init__(
         self,
         send: Callable[[int, bytes, bytes, list[Any], list[Any]], Future[Ack]],
         on_ack: Callable[[Ack], None],
-        lingers: bool = True,
+        flushes_when_idle: bool = True,
     ) -> None:
         self._send = send
         self._on_ack = on_ack
-        self._lingers = lingers
+        self._flushes_when_idle = flushes_when_idle
         #: Held while an operation is assembled. Finalizers run on any thread and must never acquire
         #: it.
         self.lock = threading.RLock()
@@ -72,14 +73,14 @@ class InstructionStream:
         self._values: list[Any] = []
         self._freed: list[int] = []
         #: Free slots of the default stream.
-        self.vacant: list[int] = []
+        self.free_slots: list[int] = []
         self._slots = 0
         #: The lane of each slot that belongs to another stream or is borrowed. Such slots are not
-        #: simply added to `vacant` when they are freed.
+        #: simply added to `free_slots` when they are freed.
         self.lanes: dict[int, Lane] = {}
         self._issued = 0
         self._sent = 0
-        self._under_way: deque[tuple[int, Future[Ack]]] = deque()
+        self._in_flight: deque[tuple[int, Future[Ack]]] = deque()
         #: The instructions of the outstanding batches, from which dependencies on a failure are
         #: determined.
         self._batches: deque[bytes] = deque()
@@ -213,7 +214,7 @@ class InstructionStream:
         with self.lock:
             self._error = self._error or error
             self._buffer = array("I")
-            self._under_way.clear()
+            self._in_flight.clear()
             self._batches.clear()
             self._call_sites.clear()
             self._filled.set()
@@ -242,7 +243,7 @@ class InstructionStream:
         del self._buffer[:]
         self._compiled_ops, self._values = [], []
         first, self._sent = self._sent, self._issued
-        self._under_way.append(
+        self._in_flight.append(
             (self._sent, self._send(first, instructions, numbers, compiled_ops, values))
         )
         self._batches.append(instructions)
@@ -257,7 +258,7 @@ class InstructionStream:
         else:
             for slot in self._freed[:count]:
                 self._buffer.extend((FREE, slot))
-                self.vacant.append(slot)
+                self.free_slots.append(slot)
         del self._freed[:count]
 
     def _free_on_streams(self, slots: Sequence[int]) -> None:
@@ -272,22 +273,22 @@ class InstructionStream:
                 self._issued += 1
                 self._call_sites.append(())
             if lane is None:
-                self.vacant.append(slot)
+                self.free_slots.append(slot)
             else:
                 lane.put_back(slot)
 
     def _collect(self) -> None:
-        while self._under_way and self._under_way[0][1].done():
+        while self._in_flight and self._in_flight[0][1].done():
             self._collect_first()
 
     def _collect_first(self) -> None:
-        upto, answer = self._under_way[0]
+        upto, answer = self._in_flight[0]
         try:
             ack = answer.get()
         except MeshError as error:
             self.fail(error)
             raise
-        self._under_way.popleft()
+        self._in_flight.popleft()
         self._on_ack(ack)
         self._batches.popleft()
         for _ in range(upto - self._call_sites_from):
@@ -296,16 +297,16 @@ class InstructionStream:
 
     def _begin(self) -> None:
         """Have the buffer sent after a short delay, even if no more operations follow."""
-        if not self._lingers:
+        if not self._flushes_when_idle:
             return
         if self._flusher is None:
             self._flusher = threading.Thread(
-                target=self._flush_what_lingers, name="mesh-tensor-flusher", daemon=True
+                target=self._flush_when_idle, name="mesh-tensor-flusher", daemon=True
             )
             self._flusher.start()
         self._filled.set()
 
-    def _flush_what_lingers(self) -> None:
+    def _flush_when_idle(self) -> None:
         while self._error is None:
             self._filled.wait()
             self._filled.clear()
@@ -313,7 +314,7 @@ class InstructionStream:
             # While more operations arrive, the thread that fills the buffer sends it.
             while self._buffer and seen != self._issued:
                 seen = self._issued
-                time.sleep(_LINGER_S)
+                time.sleep(_IDLE_FLUSH_S)
             if self._buffer:
                 try:
                     self.flush()

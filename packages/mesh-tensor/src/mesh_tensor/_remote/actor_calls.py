@@ -64,22 +64,22 @@ def call_actors(
         try:
             answer = call.send(ActorCallToken(token, is_kept))
         except BaseException:
-            canceller.give_up.broadcast(token)
+            canceller.cancel_call.broadcast(token)
             raise
     if call.verb not in ("call", "call_one", "choose", "rref"):
         return answer
 
-    def give_up() -> object:
+    def cancel() -> object:
         # Some actors may not have served the call. Actors that have served it ignore the
         # cancellation.
-        return canceller.give_up.broadcast(token)
+        return canceller.cancel_call.broadcast(token)
 
     # A restarted actor does not serve the calls of its predecessor.
-    answer.add_done_callback(lambda done: done.exception() and give_up())
+    answer.add_done_callback(lambda done: done.exception() and cancel())
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
-    return future_of(CheckedCompletion(engine, refs, answer, give_up))
+    return future_of(CheckedCompletion(engine, refs, answer, cancel))
 
 
 def _mesh(engine: Engine, call: TensorEngineCall) -> DeviceMesh:

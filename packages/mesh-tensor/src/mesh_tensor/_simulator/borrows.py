@@ -22,11 +22,11 @@ def _share(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Share a value with another stream; its memory is kept until it is released."""
 
     def step(code: list[int], at: int) -> int:
-        token, held = code[at + 1], world.values[code[at]]
-        assert held is not None
-        held.storage.users += 1
-        world.borrows[token] = held.kind, held.storage, bool(compiled_op.detail)
-        world.record_sync(compiled_op, token, _device(held.kind))
+        token, value = code[at + 1], world.values[code[at]]
+        assert value is not None
+        value.storage.users += 1
+        world.borrows[token] = value.kind, value.storage, bool(compiled_op.detail)
+        world.record_sync(compiled_op, token, _device(value.kind))
         return at + 3
 
     return step
@@ -38,7 +38,7 @@ def _acquire(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     def step(code: list[int], at: int) -> int:
         token = code[at + 1]
         kind, storage, _ = world.borrows[token]
-        world.hold(code[at + 2], kind, storage, 0, compiled_op.ranks)
+        world.store(code[at + 2], kind, storage, 0, compiled_op.ranks)
         world.wait_for_sync(compiled_op, token, _device(kind), is_last=False)
         return at + 3
 

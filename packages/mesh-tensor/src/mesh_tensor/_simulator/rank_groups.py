@@ -96,7 +96,7 @@ class RankGroup:
             lane = self.lanes[key] = Lane(key[0] == HOST, key[1])
         return lane
 
-    def take_up(self, stream: int, arrived_s: float, dispatch_s: float) -> float:
+    def dispatch(self, stream: int, arrived_s: float, dispatch_s: float) -> float:
         """Let the processes dispatch an operation; return the time when they have finished."""
         host_s = self.hosts.get(stream, 0.0)
         if arrived_s > host_s:
@@ -117,7 +117,7 @@ class RankGroup:
             arrived_s: The time when the operation has arrived at the process.
             dispatch_s: The time that the process needs to dispatch it.
         """
-        host_s = self.take_up(lane.stream, arrived_s, dispatch_s)
+        host_s = self.dispatch(lane.stream, arrived_s, dispatch_s)
         clock_s = lane.clock_s
         if host_s > clock_s:
             lane.starved_s += host_s - clock_s

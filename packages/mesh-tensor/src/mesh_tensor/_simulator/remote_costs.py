@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._remote.function import RemoteFunction
     from mesh_tensor._simulator.cost_model import CostModel
-    from mesh_tensor._simulator.world import Held
+    from mesh_tensor._simulator.world import SimulatedValue
     from mesh_tensor._tensor.meta import Kind
 
 __all__ = ["RemoteCosts"]
@@ -53,7 +53,7 @@ class RemoteCosts:
         self,
         compiled_op: CompiledOp,
         blob: bytes,
-        operands: Sequence[Held | None],
+        operands: Sequence[SimulatedValue | None],
         made: Sequence[Kind],
     ) -> float:
         """Return the duration of a call."""

@@ -96,7 +96,7 @@ class _Step:
         world, first = self.world, at + self.first
         for place, (kind, aliased, nbytes) in enumerate(self.news):
             base = None if aliased is None else world.storage_at(code[at + aliased])
-            world.hold(code[first + place], kind, base, nbytes, self.compiled_op.ranks)
+            world.store(code[first + place], kind, base, nbytes, self.compiled_op.ranks)
 
 
 class _OpStep(_Step):
@@ -149,7 +149,7 @@ class _PutStep(_Step):
         if self.compiled_op.kind == "put":
             self.world.receive(self.compiled_op, nbytes)
         (kind, _, _), slot = self.news[0], code[at + self.rest_len - 1]
-        self.world.hold(slot, kind, None, nbytes, self.compiled_op.ranks)
+        self.world.store(slot, kind, None, nbytes, self.compiled_op.ranks)
         return at + self.rest_len
 
 
@@ -264,7 +264,7 @@ class _MoveStep(_GroupStep):
     def __call__(self, code: list[int], at: int) -> int:
         self.synchronize()
         kind, _, nbytes = self.news[0]
-        self.world.hold(code[at + 1], kind, None, nbytes, self._goals)
+        self.world.store(code[at + 1], kind, None, nbytes, self._goals)
         return at + self.rest_len
 
     def groups(self) -> Iterator[tuple[Sequence[int], float]]:
@@ -304,7 +304,7 @@ class _RemoteStep(_Step):
                 of = slots[part.aliased] if part.aliased >= 0 else by_place[~part.aliased]
                 base = world.storage_at(of)
             nbytes = nbytes_of(kind) if kind is not None and base is None else 0
-            world.hold(slot, kind, base, nbytes, self.compiled_op.ranks)
+            world.store(slot, kind, base, nbytes, self.compiled_op.ranks)
         return at + self.rest_len
 
 

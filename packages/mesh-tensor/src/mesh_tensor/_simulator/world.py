@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Kind
 
 
-__all__ = ["Held", "SimulatedWorld", "Storage"]
+__all__ = ["SimulatedValue", "SimulatedWorld", "Storage"]
 
 
 class Storage:
@@ -41,7 +41,7 @@ class Storage:
         self.users = 0
 
 
-class Held:
+class SimulatedValue:
     """The content of a slot.
 
     Attributes:
@@ -73,7 +73,7 @@ class SimulatedWorld:
         self.size = size
         self.model = model
         self.rank_groups = RankGroups(size, lambda: events.count)
-        self.values: list[Held | None] = []
+        self.values: list[SimulatedValue | None] = []
         #: The tensors that streams borrow from others, and whether they may write to them; by
         #: token.
         self.borrows: dict[int, tuple[Kind | None, Storage, bool]] = {}
@@ -89,23 +89,23 @@ class SimulatedWorld:
 
     def storage_at(self, slot: int) -> Storage:
         """Return the memory of the value in a slot."""
-        held = self.values[slot]
-        assert held is not None
-        return held.storage
+        value = self.values[slot]
+        assert value is not None
+        return value.storage
 
     def kind_at(self, slot: int) -> Kind:
         """Return the kind of the tensor in a slot."""
-        held = self.values[slot]
-        assert held is not None
-        assert held.kind is not None
-        return held.kind
+        value = self.values[slot]
+        assert value is not None
+        assert value.kind is not None
+        return value.kind
 
     def shape_of(self, ranks: Sequence[int]) -> ProcessGroupShape:
         """Return the distribution of processes over hosts."""
         hosts = {rank // self._per_host for rank in ranks}
         return ProcessGroupShape(len(ranks), len(hosts))
 
-    def hold(
+    def store(
         self, slot: int, kind: Kind | None, base: Storage | None, nbytes: int, ranks: bytes
     ) -> None:
         """Store a value in a slot.
@@ -122,23 +122,23 @@ class SimulatedWorld:
             base = Storage(self.model.allocated_bytes(device, nbytes), device, ranks)
             self._take(base, base.nbytes)
         base.users += 1
-        self.values[slot] = Held(kind, base)
+        self.values[slot] = SimulatedValue(kind, base)
 
     def free(self, slot: int) -> None:
         """Free the value in a slot."""
-        held, self.values[slot] = self.values[slot], None
-        if held is not None:
-            self.release(held.storage)
+        value, self.values[slot] = self.values[slot], None
+        if value is not None:
+            self.release(value.storage)
 
     def reshape(self, slot: int, kind: Kind, base: Storage | None) -> None:
         """Change the shape of a tensor, or its memory."""
-        held = self.values[slot]
-        assert held is not None
-        held.kind = kind
-        storage = held.storage
+        value = self.values[slot]
+        assert value is not None
+        value.kind = kind
+        storage = value.storage
         if base is not None:
             base.users += 1
-            held.storage = base
+            value.storage = base
             self.release(storage)
             return
         needed = self.model.allocated_bytes(storage.device, nbytes_of(kind))
@@ -152,7 +152,7 @@ class SimulatedWorld:
         key = device, compiled_op.lane
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
             if cost_s is None:
-                rank_group.take_up(compiled_op.lane, arrived_s, dispatch_s)
+                rank_group.dispatch(compiled_op.lane, arrived_s, dispatch_s)
                 continue
             lane = rank_group.lane(key)
             start_s = rank_group.ready_s(lane, arrived_s, dispatch_s)
@@ -177,7 +177,7 @@ class SimulatedWorld:
     def record_sync(self, compiled_op: CompiledOp, token: int, device: str) -> None:
         """Record the time when a stream shares a tensor with another stream, or releases it."""
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
-            host_s = rank_group.take_up(compiled_op.lane, self.arrived_s, 0.0)
+            host_s = rank_group.dispatch(compiled_op.lane, self.arrived_s, 0.0)
             rank_group.syncs[token] = (
                 host_s,
                 max(host_s, rank_group.lane((device, compiled_op.lane)).clock_s),
@@ -188,7 +188,7 @@ class SimulatedWorld:
     ) -> None:
         """Let a stream wait until a tensor is shared with it, or released to it."""
         for rank_group in self.rank_groups.of_region(compiled_op.ranks):
-            rank_group.take_up(compiled_op.lane, self.arrived_s, 0.0)
+            rank_group.dispatch(compiled_op.lane, self.arrived_s, 0.0)
             found = rank_group.syncs.pop(token, None) if is_last else rank_group.syncs.get(token)
             if found is None:
                 continue

@@ -27,47 +27,55 @@ class Lane:
     Attributes:
         number: The number of the stream in the engine; 0 is the default stream.
         stream: The stream.
-        vacant: Slots that its next values can use. Each stream has its own free slots, so it never
-            gets a slot that another stream still uses.
+        free_slots: Slots that its next values can use. Each stream has its own free slots, so it
+            never gets a slot that another stream still uses.
         borrowed: The slots of borrowed tensors, each with the slot that owns the storage.
-        leaving: Freed slots of borrowed tensors, each with the number of operations issued by then.
-            A slot is reused when all of these operations are done, because the owner of its storage
-            may be queried until then.
+        pending_free: Freed slots of borrowed tensors, each with the number of operations issued by
+            then. A slot is reused when all of these operations are done, because the owner of its
+            storage may be queried until then.
         free: The compiled op that frees a value; the default stream has the opcode `FREE` instead.
     """
 
-    __slots__ = ("_instructions", "borrowed", "free", "leaving", "number", "stream", "vacant")
+    __slots__ = (
+        "_instructions",
+        "borrowed",
+        "free",
+        "free_slots",
+        "number",
+        "pending_free",
+        "stream",
+    )
 
     def __init__(
-        self, number: int, stream: Stream, instructions: InstructionStream, vacant: list[int]
+        self, number: int, stream: Stream, instructions: InstructionStream, free_slots: list[int]
     ) -> None:
         self.number = number
         self.stream = stream
         self._instructions = instructions
-        self.vacant = vacant
+        self.free_slots = free_slots
         self.free: CacheEntry | None = None
         self.borrowed: dict[int, int] = {}
-        self.leaving: deque[tuple[int, int]] = deque()
+        self.pending_free: deque[tuple[int, int]] = deque()
 
     def take_slot(self) -> int:
         """Return a slot for a result. The caller holds the lock."""
-        if self.vacant:
-            return self.vacant.pop()
+        if self.free_slots:
+            return self.free_slots.pop()
         return self._instructions.new_slot(self)
 
     def put_back(self, slot: int) -> None:
         """Add a slot that was freed. The caller holds the lock."""
         if slot in self.borrowed:
-            self.leaving.append((self._instructions.issued, slot))
+            self.pending_free.append((self._instructions.issued, slot))
         else:
-            self.vacant.append(slot)
+            self.free_slots.append(slot)
 
     def borrow_slot(self, storage: int) -> int:
         """Return a slot for a tensor that shares storage with another stream. Requires the lock."""
-        while self.leaving and self.leaving[0][0] <= self._instructions.done:
-            _, slot = self.leaving.popleft()
+        while self.pending_free and self.pending_free[0][0] <= self._instructions.done:
+            _, slot = self.pending_free.popleft()
             del self.borrowed[slot]
-            self.vacant.append(slot)
+            self.free_slots.append(slot)
         slot = self.take_slot()
         self.borrowed[slot] = storage
         self._instructions.lanes[slot] = self
@@ -85,7 +93,7 @@ class Lanes:
     def __init__(self, engine: Engine, default: Stream) -> None:
         self._engine = engine
         instructions = engine.stream
-        self.default = Lane(0, default, instructions, instructions.vacant)
+        self.default = Lane(0, default, instructions, instructions.free_slots)
         self._lanes = {default: self.default}
         self._announced: set[tuple[DeviceMesh, tuple[str, ...]]] = set()
 
@@ -103,7 +111,7 @@ class Lanes:
         if stream is None:
             return self.default
         found = self._lanes.get(stream)
-        return found or self._made(stream)
+        return found or self._create(stream)
 
     def announce(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
         """Have all processes create groups now, in the same order, independently of the streams.
@@ -133,7 +141,7 @@ class Lanes:
             return _StreamEndpoint(self._engine, workers.query, lane.number, name)
         return getattr(workers, name)
 
-    def _made(self, stream: Stream) -> Lane:
+    def _create(self, stream: Stream) -> Lane:
         engine = self._engine
         instructions = engine.stream
         with instructions.lock:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Meta
     from mesh_tensor._tensor.ref import Ref
 
-__all__ = ["Tensor", "become", "wrap"]
+__all__ = ["Tensor", "set_meta", "wrap"]
 
 #: The descriptor of `tensor.data` for other tensors.
 _data: Any = torch._C.TensorBase.data
@@ -87,7 +87,7 @@ class Tensor(torch.Tensor):
         if not isinstance(value, Tensor):
             raise LocalTensorError(f"{self} cannot hold a local tensor: put it on the mesh first")
         own: Any = value.detach()
-        become(self, own._meta)
+        set_meta(self, own._meta)
         self._ref, self._known_scalar = own._ref, None
 
     def reduce(
@@ -160,7 +160,7 @@ def wrap(meta: Meta, ref: Ref) -> Tensor:
     return made
 
 
-def become(tensor: Tensor, meta: Meta) -> None:
+def set_meta(tensor: Tensor, meta: Meta) -> None:
     """Change the shape or other metadata of a tensor."""
     if tensor._meta is meta:
         return

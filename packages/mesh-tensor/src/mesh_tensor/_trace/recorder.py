@@ -159,11 +159,11 @@ class Recorder:
         """Return whether the function has written to an input."""
         return one.base in self._written
 
-    def left(self) -> list[int]:
+    def live_values(self) -> list[int]:
         """Return the values that the function has created and that are still alive."""
         return [number for number in self._numbers.values() if number not in self.inputs]
 
-    def maker_of(self, number: int) -> str:
+    def producer_of(self, number: int) -> str:
         """Return the formatted call site where a value was created."""
         index = next(i for i, op in enumerate(self._ops) if number in op.results)
         return format_call_site(self.call_sites[index])

@@ -40,12 +40,12 @@ class Recorded:
     Attributes:
         result: The return value of the function.
         recording: The recording, if it can be replayed.
-        why_none: The reason why it cannot be replayed.
+        unusable_reason: The reason why it cannot be replayed.
     """
 
     result: Any
     recording: Recording | None
-    why_none: str = ""
+    unusable_reason: str = ""
 
 
 def record(
@@ -68,16 +68,16 @@ def record(
         result = function(*args, **kwargs)
         changes = gradients.changes(recorder)
         kept = _kept(recorder, changes, result)
-        why_none = _what_outlives(engine, recorder, kept)
+        unusable_reason = _escape_reason(engine, recorder, kept)
         _check_shapes(recorder)
     finally:
         engine.stream.recorder = None
     if recorder.is_first_of_its_kind:
-        why_none = "each call uses an operation for the first time"
+        unusable_reason = "each call uses an operation for the first time"
     elif guards.state() != before:
-        why_none = f"it changes {guards.changed(before)} itself"
-    if why_none:
-        return Recorded(result, None, why_none)
+        unusable_reason = f"it changes {guards.changed(before)} itself"
+    if unusable_reason:
+        return Recorded(result, None, unusable_reason)
     recording = Recording(engine, recorder, changes, kept, leaves, result)
     recording.watch(guards, before)
     return Recorded(result, recording)
@@ -186,7 +186,7 @@ class Recording:
 
     def difference(self, other: Recording) -> str:
         """Describe the first difference from another recording; empty if there is none."""
-        both = zip(self._said(), other._said(), strict=False)
+        both = zip(self._signature(), other._signature(), strict=False)
         at = next((at for at, (one, two) in enumerate(both) if one != two), None)
         if at is None and len(self.body.ops) == len(other.body.ops):
             return ""
@@ -198,7 +198,7 @@ class Recording:
         )
         return f"operation {at} differs, issued here:\n{here}"
 
-    def _said(self) -> list[Any]:
+    def _signature(self) -> list[Any]:
         compiled_ops = [(one.name, repr((one.args, one.kwargs))) for one in self.body.compiled_ops]
         return [
             (compiled_ops[op.compiled_op], op.operands, op.numbers, op.results, repr(op.given))
@@ -224,13 +224,14 @@ def _kept(recorder: Recorder, gradients: Sequence[Gradient], result: Any) -> dic
             raise TraceError(
                 "a traced function returns a tensor that needs gradients, but traces do not"
                 " propagate gradients: call backward() in it, detach the result, or decorate it"
-                f" with torch.no_grad(); the tensor is created here:\n{recorder.maker_of(number)}"
+                " with torch.no_grad(); the tensor is created here:\n"
+                f"{recorder.producer_of(number)}"
             )
         kept[number] = one
     return kept
 
 
-def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) -> str:
+def _escape_reason(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) -> str:
     """Describe another value that outlives the call, which a replay would not create again."""
     # A kept value keeps alive the value whose storage it shares.
     bases = {recorder.number_of_slot(one._ref.base.slot) for one in kept.values() if one._ref.base}
@@ -239,12 +240,16 @@ def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) 
             gc.collect()
         # The flush processes pending frees, so that the recorder knows which values are alive.
         engine.stream.flush()
-        left = [number for number in recorder.left() if number not in kept and number not in bases]
+        left = [
+            number
+            for number in recorder.live_values()
+            if number not in kept and number not in bases
+        ]
         if not left:
             return ""
     return (
         "it creates a tensor that outlives the call without being returned,"
-        f" here:\n{recorder.maker_of(left[0])}"
+        f" here:\n{recorder.producer_of(left[0])}"
     )
 
 

@@ -89,16 +89,16 @@ class _ActorCalls:
         self._lock = threading.Lock()
         self._calls: dict[str, _ActorCall] = {}
         #: Cancelled calls whose messages may still arrive.
-        self._given_up: deque[str] = deque(maxlen=1024)
+        self._cancelled: deque[str] = deque(maxlen=1024)
 
     def of(self, token: str) -> _ActorCall:
         with self._lock:
             return self._calls.setdefault(token, _ActorCall())
 
-    def take(self, token: str) -> _ActorCall:
+    def claim(self, token: str) -> _ActorCall:
         """Return a call to the actor that serves it, once."""
         with self._lock:
-            if token in self._given_up:
+            if token in self._cancelled:
                 actor_call = _ActorCall()
                 actor_call.error = RuntimeError("the call was cancelled")
                 actor_call.offered.set()
@@ -107,14 +107,14 @@ class _ActorCalls:
             actor_call.is_begun = True
             return actor_call
 
-    def give_up(self, token: str) -> None:
+    def cancel(self, token: str) -> None:
         """Cancel a call that no actor has begun to serve."""
         with self._lock:
             actor_call = self._calls.setdefault(token, _ActorCall())
             if actor_call.is_begun:
                 return
             actor_call.is_begun = True
-            self._given_up.append(token)
+            self._cancelled.append(token)
         actor_call.end(None, RuntimeError("the actor did not serve the call"))
 
     def forget(self, token: str) -> None:
@@ -129,9 +129,9 @@ class ActorCallCanceller(Actor):
     """Cancels calls that actors will not serve; called outside the order of operations."""
 
     @endpoint
-    def give_up(self, token: str) -> None:
+    def cancel_call(self, token: str) -> None:
         """Cancel a call, so that the operations issued after it continue."""
-        _actor_calls.give_up(token)
+        _actor_calls.cancel(token)
 
 
 def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
@@ -187,7 +187,7 @@ def _wait(actor_call: _ActorCall, request: ActorCallRequest) -> None:
         now = local_actor(request.port)
         actor = actor or now
         if now is None or now is not actor:
-            _actor_calls.give_up(request.token)
+            _actor_calls.cancel(request.token)
 
 
 def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
@@ -195,7 +195,7 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
 
     def run(instance: Any, *given: Any) -> Any:
         *before, call_token = given
-        actor_call = _actor_calls.take(call_token.token)
+        actor_call = _actor_calls.claim(call_token.token)
         result, answer, error = None, None, None
         try:
             actor_call.offered.wait()
@@ -213,7 +213,7 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
 
     async def run_async(instance: Any, *given: Any) -> Any:
         *before, call_token = given
-        actor_call = _actor_calls.take(call_token.token)
+        actor_call = _actor_calls.claim(call_token.token)
         result, answer, error = None, None, None
         try:
             if not actor_call.offered.is_set():

@@ -36,12 +36,12 @@ class Interpreter(Actor):
     """The values of one process, and the compiled ops that compute them.
 
     Args:
-        neighbours: The number of processes on this host, which share its CPUs.
+        local_world_size: The number of processes on this host, which share its CPUs.
     """
 
-    def __init__(self, neighbours: int) -> None:
+    def __init__(self, local_world_size: int) -> None:
         if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
+            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_world_size))
         self._failures: list[Failure] = []
         self._world = World(current_rank().rank, [])
         self._runner = Runner(self._world, self._failures.append, KINDS)

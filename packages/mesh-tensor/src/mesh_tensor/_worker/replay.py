@@ -66,7 +66,7 @@ class _Replay:
         self._values: list[Any] = [None] * body.values
         given: list[Any] = []
         numbers = array("d")
-        inner = world.within(self._values, given, numbers)
+        inner = world.for_trace(self._values, given, numbers)
         self._failures: list[Failure] = []
         self._runner = Runner(inner, self._failures.append, kinds)
         for compiled_op in body.compiled_ops:
@@ -96,20 +96,20 @@ class _Replay:
                 results: Sequence[Any] = self._function(*inputs)
                 return results
             except Exception as error:
-                failed = self._stopped(error)
+                failed = self._save_frame(error)
         else:
             failed = None
             for number, value in zip(self._body.inputs, inputs, strict=True):
                 self._values[number] = value
         try:
-            self._go_on(failed)
+            self._run_remaining(failed)
         finally:
             self._values[:] = [None] * len(self._values)
         failures = self._failures[:]
         self._failures.clear()
         raise TraceFailed(failures)
 
-    def _go_on(self, failed: tuple[int, Exception] | None) -> None:
+    def _run_remaining(self, failed: tuple[int, Exception] | None) -> None:
         """Execute the operations after the failed one, or all operations if `failed` is None."""
         if failed is None:
             self._runner.run(0, self._instructions)
@@ -121,7 +121,7 @@ class _Replay:
         )
         self._runner.run(index + 1, self._instructions[at:])
 
-    def _stopped(self, error: Exception) -> tuple[int, Exception]:
+    def _save_frame(self, error: Exception) -> tuple[int, Exception]:
         """Save the values of the interrupted function; return the index of the failed operation."""
         trace: TracebackType | None = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != _FILE:

@@ -235,7 +235,7 @@ class StreamThreads:
     def _thread(self, lane: int) -> _Thread:
         found = self._threads.get(lane)
         if found is None:
-            runner = Runner(self._world.beside(lane), self._record_failure, self._kinds)
+            runner = Runner(self._world.for_stream(lane), self._record_failure, self._kinds)
             found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
         return found
 

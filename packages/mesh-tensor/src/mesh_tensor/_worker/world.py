@@ -60,7 +60,7 @@ class World:
         #: The generation of `torch.distributed` to which the groups belong; shared by all streams.
         self._generation = [0]
 
-    def beside(self, lane: int) -> World:
+    def for_stream(self, lane: int) -> World:
         """Return the world of another stream of the process, with separate values and groups."""
         made = World(self.rank, [])
         made.functions, made.held, made.exchange = self.functions, self.held, self.exchange
@@ -75,7 +75,7 @@ class World:
                 values[slot] = failed_value
         self.exchange.propagate_failure(storages, failed_value)
 
-    def within(self, values: list[Any], given: list[Any], numbers: Sequence[float]) -> World:
+    def for_trace(self, values: list[Any], given: list[Any], numbers: Sequence[float]) -> World:
         """Return the same world with other values: the values of a trace during a replay."""
         inner = copy.copy(self)
         inner.values, inner.given, inner.numbers = values, given, numbers
