@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_core import MeshError, Region, SupervisionError
+from mesh_core import MeshError, Region
 from mesh_tensor._collectives.collectives import reduce, reduce_
 from mesh_tensor._dispatch.constant_folding import KnownScalar, can_fold, fold
 from mesh_tensor._dispatch.custom_ops import module_of
 from mesh_tensor._dispatch.data_dependent import issue_and_fetch
 from mesh_tensor._dispatch.dispatcher import dispatch, dispatch_in_mode
 from mesh_tensor._dispatch.fake_propagation import propagate
+from mesh_tensor._engine.fetched import Fetched
 from mesh_tensor._errors import OpFailed, RanksDisagree
 from mesh_tensor._instructions.call_site import format_call_site
 from mesh_tensor._instructions.compiled_op import Operand
@@ -46,39 +46,6 @@ __all__ = ["Engine"]
 # Tensors are below the modules that issue operations. No tensor exists before this registration,
 # because engines create all tensors.
 backend_slot.backend = DispatchBackend(dispatch, dispatch_in_mode, reduce, reduce_, fetch_shard)
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """A value that has been requested.
-
-    Attributes:
-        engine: The engine of the value.
-        ref: The value; kept alive until the reply has arrived.
-        rank: The process that sends the value.
-        answer: The replies of all processes, sent once they have executed everything before the
-            request. Only the process `rank` replies with a value.
-    """
-
-    engine: Engine
-    ref: Ref
-    rank: int
-    answer: Future[ValueMesh[Any]]
-
-    def value(self) -> Any:
-        """Return the value; wait for it if necessary.
-
-        Raises:
-            OpFailed: Something that the value depends on has failed on some process.
-        """
-        try:
-            answers = self.answer.get()
-        except SupervisionError as error:
-            # If one process dies, everything that the processes have computed together is lost.
-            self.engine.stream.fail(error)
-            raise
-        self.engine.check(self.ref)
-        return list(answers.values())[self.rank]
 
 
 class Engine:

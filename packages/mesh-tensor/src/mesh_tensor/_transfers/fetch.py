@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh_core import Future
-    from mesh_tensor._engine.engine import Fetched
+    from mesh_tensor._engine.fetched import Fetched
 
 __all__ = ["fetch_shard", "inspect", "show"]
 
