@@ -83,8 +83,7 @@ class CompiledOpCache:
         #: Opcodes of compiled ops that can no longer be issued. Finalizers append to it at any
         #: time.
         self._retired: list[int] = []
-        #: The compiled ops that the processes were told to remove, and the number of operations
-        #: issued by then.
+        #: The opcodes that the processes remove, and the number of operations issued by then.
         self._evicted: deque[tuple[int, list[int]]] = deque()
 
     def define(
