@@ -92,9 +92,12 @@ def test_without_a_binding_the_reason_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ibverbs", None)
     monkeypatch.setitem(sys.modules, "pyverbs", None)
-    for name in ("ibverbs", "pyverbs"):
+    for name in ("ibverbs", "pyverbs", "installed"):
         monkeypatch.delitem(sys.modules, f"mesh_rdma._verbs.{name}_binding", raising=False)
-    assert "install mesh-rdma[verbs] and libibverbs1" in str(VerbsTransport().probe())
+    from mesh_rdma._verbs.installed_binding import installed_binding
+
+    reason = VerbsTransport(installed_binding).probe()
+    assert "install mesh-rdma[verbs] and libibverbs1" in str(reason)
 
 
 def test_what_the_other_end_sends_is_checked() -> None:

@@ -19,7 +19,7 @@ from mesh_core import (
     endpoint,
 )
 from mesh_core.spi import is_actor_coming
-from mesh_tensor._remote import actor_arguments
+from mesh_tensor._worker import actor_calls
 
 
 class Keeper(Actor):
@@ -103,7 +103,7 @@ class Onlooker(Actor):
             LOOKS.release()
             return is_coming
 
-        actor_arguments.is_actor_coming = looked
+        actor_calls.is_actor_coming = looked
 
 
 def _import_slowly() -> None:

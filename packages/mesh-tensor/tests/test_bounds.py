@@ -7,13 +7,13 @@ import torch
 
 import mesh_tensor as mt
 from mesh_tensor import DeviceMesh
-from mesh_tensor._engine import plan_cache
+from mesh_tensor._instructions import compiled_op_cache
 
 
-def test_plans_and_what_is_known_of_tensors_are_bounded(
+def test_compiled_ops_and_what_is_known_of_tensors_are_bounded(
     mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_cache, "_PLANS_MAX", 64)
+    monkeypatch.setattr(compiled_op_cache, "_COMPILED_OPS_MAX", 64)
     engine = mesh._engine
     steady = torch.ones(4)
     for size in range(1, 400):
@@ -22,18 +22,16 @@ def test_plans_and_what_is_known_of_tensors_are_bounded(
         if size % 50 == 0:
             assert mt.inspect(total) == 2 * size + 4
             counts = list(engine._workers.count.call().get().values())
-            # The last terms are the plans since the last time that all operations were done, four
-            # per size.
-            assert len(engine.plans) <= 64 + 8 + 4 * 50
+            # The last terms are the compiled ops since the last time that all operations were done,
+            # four per size.
+            assert len(engine.compiled_ops) <= 64 + 8 + 4 * 50
             assert len(engine.metas) <= 64 + 8 + 4 * 50
-            assert all(one["plans"] <= 64 + 8 + 4 * 50 for one in counts)
+            assert all(one["compiled_ops"] <= 64 + 8 + 4 * 50 for one in counts)
             assert max(one["values"] for one in counts) <= 8
 
 
-def test_a_plan_that_was_forgotten_is_made_again(
-    mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_cache, "_PLANS_MAX", 16)
+def test_an_evicted_op_is_compiled_again(mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_op_cache, "_COMPILED_OPS_MAX", 16)
     values = []
     for _ in range(3):
         made = [torch.full((size,), 2.0).sum() for size in range(1, 30)]

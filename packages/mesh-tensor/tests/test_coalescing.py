@@ -43,9 +43,9 @@ def test_few_collectives_are_issued(mesh: Any) -> None:
     engine, names = mesh._engine, []
     issue = engine.stream.issue
 
-    def noted(words: Any, *more: Any) -> None:
-        names.append(engine.plans[words[0]].kind)
-        issue(words, *more)
+    def noted(instructions: Any, *more: Any) -> None:
+        names.append(engine.compiled_ops[instructions[0]].kind)
+        issue(instructions, *more)
 
     engine.stream.issue = noted
     try:

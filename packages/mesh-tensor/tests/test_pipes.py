@@ -101,8 +101,8 @@ def test_a_pipe_is_of_its_stream(mesh: DeviceMesh) -> None:
         pipe = create_pipe(loads, 3, propagate=lambda: {"x": torch.empty(2), "y": _scalar()})
         batch: dict[str, Any] = pipe.recv()
     assert batch["x"].stream is data
-    x, loan = mt.get_active_stream().borrow(batch["x"])
-    with loan:
+    x, borrow = mt.get_active_stream().borrow(batch["x"])
+    with borrow:
         assert inspect(x + 1, dp=1).tolist() == [2, 2]
 
 

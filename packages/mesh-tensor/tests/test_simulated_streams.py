@@ -27,8 +27,8 @@ def reduced_beside(work: int) -> mt.SimulationReport:
     with simulator.activate():
         x = torch.empty(1000, 1000, device="cuda")
         gradient = torch.empty(500_000, device="cuda")
-        lent, borrow = stream.borrow(gradient, mutable=True)  # type: ignore[arg-type]
-        lent.reduce_("gpu")
+        borrowed, borrow = stream.borrow(gradient, mutable=True)  # type: ignore[arg-type]
+        borrowed.reduce_("gpu")
         for _ in range(work):
             _ = x @ x
         borrow.drop()
@@ -53,13 +53,13 @@ def test_what_was_lent_is_given_back(device: str, mutable: bool) -> None:
     simulator, stream = mt.Simulator({"gpu": 2}, PLAIN), mt.Stream("other")
     with simulator.activate():
         x: Any = torch.empty(1000, device=device)
-        lent, borrow = stream.borrow(x, mutable=mutable)
+        borrowed, borrow = stream.borrow(x, mutable=mutable)
         with stream.activate():
-            y = lent + 1
+            y = borrowed + 1
         borrow.drop()
         x.add_(1)
         assert simulator.report().of(device)[0].live_bytes == 8000
-        del x, y, lent, borrow
+        del x, y, borrowed, borrow
         # The next operation releases dropped tensors.
         torch.empty(0)
     assert simulator.report().of(device)[0].live_bytes == 0

@@ -180,16 +180,16 @@ class TestBorrows:
     ) -> None:
         x = torch.ones(2)
         view = x[:1]
-        lent, loan = comm.borrow(x)  # type: ignore[arg-type]  # the line of the borrow
-        assert inspect([x + 1, lent + 1, lent[1:] * 3])[0].tolist() == [2, 2]
-        for write in (x.add_, view.add_, lent.add_, lent[:1].add_):
+        borrowed, borrow = comm.borrow(x)  # type: ignore[arg-type]  # the line of the borrow
+        assert inspect([x + 1, borrowed + 1, borrowed[1:] * 3])[0].tolist() == [2, 2]
+        for write in (x.add_, view.add_, borrowed.add_, borrowed[:1].add_):
             with pytest.raises(mt.MutatingBorrow, match="the line of the borrow"):
                 write(1)
         with pytest.raises(mt.MutatingBorrow):
             comm.borrow(view, mutable=True)  # type: ignore[arg-type]
         again, second = comm.borrow(view)  # type: ignore[arg-type]
         assert inspect(again).tolist() == [1]
-        loan.drop()
+        borrow.drop()
         with pytest.raises(mt.MutatingBorrow):
             x.add_(1)
         second.drop()
@@ -199,7 +199,7 @@ class TestBorrows:
     def test_of_a_mutable_one_the_origin_does_nothing(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
         view = x[:1]
-        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
         uses: list[Any] = [
             lambda: x + 1,
             lambda: view.add_(1),
@@ -213,22 +213,22 @@ class TestBorrows:
         for use in uses:
             with pytest.raises(mt.BorrowedMutably, match="drop the borrow first"):
                 use()
-        lent.mul_(5)
-        assert inspect(lent).tolist() == [5, 5]
-        loan.drop()
+        borrowed.mul_(5)
+        assert inspect(borrowed).tolist() == [5, 5]
+        borrow.drop()
         assert inspect(view + x[1:]).tolist() == [10]
 
     def test_what_was_borrowed_ends_with_the_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
-        lent, loan = comm.borrow(x)  # type: ignore[arg-type]
-        view = lent[:1]
-        with loan:
-            kept = lent + 1
-        assert loan.is_dropped
-        for use in (lambda: lent + 1, lambda: view + 1, lambda: inspect(lent)):
+        borrowed, borrow = comm.borrow(x)  # type: ignore[arg-type]
+        view = borrowed[:1]
+        with borrow:
+            kept = borrowed + 1
+        assert borrow.is_dropped
+        for use in (lambda: borrowed + 1, lambda: view + 1, lambda: inspect(borrowed)):
             with pytest.raises(mt.BorrowEnded, match="borrow again"):
                 use()
-        loan.drop()
+        borrow.drop()
         again, second = comm.borrow(x)  # type: ignore[arg-type]
         with second:
             assert inspect(kept + again).tolist() == [3, 3]
@@ -236,10 +236,10 @@ class TestBorrows:
     def test_memory_is_shared(self, mesh: DeviceMesh, comm: Stream) -> None:
         place = remote(lambda x: x.data_ptr())
         x = torch.ones(4)
-        lent, loan = comm.borrow(x[1:], mutable=True)  # type: ignore[arg-type]
-        with loan:
-            there = place.call(lent).get().values()
-            lent.t().fill_(7)
+        borrowed, borrow = comm.borrow(x[1:], mutable=True)  # type: ignore[arg-type]
+        with borrow:
+            there = place.call(borrowed).get().values()
+            borrowed.t().fill_(7)
         assert [one - 4 for one in there] == place.call(x).get().values()
         assert inspect(x).tolist() == [1, 7, 7, 7]
 
@@ -247,20 +247,20 @@ class TestBorrows:
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x = waits_for(torch.ones(2), "first_use")
-        lent, loan = comm.borrow(x)
+        borrowed, borrow = comm.borrow(x)
         with comm.activate():
             early = inspect(torch.ones(2) + 1)
             opens(torch.ones(2), "first_use")
-        with loan:
-            assert inspect(lent + early).tolist() == [3, 3]
+        with borrow:
+            assert inspect(borrowed + early).tolist() == [3, 3]
 
     def test_the_origin_goes_on_until_it_uses_what_it_lent(
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x, other = torch.ones(2), torch.ones(2)
-        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
-        with loan:
-            lent.add_(waits_for(lent, "goes_on"))
+        borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        with borrow:
+            borrowed.add_(waits_for(borrowed, "goes_on"))
         # The borrow is dropped and the other stream is not done, but this stream is not blocked.
         assert inspect(other + 1).tolist() == [2, 2]
         opens(other, "goes_on")
@@ -268,9 +268,9 @@ class TestBorrows:
 
     def test_reading_does_not_wait_for_who_only_reads(self, mesh: DeviceMesh, comm: Stream) -> None:
         x = torch.ones(2)
-        lent, loan = comm.borrow(x)  # type: ignore[arg-type]
-        with loan:
-            slow = waits_for(lent, "reads")
+        borrowed, borrow = comm.borrow(x)  # type: ignore[arg-type]
+        with borrow:
+            slow = waits_for(borrowed, "reads")
         assert inspect(x + 1).tolist() == [2, 2]
         opens(x, "reads")
         x.add_(1)
@@ -279,13 +279,13 @@ class TestBorrows:
     def test_what_was_borrowed_is_lent_further(self, mesh: DeviceMesh, comm: Stream) -> None:
         third = Stream("third")
         x = torch.ones(2)
-        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
-        lent.add_(1)
-        further, second = third.borrow(lent, mutable=True)
+        borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        borrowed.add_(1)
+        further, second = third.borrow(borrowed, mutable=True)
         further.mul_(10)
         with pytest.raises(mt.BorrowedMutably):
-            lent + 1
-        loan.drop()
+            borrowed + 1
+        borrow.drop()
         assert second.is_dropped
         assert inspect(x).tolist() == [20, 20]
 
@@ -293,22 +293,22 @@ class TestBorrows:
         self, mesh: DeviceMesh, comm: Stream
     ) -> None:
         x = torch.ones(2)
-        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]  # it was here
-        lent.add_(1)
+        borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]  # it was here
+        borrowed.add_(1)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            del loan
+            del borrow
         assert caught[0].category is ResourceWarning
         assert "it was here" in str(caught[0].message)
         assert inspect(x).tolist() == [2, 2]
 
     def test_gradients_come_back_through_a_borrow(self, mesh: DeviceMesh, comm: Stream) -> None:
         w = torch.ones(2, requires_grad=True)
-        lent, loan = comm.borrow(w * 2)  # type: ignore[arg-type]
-        loss = (lent * lent).sum()
+        borrowed, borrow = comm.borrow(w * 2)  # type: ignore[arg-type]
+        loss = (borrowed * borrowed).sum()
         assert loss.stream is comm  # type: ignore[attr-defined]
         loss.backward(retain_graph=True)
-        loan.drop()
+        borrow.drop()
         with pytest.raises(mt.BorrowEnded):
             loss.backward()
         assert inspect(w.grad).tolist() == [8, 8]  # type: ignore[union-attr]
@@ -345,8 +345,8 @@ class TestBorrows:
 
         def reduce(parameter: Any) -> None:
             with torch.no_grad():
-                gradient, loan = comm.borrow(parameter.grad, mutable=True)
-            with loan, comm.activate():
+                gradient, borrow = comm.borrow(parameter.grad, mutable=True)
+            with borrow, comm.activate():
                 gradient.reduce_("dp")
                 reduced.append(opens(gradient, "was reduced"))
 
@@ -364,9 +364,9 @@ class TestFailures:
     ) -> None:
         index = mesh.rank("dp").view(1) * 5
         bad = torch.ones(2)[index]  # the line that fails
-        lent, loan = comm.borrow(bad)  # type: ignore[arg-type]
-        with loan:
-            total = lent.reduce("dp")  # type: ignore[attr-defined]
+        borrowed, borrow = comm.borrow(bad)  # type: ignore[arg-type]
+        with borrow:
+            total = borrowed.reduce("dp")  # type: ignore[attr-defined]
         for one in (total, total + 1, bad):
             with pytest.raises(mt.OpFailed, match="rank 1") as caught:
                 inspect(one)
@@ -379,10 +379,10 @@ class TestFailures:
     ) -> None:
         x = torch.ones(3, 2)
         row, other = x[0], torch.ones(2)
-        lent, loan = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
-        with loan, comm.activate():
+        borrowed, borrow = comm.borrow(x, mutable=True)  # type: ignore[arg-type]
+        with borrow, comm.activate():
             size = mesh.rank("dp") * 9
-            lent.index_fill_(0, size.view(1), 7)  # the line that fails
+            borrowed.index_fill_(0, size.view(1), 7)  # the line that fails
         for one in (x, row, row + 1):
             with pytest.raises(mt.OpFailed) as caught:
                 inspect(one)
@@ -411,19 +411,19 @@ class TestEnds:
         before = counted(mesh)
         for step in range(30):
             x = torch.ones(2) + step
-            lent, loan = comm.borrow(x, mutable=bool(step % 2))  # type: ignore[arg-type]
-            with loan:
-                y = lent * 2
+            borrowed, borrow = comm.borrow(x, mutable=bool(step % 2))  # type: ignore[arg-type]
+            with borrow:
+                y = borrowed * 2
             if step % 3:
                 x.add_(1)
             unused, second = comm.borrow(y)  # type: ignore[arg-type]
             second.drop()
-        del x, y, lent, unused
+        del x, y, borrowed, unused
         inspect(torch.ones(1))
         counted(mesh)
         after = counted(mesh)
         assert [one["values"] for one in after] == [one["values"] for one in before]
-        assert [one["loans"] for one in after] == [0, 0]
+        assert [one["borrows"] for one in after] == [0, 0]
         assert mesh._engine.borrows.count == 0
 
     @pytest.fixture
@@ -437,8 +437,8 @@ class TestEnds:
             with comm.activate():
                 inspect(torch.ones(1))
             x = waits_for(torch.ones(2), "never")
-            lent, loan = comm.borrow(x)
-            total = lent.reduce("dp")
+            borrowed, borrow = comm.borrow(x)
+            total = borrowed.reduce("dp")
             with comm.activate():
                 assert inspect(torch.ones(1)).tolist() == [1]
             kill_proc(mortal, 1)
@@ -446,9 +446,9 @@ class TestEnds:
                 inspect(total)
             with pytest.raises(MeshError):
                 inspect(x)
-            loan.drop()
+            borrow.drop()
         mortal.replace(1)
         with mortal.activate():
-            lent, loan = comm.borrow(torch.ones(2))  # type: ignore[arg-type]
-            with loan:
-                assert inspect(lent.reduce("dp")).tolist() == [2, 2]  # type: ignore[attr-defined]
+            borrowed, borrow = comm.borrow(torch.ones(2))  # type: ignore[arg-type]
+            with borrow:
+                assert inspect(borrowed.reduce("dp")).tolist() == [2, 2]  # type: ignore[attr-defined]

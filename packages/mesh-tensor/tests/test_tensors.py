@@ -216,7 +216,7 @@ def test_a_program_that_runs_ahead_is_held_back(mesh: DeviceMesh) -> None:
     for _ in range(60_000):
         x.add_(1)
     stream = mesh._engine.stream
-    assert stream._issued - stream._places_from <= 60_000
+    assert stream._issued - stream._call_sites_from <= 60_000
     assert inspect(x).item() == 60_000
 
 
@@ -228,7 +228,7 @@ def test_operations_are_sent_when_nothing_follows(mesh: DeviceMesh) -> None:
 
     def is_done() -> bool:
         stream.settle()
-        return not stream._under_way and not stream._words
+        return not stream._in_flight and not stream._buffer
 
     wait_until(is_done)
 

@@ -51,11 +51,11 @@ from mesh_tensor._simulator.simulator import Simulator as Simulator
 from mesh_tensor._streams.borrow import Borrow as Borrow
 from mesh_tensor._streams.stream import Stream as Stream
 from mesh_tensor._streams.stream import get_active_stream as get_active_stream
-from mesh_tensor._tensor.fetch import fetch_shard as fetch_shard
-from mesh_tensor._tensor.fetch import inspect as inspect
-from mesh_tensor._tensor.fetch import show as show
-from mesh_tensor._tensor.placement import put as put
-from mesh_tensor._tensor.placement import shard as shard
 from mesh_tensor._tensor.tensor import Tensor as Tensor
 from mesh_tensor._trace.traced_function import Traced as Traced
 from mesh_tensor._trace.traced_function import trace as trace
+from mesh_tensor._transfers.fetch import fetch_shard as fetch_shard
+from mesh_tensor._transfers.fetch import inspect as inspect
+from mesh_tensor._transfers.fetch import show as show
+from mesh_tensor._transfers.placement import put as put
+from mesh_tensor._transfers.placement import shard as shard

@@ -22,6 +22,7 @@ from mesh_fs._mount import unmounter
 
 if TYPE_CHECKING:
     from mesh_fs._gather.host_client import HostClient
+    from mesh_fs._options import GatherOptions
 
 __all__ = ["FuseMount"]
 
@@ -71,20 +72,30 @@ class FuseMount:
                 setting.write(str(_READ_AHEAD_KIB))
 
     @classmethod
-    async def open(cls, files: FuseOperations, point: str, *, allow_other: bool) -> FuseMount:
-        """Mount the files.
+    async def open(
+        cls,
+        clients: list[HostClient],
+        point: str,
+        options: GatherOptions,
+        *,
+        is_direct: bool,
+    ) -> FuseMount:
+        """Mount the directories of hosts.
 
         Args:
-            files: The files to show.
+            clients: The hosts.
             point: An empty directory.
-            allow_other: Whether other users may read the mount.
+            options: Mount options.
+            is_direct: Whether the mount shows the directory of the only host itself, instead of one
+                folder for each host.
 
         Raises:
             MountError: Mounting at the directory has failed.
         """
+        files = FuseOperations(clients, options, is_direct=is_direct)
         source = f"mesh-gather-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         guard = await asyncio.to_thread(_guard, source)
-        return cls(files, point, source, guard, allow_other=allow_other)
+        return cls(files, point, source, guard, allow_other=options.allow_other)
 
     @property
     def held_bytes(self) -> int:

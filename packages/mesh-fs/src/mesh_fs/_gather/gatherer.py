@@ -41,9 +41,8 @@ class Gatherer(Actor):
         Raises:
             MountError: Mounting has failed.
         """
-        # Imported here because pyfuse3 is optional.
-        from mesh_fs._gather.fuse_mount import FuseMount
-        from mesh_fs._gather.fuse_operations import FuseOperations
+        # Every program imports this module, but only this process needs pyfuse3, which is optional.
+        from mesh_fs._gather.fuse_mount import FuseMount  # noqa: PLC0415
 
         reader = f"{socket.gethostname()}/{os.getpid()}"
         clients = [
@@ -51,9 +50,9 @@ class Gatherer(Actor):
             for rank, (name, folder) in enumerate(zip(names, folders, strict=True))
         ]
         is_direct = names == [""]
-        files = FuseOperations(clients, self._options, is_direct=is_direct)
-        allow_other = self._options.allow_other
-        self._mount = await FuseMount.open(files, self._mountpoint, allow_other=allow_other)
+        self._mount = await FuseMount.open(
+            clients, self._mountpoint, self._options, is_direct=is_direct
+        )
 
     @concurrent_endpoint
     async def held_bytes(self) -> int:

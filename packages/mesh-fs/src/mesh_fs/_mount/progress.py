@@ -82,38 +82,14 @@ def shown_progress(progress: bool | None) -> Iterator[Callable[[Arrived], None] 
     if progress is False or sys.stderr is None or not (progress or is_terminal):
         yield None
     elif is_terminal and find_spec("rich") is not None:
-        with _bar() as tell:
+        # rich is optional, and only programs that show progress on a terminal need it.
+        from mesh_fs._mount.progress_bar import progress_bar  # noqa: PLC0415
+
+        with progress_bar() as tell:
             yield tell
     else:
         with _lines() as tell:
             yield tell
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[Arrived], None]]:
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("files", total=None)
-
-        def tell(arrived: Arrived) -> None:
-            bar.update(
-                task,
-                description=f"{arrived.files} files on {arrived.whole_hosts} of "
-                f"{arrived.hosts} hosts",
-                total=arrived.total_bytes,
-                completed=arrived.here_bytes,
-            )
-
-        yield tell
 
 
 @contextmanager

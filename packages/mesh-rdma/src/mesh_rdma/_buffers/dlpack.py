@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from mesh_rdma import _core
-from mesh_rdma._buffers.memory import is_dense
+from mesh_rdma._buffers.strides import is_dense
 from mesh_rdma._errors import RDMATransportError
 
 __all__ = ["memory_of_dlpack"]

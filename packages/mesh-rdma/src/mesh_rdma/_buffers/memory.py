@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mesh_rdma import _core
+from mesh_rdma._buffers.dlpack import memory_of_dlpack
+from mesh_rdma._buffers.strides import is_dense
 from mesh_rdma._errors import RDMAReadOnlyError, RDMATransportError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["Memory", "is_dense", "memory_of", "writable_memory_of"]
+__all__ = ["Memory", "memory_of", "writable_memory_of"]
 
 #: The types accepted as memory: `bytearray`, `memoryview`, numpy arrays, torch tensors, and any
 #: other object that has the buffer protocol or supports DLPack.
@@ -35,8 +34,6 @@ def memory_of(data: Memory) -> _core.Local:
         return _core.Local(data)
     except TypeError:
         if hasattr(data, "__dlpack__"):
-            from mesh_rdma._buffers.dlpack import memory_of_dlpack
-
             return memory_of_dlpack(data)
     kind = type(data).__qualname__
     raise TypeError(
@@ -60,17 +57,6 @@ def writable_memory_of(data: Memory) -> _core.Local:
             f"{kind} is read-only memory: pass writable memory, such as a bytearray"
         )
     return local
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether elements are dense, in any order of dimensions; strides count elements."""
-    wanted = 1
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size != 1:
-            if stride != wanted:
-                return False
-            wanted *= size
-    return True
 
 
 def _of_tensor(tensor: Any) -> _core.Local:

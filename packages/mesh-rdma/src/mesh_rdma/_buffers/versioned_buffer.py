@@ -318,7 +318,8 @@ class VersionedReader:
 
     @returns_future
     async def _read_later(self, dst: Memory, after: int | None, limit: float | None) -> int:
-        import asyncio
+        # `import mesh_rdma` must not load asyncio (170 ms), and few processes wait for a version.
+        import asyncio  # noqa: PLC0415
 
         until = None if limit is None else time.monotonic() + limit
         pause = _PAUSE_MIN_S

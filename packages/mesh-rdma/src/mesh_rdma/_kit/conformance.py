@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+import mesh_rdma._kit.assertion_rewriting  # noqa: F401 (must precede the modules below)
 from mesh_core import this_host
 from mesh_core.testing import wait_until
 from mesh_rdma import _core

@@ -30,9 +30,10 @@ from mesh_rdma._plugins.transport import (
 from mesh_rdma._verbs.binding import Access, Binding, Opcode
 from mesh_rdma._verbs.connection import Adapters, Connector, Responder
 from mesh_rdma._verbs.errors import unregistered
+from mesh_rdma._verbs.installed_binding import installed_binding
 from mesh_rdma._verbs.lanes import Lanes
 from mesh_rdma._verbs.messages import Descriptor, WireError
-from mesh_rdma._verbs.ports import FOLDER, Choice, Unusable, find
+from mesh_rdma._verbs.ports import FOLDER, Choice, find
 from mesh_rdma._verbs.registrations import Entry, Registrations
 from mesh_rdma._verbs.transfer import WORD_LEN, Transfer
 
@@ -51,28 +52,6 @@ class Opened:
     lanes: weakref.WeakSet[Lanes] = field(default_factory=weakref.WeakSet)
 
 
-def load() -> Binding:
-    """Return the installed binding of libibverbs.
-
-    Raises:
-        Unusable: No binding is installed.
-    """
-    try:
-        from mesh_rdma._verbs.ibverbs_binding import IbverbsBinding
-
-        return IbverbsBinding()
-    except ImportError as error:
-        why = str(error)
-    try:
-        from mesh_rdma._verbs.pyverbs_binding import PyverbsBinding
-
-        return PyverbsBinding()
-    except ImportError:
-        raise Unusable(
-            f"there is no binding of libibverbs ({why}): install mesh-rdma[verbs] and libibverbs1"
-        ) from None
-
-
 class VerbsTransport(Transport):
     """Copies memory through verbs, one-sided: the other process does not take part."""
 
@@ -80,7 +59,9 @@ class VerbsTransport(Transport):
     has_atomics = True
     reaches_devices = True
 
-    def __init__(self, load: Callable[[], Binding] = load, folder: Path = FOLDER) -> None:
+    def __init__(
+        self, load: Callable[[], Binding] = installed_binding, folder: Path = FOLDER
+    ) -> None:
         self._load = load
         self._folder = folder
         self._lock = threading.Lock()

@@ -8,11 +8,10 @@ import torch
 
 from mesh_core import Region
 from mesh_tensor._collectives.coalescing import reduce_tree, reduce_tree_
-from mesh_tensor._collectives.plans import issue_move, issue_part, issue_reduce
-from mesh_tensor._collectives.steps import OPS, Move, Reduction
+from mesh_tensor._collectives.collective_ops import OPS, Move, Reduction
+from mesh_tensor._collectives.compiled_ops import issue_move, issue_part, issue_reduce
 from mesh_tensor._errors import WrongMesh
 from mesh_tensor._mesh.activation import check_stream
-from mesh_tensor._mesh.rank_tensor import rank_tensor
 from mesh_tensor._tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -130,9 +129,9 @@ def to_mesh(tensor: Tensor, mesh: DeviceMesh, stream: Stream | None = None) -> T
     """
     own = tensor._meta.mesh
     if stream is not None and stream is not own._lane.stream:
-        lent, loan = stream.borrow(tensor)
-        with loan, stream.activate():
-            return to_mesh(lent, mesh)
+        borrowed, borrow = stream.borrow(tensor)
+        with borrow, stream.activate():
+            return to_mesh(borrowed, mesh)
     if stream is None:
         check_stream(own)
     if tensor.requires_grad and torch.is_grad_enabled():
@@ -218,7 +217,7 @@ class _Move(torch.autograd.Function):
 
 
 def _own_part(stacked: Tensor, dims: tuple[str, ...]) -> Tensor:
-    rank = rank_tensor(stacked._meta.mesh, dims)
+    rank = stacked._meta.mesh._rank(dims)
     return torch.index_select(stacked, 0, rank.view(1)).squeeze(0)  # type: ignore[return-value]
 
 

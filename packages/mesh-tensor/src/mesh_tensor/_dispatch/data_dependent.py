@@ -7,41 +7,25 @@ operation, or an incorrect one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from mesh_tensor._engine.plan import Operand
 from mesh_tensor._errors import RanksDisagree, UnsupportedOp
+from mesh_tensor._instructions.results import NewTensor
+from mesh_tensor._tensor.meta import kind_of
+from mesh_tensor._tensor.tensor import set_meta, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
+    from mesh_tensor._instructions.results import DataDependentResults
     from mesh_tensor._tensor.meta import Kind
     from mesh_tensor._tensor.tensor import Tensor
 
-__all__ = ["DataDependentResults", "Described", "describe", "issue_and_fetch"]
-
-
-@dataclass(frozen=True)
-class DataDependentResults:
-    """Represents the results of an operation until the processes have described them.
-
-    Attributes:
-        returned: The return values in order: an index into the results that the processes describe,
-            or an `Operand` that is returned.
-        is_single: Whether the operation returns a single value rather than a tuple.
-        is_learned: Whether the description depends only on the kinds of the operands.
-        mutated: The indexes of the operands that it writes to. Their shape may change.
-    """
-
-    returned: tuple[int | Operand, ...]
-    is_single: bool
-    is_learned: bool
-    mutated: tuple[int, ...]
+__all__ = ["Described", "describe", "issue_and_fetch"]
 
 
 class Described(NamedTuple):
@@ -62,8 +46,6 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
     A number describes itself, a sparse or quantized tensor is described by its layout, and any
     other value by its type.
     """
-    from mesh_tensor._tensor.meta import kind_of
-
     if not isinstance(value, torch.Tensor):
         return value if isinstance(value, (bool, int, float, complex, type(None))) else type(value)
     if value.layout is not torch.strided or value.is_quantized:
@@ -79,7 +61,7 @@ def describe(value: Any, operands: Sequence[Any]) -> Any:
 
 def issue_and_fetch(
     engine: Engine,
-    issue: Issue,
+    entry: CacheEntry,
     operands: Sequence[Tensor],
     numbers: Sequence[float],
 ) -> Any:
@@ -90,33 +72,30 @@ def issue_and_fetch(
         RanksDisagree: The results differ between processes.
         UnsupportedOp: A result cannot be a distributed tensor.
     """
-    from mesh_tensor._dispatch.fake_propagation import New
-    from mesh_tensor._tensor.tensor import become, wrap
-
-    asked: DataDependentResults = issue.parts
-    plan = engine.plans[issue.number]
+    expected: DataDependentResults = entry.parts
+    compiled_op = engine.compiled_ops[entry.opcode]
     mesh = operands[0]._meta.mesh
     slots = [one._ref.slot for one in operands]
     with engine.stream.lock:
-        refs = [engine._new_ref(None, mesh._lane) for _ in plan.results]
+        refs = [engine._new_ref(None, mesh._lane) for _ in compiled_op.results]
         news = [one.slot for one in refs]
-        if engine.is_watchful:
-            engine.watch(issue, operands, slots, news)
+        if engine.needs_operand_checks:
+            engine.check_operands(entry, operands, slots, news)
         places = engine.stream.add_numbers(numbers)
-        engine.stream.issue((plan.number, *slots, *places, *news), operands)
-        engine.stream.ask(is_once=asked.is_learned)
-        wanted = [*news, *(slots[place] for place in asked.mutated)]
+        engine.stream.issue((compiled_op.opcode, *slots, *places, *news), operands)
+        engine.stream.flush_for_reply(is_once=expected.is_learned)
+        wanted = [*news, *(slots[place] for place in expected.mutated)]
         describe = engine.lanes.endpoint("describe", mesh._lane)
         answer = describe.call(wanted, slots, mesh._encoded)
     answers = list(answer.get().values())
-    for ref in [*refs, *(operands[place]._ref for place in asked.mutated)]:
+    for ref in [*refs, *(operands[place]._ref for place in expected.mutated)]:
         engine.check(ref)
-    told = _agreed(plan.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
+    described = _agreed(compiled_op.name, mesh, [answers[rank] for rank in mesh._region.ranks()])
     made: list[Any] = []
     parts: list[Any] = []
-    for one, ref in zip(told, refs, strict=False):
+    for one, ref in zip(described, refs, strict=False):
         if isinstance(one, (torch.layout, type)):
-            raise UnsupportedOp(f"{plan.name} returns a {one}: call it in a remote function")
+            raise UnsupportedOp(f"{compiled_op.name} returns a {one}: call it in a remote function")
         if not isinstance(one, Described):
             made.append(one)
             parts.append(None)
@@ -125,22 +104,22 @@ def issue_and_fetch(
         if one.aliased is not None:
             engine.rebase(ref, operands[one.aliased]._ref)
         made.append(wrap(meta, ref))
-        parts.append(New(meta, one.aliased))
-    for one, place in zip(told[len(refs) :], asked.mutated, strict=True):
-        become(operands[place], engine.metas.of_kind(mesh, one.kind))
-    if asked.is_learned and None not in parts and not asked.mutated:
-        issue.learn(_returned(asked, parts, None))
-    return _returned(asked, made, operands)
+        parts.append(NewTensor(meta, one.aliased))
+    for one, place in zip(described[len(refs) :], expected.mutated, strict=True):
+        set_meta(operands[place], engine.metas.of_kind(mesh, one.kind))
+    if expected.is_learned and None not in parts and not expected.mutated:
+        entry.learn(_returned(expected, parts, None))
+    return _returned(expected, made, operands)
 
 
 def _returned(
-    asked: DataDependentResults, parts: Sequence[Any], operands: Sequence[Any] | None
+    expected: DataDependentResults, parts: Sequence[Any], operands: Sequence[Any] | None
 ) -> Any:
     found = [
         parts[one] if isinstance(one, int) else operands[one.index] if operands else one
-        for one in asked.returned
+        for one in expected.returned
     ]
-    if asked.is_single:
+    if expected.is_single:
         return found[0]
     return tuple(found) if found else None
 
@@ -150,8 +129,8 @@ def _agreed(name: str, mesh: Any, answers: Sequence[Any]) -> Any:
     for place, one in enumerate(answers):
         if one != first and not _is_nan(one, first):
             raise RanksDisagree(
-                f"the result of {name} differs between the processes of {mesh}: {_words(first)} on"
-                f" the first process, {_words(one)} on number {place}: make their values equal"
+                f"the result of {name} differs between the processes of {mesh}: {_summary(first)}"
+                f" on the first process, {_summary(one)} on number {place}: make their values equal"
                 " (reduce), pad to one shape, or do it in a remote function"
             )
     return first
@@ -161,8 +140,8 @@ def _is_nan(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
 
 
-def _words(told: Sequence[Any]) -> str:
+def _summary(described: Sequence[Any]) -> str:
     return ", ".join(
         f"a tensor of shape {tuple(one.kind.shape)}" if isinstance(one, Described) else repr(one)
-        for one in told
+        for one in described
     )

@@ -1,4 +1,4 @@
-"""Translates a PyTorch operation to words, with a cache lookup by its arguments."""
+"""Translates a PyTorch operation to instructions, with a cache lookup by its arguments."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _UNKEYED = object()
 
 #: For each dtype of a Python number, a scalar of a smaller dtype of the same category.
 _LESSER = {
-    torch.float64: torch.zeros((), dtype=torch.float32),
-    torch.int64: torch.zeros((), dtype=torch.int32),
-    torch.complex128: torch.zeros((), dtype=torch.complex64),
+    torch.float64: torch.zeros((), dtype=torch.float32, device="cpu"),
+    torch.int64: torch.zeros((), dtype=torch.int32, device="cpu"),
+    torch.complex128: torch.zeros((), dtype=torch.complex64, device="cpu"),
 }
 
 _item = torch.ops.aten._local_scalar_dense.default
@@ -44,13 +44,13 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     operands: list[Tensor] = []
     numbers: list[float] = []
     try:
-        _note(args, key, operands, numbers)
+        _add_to_key(args, key, operands, numbers)
         if kwargs:
             for name, argument in kwargs.items():
                 key.append(name)
-                _note((argument,), key, operands, numbers)
+                _add_to_key((argument,), key, operands, numbers)
     except LocalTensorError:
-        args, kwargs = _bring_along(func, args, kwargs)
+        args, kwargs = _convert_local_tensors(func, args, kwargs)
         return dispatch(func, args, kwargs)
     mesh = operands[0]._meta.mesh
     stream = active_stream.get()
@@ -73,14 +73,14 @@ def dispatch_in_mode(
     if not _makes_tensors(func):
         return func(*args, **kwargs)
     key: list[Any] = [func, mesh]
-    _note(args, key, [], None)
+    _add_to_key(args, key, [], None)
     for name, argument in kwargs.items():
         key.append(name)
-        _note((argument,), key, [], None)
+        _add_to_key((argument,), key, [], None)
     return mesh._engine.issue(mesh, tuple(key), [], [], func, args, kwargs)
 
 
-def _note(
+def _add_to_key(
     arguments: Sequence[Any], key: list[Any], operands: list[Tensor], numbers: list[float] | None
 ) -> None:
     """Add arguments to the key; tensors are represented by their metadata.
@@ -107,12 +107,12 @@ def _note(
         elif kind is list or kind is tuple:
             key.append(_LIST if kind is list else _TUPLE)
             key.append(len(one))
-            _note(one, key, operands, None)
+            _add_to_key(one, key, operands, None)
         elif isinstance(one, torch.Tensor):
             raise LocalTensorError
         elif kind is dict:
             key.append(_DICT)
-            _note([part for pair in one.items() for part in pair], key, operands, None)
+            _add_to_key([part for pair in one.items() for part in pair], key, operands, None)
         elif kind is complex:
             key.append((one.real.hex(), one.imag.hex()))
         elif isinstance(one, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
@@ -121,7 +121,7 @@ def _note(
             key.append(_UNKEYED)
 
 
-def _bring_along(
+def _convert_local_tensors(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace small local tensors by copies on the mesh of the other operands.
@@ -133,12 +133,12 @@ def _bring_along(
     mesh = next(one._meta.mesh for one in flat if type(one) is Tensor)
     for place, one in enumerate(flat):
         if isinstance(one, torch.Tensor) and type(one) is not Tensor:
-            flat[place] = _brought(func, mesh, one)
+            flat[place] = _converted(func, mesh, one)
     made: tuple[tuple[Any, ...], dict[str, Any]] = torch.utils._pytree.tree_unflatten(flat, spec)
     return made
 
 
-def _brought(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | float | int | complex:
+def _converted(func: Any, mesh: DeviceMesh, tensor: torch.Tensor) -> Tensor | float | int | complex:
     if not tensor.shape and _is_number(tensor):
         return tensor.item()
     nbytes = tensor.numel() * tensor.element_size()

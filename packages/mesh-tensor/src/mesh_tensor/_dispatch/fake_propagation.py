@@ -22,9 +22,9 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mesh_tensor._dispatch.data_dependent import DataDependentResults
-from mesh_tensor._engine.plan import Number, Operand
 from mesh_tensor._errors import DataDependentError, UnsupportedOp
+from mesh_tensor._instructions.compiled_op import Number, Operand
+from mesh_tensor._instructions.results import DataDependentResults, NewTensor
 from mesh_tensor._tensor.meta import Kind, Meta, MetaTable, kind_of
 from mesh_tensor._tensor.tensor import Tensor
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mesh_tensor._mesh.device_mesh import DeviceMesh
 
-__all__ = ["New", "Outcome", "propagate"]
+__all__ = ["Outcome", "propagate", "without_values"]
 
 #: The supported types of arguments other than tensors.
 _CONSTANTS = (
@@ -62,7 +62,7 @@ def _fakes() -> FakeTensorMode:
     still starting.
     """
     made = FakeTensorMode()
-    # The results are stored in plans. The cache of the mode would grow with every new shape.
+    # The results are stored in compiled ops. The cache of the mode would grow with every new shape.
     made.cache_enabled = False
     return made
 
@@ -92,26 +92,13 @@ def without_values() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class New:
-    """A new tensor in the result.
-
-    Attributes:
-        meta: Its metadata.
-        aliased: The index of the operand whose storage it shares, if any.
-    """
-
-    meta: Meta
-    aliased: int | None
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The result of an operation.
 
     Attributes:
-        parts: The return value: a `New`, an `Operand` that is returned, or a constant; single or
-            nested in lists and tuples. `DataDependentResults` if only the processes can determine
-            it.
+        parts: The return value: a `NewTensor`, an `Operand` that is returned, or a constant; single
+            or nested in lists and tuples. `DataDependentResults` if only the processes can
+            determine it.
         mutated: The indexes of the operands that the operation writes to.
         reshaped: For each operand whose metadata it changes: index, new metadata, and the operand
             whose storage it shares then.
@@ -146,8 +133,8 @@ class Outcome:
         return [one.meta for _, one in _news(self.parts, ())]
 
 
-def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], New]]:
-    if type(parts) is New:
+def _news(parts: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], NewTensor]]:
+    if type(parts) is NewTensor:
         yield path, parts
     elif type(parts) in (list, tuple):
         for place, one in enumerate(parts):
@@ -176,14 +163,14 @@ def propagate(
     written = _written(func, args, kwargs)
     mutated = tuple(itertools.chain(*written))
     with _lock, _disable_current_modes(), _fakes():
-        fakes = [one._meta.stand_in() for one in operands]
+        fakes = [one._meta.fake_tensor() for one in operands]
         before = [one.untyped_storage()._cdata for one in fakes]
         left = iter(fakes)
-        stand_ins = [next(left) if type(one) is Tensor else one for one in flat]
-        fake_args, fake_kwargs = pytree.tree_unflatten(stand_ins, spec)
+        fake_leaves = [next(left) if type(one) is Tensor else one for one in flat]
+        fake_args, fake_kwargs = pytree.tree_unflatten(fake_leaves, spec)
         result, is_learned = _run(func, fake_args, fake_kwargs)
     if is_learned is not None:
-        parts: Any = _asked(func, mesh, operands, written, is_learned)
+        parts: Any = _data_dependent_results(func, mesh, operands, written, is_learned)
         return Outcome(parts, mutated, (), plain_args, plain_kwargs)
     now = [(_kind_of(func, fake), _storage_of(fake, before, at)) for at, fake in enumerate(fakes)]
     reshaped = tuple(
@@ -191,7 +178,7 @@ def propagate(
         for place, (kind, moved) in enumerate(now)
         if moved is not None or _is_reshaped(func, kind, operands[place]._meta.kind)
     )
-    parts = _parts(metas, mesh, func, fakes, before, _apart(func, before, result))
+    parts = _parts(metas, mesh, func, fakes, before, _with_separate_storage(func, before, result))
     return Outcome(parts, mutated, reshaped, plain_args, plain_kwargs)
 
 
@@ -207,7 +194,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         return None, False
     _quiet.is_on = True
     try:
-        return _mended(func, args, func(*args, **kwargs)), None
+        return _corrected(func, args, func(*args, **kwargs)), None
     except (DataDependentOutputException, DynamicOutputShapeException):
         return None, False
     except (UnsupportedOperatorException, NotImplementedError):
@@ -218,7 +205,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
         _quiet.is_on = False
 
 
-def _mended(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+def _corrected(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     """Correct wrong results of PyTorch for tensors without values."""
     if func is torch.ops.aten.native_group_norm.default and args[0].device.type == "cpu":
         # On the CPU, the kernel preserves the memory format.
@@ -231,7 +218,7 @@ def _is_value(kind: Any) -> bool:
     return isinstance(kind, (torch.IntType, torch.FloatType, torch.BoolType, torch.NumberType))
 
 
-def _apart(func: Any, storages: Sequence[int], result: Any) -> Any:
+def _with_separate_storage(func: Any, storages: Sequence[int], result: Any) -> Any:
     """Allocate separate storage for results that a custom operation does not declare as aliases.
 
     Its rule may return an operand, or a view of one, to describe a result of that shape.
@@ -265,7 +252,7 @@ def _checked(func: Any, argument: Any) -> Any:
     )
 
 
-def _asked(
+def _data_dependent_results(
     func: Any,
     mesh: DeviceMesh,
     operands: Sequence[Tensor],
@@ -343,7 +330,7 @@ def _parts(
             if result is fake:
                 return Operand(place)
         kind = _kind_of(func, result)
-        return New(metas.of_kind(mesh, kind), _storage_of(result, storages))
+        return NewTensor(metas.of_kind(mesh, kind), _storage_of(result, storages))
     if isinstance(result, (list, tuple)):
         parts = [_parts(metas, mesh, func, fakes, storages, one) for one in result]
         return parts if isinstance(result, list) else tuple(parts)

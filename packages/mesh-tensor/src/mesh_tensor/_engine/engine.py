@@ -1,33 +1,38 @@
-"""The controller of the tensors of one proc mesh: compiled ops, slots, words and failures."""
+"""The controller of the tensors of one proc mesh: compiled ops, slots and failures."""
 
 from __future__ import annotations
 
 import itertools
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_core import MeshError, Region, SupervisionError
+from mesh_core import MeshError, Region
+from mesh_tensor._collectives.collectives import reduce, reduce_
 from mesh_tensor._dispatch.constant_folding import KnownScalar, can_fold, fold
-from mesh_tensor._dispatch.data_dependent import DataDependentResults, issue_and_fetch
-from mesh_tensor._dispatch.fake_propagation import New, propagate
-from mesh_tensor._engine.call_site import words_of
-from mesh_tensor._engine.failure_propagation import mark_dependants
-from mesh_tensor._engine.op_stream import OpStream
-from mesh_tensor._engine.plan import Operand
-from mesh_tensor._engine.plan_cache import Issue, PlanCache
+from mesh_tensor._dispatch.custom_ops import module_of
+from mesh_tensor._dispatch.data_dependent import issue_and_fetch
+from mesh_tensor._dispatch.dispatcher import dispatch, dispatch_in_mode
+from mesh_tensor._dispatch.fake_propagation import propagate
+from mesh_tensor._engine.fetched import Fetched
 from mesh_tensor._errors import OpFailed, RanksDisagree
+from mesh_tensor._instructions.call_site import format_call_site
+from mesh_tensor._instructions.compiled_op import Operand
+from mesh_tensor._instructions.compiled_op_cache import CacheEntry, CompiledOpCache
+from mesh_tensor._instructions.failure_propagation import mark_dependants
+from mesh_tensor._instructions.instruction_stream import InstructionStream
+from mesh_tensor._instructions.results import DataDependentResults, NewTensor
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._remote.function_table import RemoteTable
 from mesh_tensor._streams.borrow import Borrows
 from mesh_tensor._streams.slot_allocator import Lane, Lanes
 from mesh_tensor._streams.stream import default_stream
+from mesh_tensor._tensor.dispatch_backend import DispatchBackend, backend_slot
 from mesh_tensor._tensor.meta import MetaTable
 from mesh_tensor._tensor.ref import Ref
-from mesh_tensor._tensor.tensor import Tensor, become, wrap
-from mesh_tensor._worker.step_compiler import module_of
+from mesh_tensor._tensor.tensor import Tensor, set_meta, wrap
+from mesh_tensor._transfers.fetch import fetch_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,38 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-
-@dataclass(frozen=True)
-class Fetched:
-    """A value that has been requested.
-
-    Attributes:
-        engine: The engine of the value.
-        ref: The value; kept alive until the reply has arrived.
-        rank: The process that sends the value.
-        answer: The replies of all processes, sent once they have executed everything before the
-            request. Only the process `rank` replies with a value.
-    """
-
-    engine: Engine
-    ref: Ref
-    rank: int
-    answer: Future[ValueMesh[Any]]
-
-    def value(self) -> Any:
-        """Return the value; wait for it if necessary.
-
-        Raises:
-            OpFailed: Something that the value depends on has failed on some process.
-        """
-        try:
-            answers = self.answer.get()
-        except SupervisionError as error:
-            # If one process dies, everything that the processes have computed together is lost.
-            self.engine.stream.fail(error)
-            raise
-        self.engine.check(self.ref)
-        return list(answers.values())[self.rank]
+# Tensors are below the modules that issue operations. No tensor exists before this registration,
+# because engines create all tensors.
+backend_slot.backend = DispatchBackend(dispatch, dispatch_in_mode, reduce, reduce_, fetch_shard)
 
 
 class Engine:
@@ -93,22 +69,24 @@ class Engine:
         #: All processes, by rank.
         self._all = Region.row_major(["procs"], [size])
         self._workers = workers
-        self._meet = join
+        self._init_process_groups = join
         self._run: Callable[..., Future[Any]] = workers.run.call
         self.simulated = simulated
         self.metas = MetaTable(simulated)
-        self.stream = OpStream(self._send, self._on_ack, lingers=simulated is None)
-        self._table = PlanCache(self.stream, simulated)
-        self._issues = self._table.issues
-        self.plans = self._table.plans
-        self._define = self._table.define
+        self.stream = InstructionStream(
+            self._send, self._on_ack, flushes_when_idle=simulated is None
+        )
+        self._op_cache = CompiledOpCache(self.stream, simulated)
+        self._entries = self._op_cache.entries
+        self.compiled_ops = self._op_cache.compiled_ops
+        self._define = self._op_cache.define
         self._meshes: dict[tuple[Region, int], DeviceMesh] = {}
         #: For each slot, the slot that owns its storage.
         self.bases: list[int] = []
         #: For each slot whose value is lost, the failure that it depends on.
-        self.poisoned: dict[int, OpFailed] = {}
+        self.failed_slots: dict[int, OpFailed] = {}
         #: Whether operands must be checked one by one, because some are lost or borrowed.
-        self.is_watchful = False
+        self.needs_operand_checks = False
         self._is_joined = False
         self.lanes = Lanes(self, default_stream)
         self.borrows = Borrows(self)
@@ -153,29 +131,29 @@ class Engine:
             DataDependentError: The result depends on values in a way that is not supported.
             MeshError: The processes have exited.
         """
-        plan = self._issues.get(key)
-        if plan is None:
-            plan = self._plan(mesh, key, operands, func, args, kwargs)
-        meta = plan.meta
-        if plan.is_scalar is not None:
-            return self._issue_on_scalars(plan, operands, numbers, func, args, kwargs)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._compile(mesh, key, operands, func, args, kwargs)
+        meta = entry.meta
+        if entry.is_scalar is not None:
+            return self._issue_on_scalars(entry, operands, numbers, func, args, kwargs)
         if meta is None:
-            if type(plan.parts) is DataDependentResults:
-                return issue_and_fetch(self, plan, operands, numbers)
-            return self._issue_plan(plan, operands, numbers)
+            if type(entry.parts) is DataDependentResults:
+                return issue_and_fetch(self, entry, operands, numbers)
+            return self._issue_entry(entry, operands, numbers)
         # This is the fast path: nearly all operations return one new tensor.
         stream = self.stream
         with stream.lock:
-            base = None if plan.aliased is None else operands[plan.aliased]._ref
+            base = None if entry.aliased is None else operands[entry.aliased]._ref
             ref = self._new_ref(base, mesh._lane)
             slots = [one._ref.slot for one in operands]
-            if self.is_watchful:
-                self.watch(plan, operands, slots, (ref.slot,))
+            if self.needs_operand_checks:
+                self.check_operands(entry, operands, slots, (ref.slot,))
             if numbers:
                 places = stream.add_numbers(numbers)
-                stream.issue((plan.number, *slots, *places, ref.slot), operands)
+                stream.issue((entry.opcode, *slots, *places, ref.slot), operands)
             else:
-                stream.issue((plan.number, *slots, ref.slot), operands)
+                stream.issue((entry.opcode, *slots, ref.slot), operands)
         return wrap(meta, ref)
 
     def item(self, tensor: Tensor) -> Any:
@@ -187,7 +165,7 @@ class Engine:
         """
         if tensor._known_scalar is not None and tensor._known_scalar.holds:
             if self.stream.recorder is not None:
-                self.stream.recorder.asked()
+                self.stream.recorder.on_wait()
             return tensor._known_scalar.value.item()
         mesh = tensor._meta.mesh
         with self.stream.lock:
@@ -222,17 +200,17 @@ class Engine:
                 the part, the dimension of the tensor that is split, and the number of parts.
         """
         if self.stream.recorder is not None and not is_literal:
-            self.stream.recorder.sent()
+            self.stream.recorder.on_put()
         # Copy the tensor, so that later writes of the program are not visible to the processes.
         with torch._C._DisableTorchDispatch():
             value = value.detach().clone(memory_format=torch.contiguous_format)
             kept = value if part is None else value.chunk(part[2], part[1])[0].contiguous()
             meta = self.metas.of(mesh, kept)
         key = ("put", meta, part)
-        plan = self._issues.get(key) or self._define(
+        entry = self._entries.get(key) or self._define(
             key,
             mesh,
-            New(meta, None),
+            NewTensor(meta, None),
             kind="put",
             name="put",
             operands=1,
@@ -242,7 +220,7 @@ class Engine:
         with self.stream.lock:
             ref = self._new_ref(None, mesh._lane)
             place = self.stream.add_value(value)
-            self.stream.issue((plan.number, place, ref.slot))
+            self.stream.issue((entry.opcode, place, ref.slot))
         made = wrap(meta, ref)
         if is_literal and not meta.shape:
             with torch._C._DisableTorchDispatch():
@@ -252,13 +230,13 @@ class Engine:
     def rank(self, mesh: DeviceMesh, dims: tuple[str, ...]) -> Tensor:
         """Create a tensor with the coordinates of the processes."""
         key = ("rank", mesh, dims)
-        plan = self._issues.get(key)
-        if plan is None:
-            made = New(self.metas.dense(mesh, (), torch.int64, torch.device("cpu")), None)
-            plan = self._define(
+        entry = self._entries.get(key)
+        if entry is None:
+            made = NewTensor(self.metas.dense(mesh, (), torch.int64, torch.device("cpu")), None)
+            entry = self._define(
                 key, mesh, made, kind="rank", name="rank", results=(None,), detail=dims
             )
-        return self._issue_own(plan, [])
+        return self._issue_own(entry, [])
 
     def fetch(self, tensor: Tensor, coordinates: Mapping[str, int]) -> Fetched:
         """Request the value of one process."""
@@ -283,12 +261,12 @@ class Engine:
             OpFailed: Something that the value depends on has failed.
         """
         self.stream.settle()
-        error = self.poisoned.get(ref.slot)
+        error = self.failed_slots.get(ref.slot)
         if error is not None:
             again = OpFailed(*error.args)
             raise again from error.__cause__
 
-    def _plan(
+    def _compile(
         self,
         mesh: DeviceMesh,
         key: tuple[Any, ...],
@@ -296,7 +274,7 @@ class Engine:
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Issue:
+    ) -> CacheEntry:
         meshes = {one._meta.mesh for one in operands}
         if len(meshes) > 1:
             raise mixed_meshes(func, meshes)
@@ -327,55 +305,55 @@ class Engine:
 
     def _issue_on_scalars(
         self,
-        plan: Issue,
+        entry: CacheEntry,
         operands: list[Tensor],
         numbers: list[float],
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        result = self._issue_plan(plan, operands, numbers)
+        result = self._issue_entry(entry, operands, numbers)
         if any(one._known_scalar is not None for one in operands):
-            fold(bool(plan.is_scalar), func, args, kwargs, operands, result)
+            fold(bool(entry.is_scalar), func, args, kwargs, operands, result)
         return result
 
-    def _issue_plan(
-        self, plan: Issue, operands: Sequence[Tensor], numbers: Sequence[float] = ()
+    def _issue_entry(
+        self, entry: CacheEntry, operands: Sequence[Tensor], numbers: Sequence[float] = ()
     ) -> Any:
         slots = [one._ref.slot for one in operands]
         news: list[Tensor] = []
         with self.stream.lock:
-            result = self._made(plan.parts, operands, news)
+            result = self._build_result(entry.parts, operands, news)
             results = [one._ref.slot for one in news]
-            if self.is_watchful:
-                self.watch(plan, operands, slots, results)
+            if self.needs_operand_checks:
+                self.check_operands(entry, operands, slots, results)
             places = self.stream.add_numbers(numbers)
-            self.stream.issue((plan.number, *slots, *places, *results), operands)
-            for place, meta, aliased in plan.reshaped:
-                become(operands[place], meta)
+            self.stream.issue((entry.opcode, *slots, *places, *results), operands)
+            for place, meta, aliased in entry.reshaped:
+                set_meta(operands[place], meta)
                 if aliased is not None:
                     self.rebase(operands[place]._ref, operands[aliased]._ref)
         return result
 
-    def _made(self, of: Any, operands: Sequence[Tensor], news: list[Tensor]) -> Any:
+    def _build_result(self, of: Any, operands: Sequence[Tensor], news: list[Tensor]) -> Any:
         """Create the result of an operation. The caller holds the lock.
 
-        This is a method and not a nested function of `_issue_plan`, because a recursive closure
+        This is a method and not a nested function of `_issue_entry`, because a recursive closure
         would keep the results alive until the next garbage collection.
         """
-        if type(of) is New:
+        if type(of) is NewTensor:
             base = None if of.aliased is None else operands[of.aliased]._ref
             news.append(wrap(of.meta, self._new_ref(base, of.meta.mesh._lane)))
             return news[-1]
         if type(of) is Operand:
             return operands[of.index]
         if type(of) in (list, tuple):
-            return type(of)([self._made(one, operands, news) for one in of])
+            return type(of)([self._build_result(one, operands, news) for one in of])
         return of
 
-    def _issue_own(self, plan: Issue, operands: Sequence[Tensor]) -> Tensor:
+    def _issue_own(self, entry: CacheEntry, operands: Sequence[Tensor]) -> Tensor:
         """Issue an operation of Mesh itself, which returns one tensor."""
-        made: Tensor = self._issue_plan(plan, operands)
+        made: Tensor = self._issue_entry(entry, operands)
         return made
 
     def _new_ref(self, base: Ref | None, lane: Lane) -> Ref:
@@ -387,8 +365,8 @@ class Engine:
         if slot == len(bases):
             bases.append(slot)
         bases[slot] = slot if base is None else base.slot
-        if self.poisoned:
-            self.poisoned.pop(slot, None)
+        if self.failed_slots:
+            self.failed_slots.pop(slot, None)
         return Ref(slot, self.stream.freed, base)
 
     def own_slot(self, slot: int) -> None:
@@ -396,7 +374,7 @@ class Engine:
         if slot == len(self.bases):
             self.bases.append(slot)
         self.bases[slot] = slot
-        self.poisoned.pop(slot, None)
+        self.failed_slots.pop(slot, None)
 
     def rebase(self, ref: Ref, base: Ref) -> None:
         """Record that a value now shares the storage of another one."""
@@ -404,9 +382,9 @@ class Engine:
         ref.base = None if root is ref else root
         self.bases[ref.slot] = self.bases[base.slot]
 
-    def watch(
+    def check_operands(
         self,
-        plan: Issue,
+        entry: CacheEntry,
         operands: Sequence[Any],
         slots: Sequence[int],
         results: Sequence[int],
@@ -417,10 +395,10 @@ class Engine:
             BorrowError: A borrow does not allow the operation.
         """
         if self.borrows.count:
-            self.borrows.check(operands, self.plans[plan.number].mutated)
-        if self.poisoned:
-            self._pass_on(plan, slots, results)
-        self.is_watchful = bool(self.poisoned or self.borrows.count)
+            self.borrows.check(operands, self.compiled_ops[entry.opcode].mutated)
+        if self.failed_slots:
+            self._propagate_failure(entry, slots, results)
+        self.needs_operand_checks = bool(self.failed_slots or self.borrows.count)
 
     def read(self, operands: Sequence[Any], is_once: bool = False) -> None:
         """Send all pending operations, so that values can be requested. The caller holds the lock.
@@ -434,65 +412,72 @@ class Engine:
         """
         if self.borrows.count:
             self.borrows.check(operands, ())
-        self.stream.ask(is_once)
+        self.stream.flush_for_reply(is_once)
 
-    def _pass_on(self, plan: Issue, operands: Sequence[int], results: Sequence[int]) -> None:
+    def _propagate_failure(
+        self, entry: CacheEntry, operands: Sequence[int], results: Sequence[int]
+    ) -> None:
         """Mark results and mutated operands as lost if an operand is lost. Requires the lock."""
-        error = next((self.poisoned[one] for one in operands if one in self.poisoned), None)
+        error = next((self.failed_slots[one] for one in operands if one in self.failed_slots), None)
         if error is None:
             return
-        made = self.plans[plan.number]
-        self.poisoned.update(dict.fromkeys(results, error))
+        made = self.compiled_ops[entry.opcode]
+        self.failed_slots.update(dict.fromkeys(results, error))
         if not made.mutated:
             return
         bases = self.lanes.storages(self.bases)
         written = {bases[operands[place]] for place in made.mutated}
         for slot, base in enumerate(bases):
             if base in written:
-                self.poisoned[slot] = error
+                self.failed_slots[slot] = error
 
     def _join(self) -> None:
         """Initialize communication between the processes, once."""
         if self._is_joined:
             return
         self.stream.flush()
-        self._meet()
+        self._init_process_groups()
         self._is_joined = True
 
-    def meet(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
+    def create_groups(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
         """Initialize communication for functions that use process groups."""
         self._join()
         self.lanes.announce(groups)
 
     def _send(
-        self, first: int, words: bytes, numbers: bytes, plans: list[Any], given: list[Any]
+        self,
+        first: int,
+        instructions: bytes,
+        numbers: bytes,
+        compiled_ops: list[Any],
+        given: list[Any],
     ) -> Future[Any]:
         if self.lanes.are_many:
             run: Callable[..., Future[Any]] = self._workers.run_on_streams.call
             slots = len(self.bases)
-            return run(first, words, numbers, plans, given, slots, self.stream.done)
-        return self._run(first, words, numbers, plans, given, len(self.bases))
+            return run(first, instructions, numbers, compiled_ops, given, slots, self.stream.done)
+        return self._run(first, instructions, numbers, compiled_ops, given, len(self.bases))
 
     def _on_ack(self, ack: ValueMesh[list[Failure]]) -> None:
         # The failure that comes first in program order is the reason, whichever rank reported it.
-        self.hear(sorted(itertools.chain(*ack.values()), key=lambda one: one.number))
+        self.record_failures(sorted(itertools.chain(*ack.values()), key=lambda one: one.number))
 
-    def hear(self, failures: Sequence[Failure]) -> None:
+    def record_failures(self, failures: Sequence[Failure]) -> None:
         """Record failures. The same failure may be reported several times."""
         with self.stream.lock:
             for failure in failures:
                 if failure.number >= self.stream.done:
-                    self._note(failure)
+                    self._record_failure(failure)
 
-    def _note(self, failure: Failure) -> None:
+    def _record_failure(self, failure: Failure) -> None:
         """Mark all values that depend on a failure."""
-        stack = words_of(self.stream.place_of(failure.number), failure.within)
+        stack = format_call_site(self.stream.call_site_of(failure.number), failure.within)
         what = f"{type(failure.error).__name__}: {failure.error}"
         error = OpFailed(failure.op, failure.rank, stack, what)
         error.__cause__ = failure.error
-        first, words = self.stream.words_since_ack()
+        first, instructions = self.stream.instructions_since_ack()
         bases = self.lanes.storages(self.bases)
-        lost = mark_dependants(failure.number, first, words, self.plans, bases)
+        lost = mark_dependants(failure.number, first, instructions, self.compiled_ops, bases)
         for slot in lost:
-            self.poisoned.setdefault(slot, error)
-        self.is_watchful = True
+            self.failed_slots.setdefault(slot, error)
+        self.needs_operand_checks = True

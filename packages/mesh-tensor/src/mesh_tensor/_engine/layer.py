@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mesh_tensor._engine.engine import Engine
 from mesh_tensor._mesh.activation import activate
-from mesh_tensor._remote.actor_arguments import serve
 from mesh_tensor._remote.actor_calls import call_actors
+from mesh_tensor._worker.actor_calls import ActorCallCanceller, serve
 from mesh_tensor._worker.interpreter import Interpreter
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _Layer:
 
     def call(self, call: TensorEngineCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call actors with tensors of their processes; see `mesh_tensor._remote.actor_calls`."""
-        return call_actors(self.engine(call.procs), call, args, kwargs)
+        return call_actors(self.engine(call.procs), ActorCallCanceller, call, args, kwargs)
 
     def serve(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
         """Return the wrapper that serves such a call in the process of the actor."""
@@ -54,8 +54,8 @@ class _Layer:
 
 
 def _engine_of(procs: ProcMesh) -> Engine:
-    neighbours = -(-len(procs) // len(procs.host_mesh))
-    workers = procs.spawn("mesh_tensor", Interpreter, neighbours)
+    local_world_size = -(-len(procs) // len(procs.host_mesh))
+    workers = procs.spawn("mesh_tensor", Interpreter, local_world_size)
 
     def join() -> None:
         flat = workers.flatten("procs")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from mesh_tensor._errors import TensorError, WrongStream
+from mesh_tensor._mesh.dispatch_mode import DispatchMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from mesh_tensor._dispatch.mode import DispatchMode
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 
@@ -48,9 +48,6 @@ class _Modes(threading.local):
     def enter(self) -> None:
         self.users += 1
         if self.users == 1:
-            # Imported here because the dispatcher imports this module.
-            from mesh_tensor._dispatch.mode import DispatchMode
-
             self.mode = DispatchMode()  # type: ignore[no-untyped-call]
             self.mode.__enter__()  # type: ignore[no-untyped-call]
 

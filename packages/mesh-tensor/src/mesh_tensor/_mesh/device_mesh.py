@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from mesh_core import Region
 from mesh_core.spi import MeshTrait, RequiresTensorEngine
 from mesh_tensor._errors import WrongMesh, WrongStream
-from mesh_tensor._mesh.activation import active_stream
+from mesh_tensor._mesh.activation import activate, active_stream
+from mesh_tensor._mesh.process_group import RemoteProcessGroup
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._mesh.process_group import RemoteProcessGroup
     from mesh_tensor._streams.slot_allocator import Lane
     from mesh_tensor._streams.stream import Stream
     from mesh_tensor._tensor.tensor import Tensor
@@ -50,8 +50,6 @@ class DeviceMesh(MeshTrait):
 
     def activate(self) -> AbstractContextManager[DeviceMesh]:
         """Create new tensors on these processes until the `with` block ends."""
-        from mesh_tensor._mesh.activation import activate
-
         return activate(self)
 
     def rank(self, dims: str | Sequence[str] | None = None) -> Tensor:
@@ -63,9 +61,7 @@ class DeviceMesh(MeshTrait):
         Raises:
             UnknownDim: The mesh has no such dimension.
         """
-        from mesh_tensor._mesh.rank_tensor import rank_tensor
-
-        return rank_tensor(self._on(active_stream.get()), dims)
+        return self._on(active_stream.get())._rank(dims)
 
     def process_group(self, dims: str | Sequence[str] | None = None) -> RemoteProcessGroup:
         """Return the groups along some or all dimensions, to be passed to a remote function.
@@ -73,9 +69,11 @@ class DeviceMesh(MeshTrait):
         Raises:
             UnknownDim: The mesh has no such dimension.
         """
-        from mesh_tensor._mesh.process_group import RemoteProcessGroup
-
         return RemoteProcessGroup(self, self._dims(dims))
+
+    def _rank(self, dims: str | Sequence[str] | None) -> Tensor:
+        """Return each process's coordinate, on the stream of this object; see `rank`."""
+        return self._engine.rank(self, self._dims(dims))
 
     def _dims(self, dims: str | Sequence[str] | None) -> tuple[str, ...]:
         """Normalize an argument to a tuple of dimensions; None means all.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient, TensorError
+from mesh_tensor._instructions.completion import CheckedCompletion
 from mesh_tensor._mesh.activation import active_stream
-from mesh_tensor._remote.actor_arguments import ActorCallCanceller, ActorCallOrder, ActorCallToken
+from mesh_tensor._remote.actor_call_protocol import ActorCallRequest, ActorCallToken
 from mesh_tensor._remote.arguments import Arguments
 from mesh_tensor._remote.call_protocol import DROPPED
 from mesh_tensor._remote.result_inference import infer_results
@@ -29,9 +29,20 @@ _KNOWN_MAX = 4096
 
 
 def call_actors(
-    engine: Engine, call: TensorEngineCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    engine: Engine,
+    canceller_type: type[Any],
+    call: TensorEngineCall,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Call every actor with the tensors of its process.
+
+    Args:
+        engine: The engine of the tensors.
+        canceller_type: The actor that cancels calls which are not served.
+        call: The call.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
 
     Raises:
         WrongMesh: A tensor is not on the processes of the actors.
@@ -41,34 +52,34 @@ def call_actors(
     name, is_kept = call.name, call.verb == "rref"
     arguments = Arguments(name, args, kwargs, _mesh(engine, call), call.verb == "choose")
     if arguments.groups:
-        engine.meet(arguments.groups)
+        engine.create_groups(arguments.groups)
     result_spec = _result_spec(engine, call, arguments) if is_kept else DROPPED
     token = secrets.token_hex(8)
-    order = ActorCallOrder(token, call.port, arguments.blob())
-    canceller = engine.remote.canceller(call.procs, ActorCallCanceller)
+    request = ActorCallRequest(token, call.port, arguments.blob())
+    canceller = engine.remote.canceller(call.procs, canceller_type)
     stream = engine.stream
     with stream.lock:
-        result = engine.remote.issue_actor_call(name, arguments, order, result_spec, name)
+        result = engine.remote.issue_actor_call(name, arguments, request, result_spec, name)
         stream.flush()
         try:
             answer = call.send(ActorCallToken(token, is_kept))
         except BaseException:
-            canceller.give_up.broadcast(token)
+            canceller.cancel_call.broadcast(token)
             raise
     if call.verb not in ("call", "call_one", "choose", "rref"):
         return answer
 
-    def give_up() -> object:
+    def cancel() -> object:
         # Some actors may not have served the call. Actors that have served it ignore the
         # cancellation.
-        return canceller.give_up.broadcast(token)
+        return canceller.cancel_call.broadcast(token)
 
     # A restarted actor does not serve the calls of its predecessor.
-    answer.add_done_callback(lambda done: done.exception() and give_up())
+    answer.add_done_callback(lambda done: done.exception() and cancel())
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
-    return future_of(CheckedCompletion(engine, refs, answer, give_up))
+    return future_of(CheckedCompletion(engine, refs, answer, cancel))
 
 
 def _mesh(engine: Engine, call: TensorEngineCall) -> DeviceMesh:

@@ -10,8 +10,8 @@ import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.plan import Operand
 from mesh_tensor._errors import TensorError, WrongMesh
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import active_mesh, check_stream, no_mesh
 from mesh_tensor._mesh.device_mesh import DeviceMesh, mixed_meshes
 from mesh_tensor._mesh.process_group import RemoteProcessGroup
@@ -82,7 +82,7 @@ class Arguments:
                 self._given.append(ObjectArg(index))
                 index += 1
             elif isinstance(one, (DeviceMesh, RemoteProcessGroup)):
-                self._given.append(self._stand_in(name, one))
+                self._given.append(self._placeholder(name, one))
             else:
                 self._given.append(one)
         #: Whether the arguments include local tensors, which are sent with each call.
@@ -103,14 +103,14 @@ class Arguments:
         """Return all arguments that are not sent as slots, pickled."""
         plain = pytree.tree_unflatten(self._given, self._spec)
         with no_mesh.activate():
-            if all(type(one) in ATOMS or type(one) in _STAND_INS for one in self._given):
+            if all(type(one) in ATOMS or type(one) in _PLACEHOLDERS for one in self._given):
                 try:
                     return pickle.dumps(plain, 5)
                 except (pickle.PicklingError, AttributeError):
                     pass
             return cloudpickle.dumps(plain)  # type: ignore[no-any-return]
 
-    def stand_ins(self) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor | None]]:
+    def fake_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor | None]]:
         """Return the arguments with tensors without values, and these tensors by operand.
 
         Operands that share memory are represented by tensors that share memory. The mode that
@@ -151,7 +151,7 @@ class Arguments:
             fakes.append(by_slot[slot])
         return fakes
 
-    def _stand_in(self, name: str, one: DeviceMesh | RemoteProcessGroup) -> MeshArg | GroupArg:
+    def _placeholder(self, name: str, one: DeviceMesh | RemoteProcessGroup) -> MeshArg | GroupArg:
         mesh = one if isinstance(one, DeviceMesh) else one.mesh
         inside = set(mesh._region.ranks())
         if mesh._engine is not self.mesh._engine or not inside.issuperset(
@@ -193,7 +193,7 @@ class Arguments:
             return ObjectArg
         if kind is float:
             return float, one.hex()
-        if kind in ATOMS or kind in _STAND_INS:
+        if kind in ATOMS or kind in _PLACEHOLDERS:
             return kind, one
         if isinstance(one, torch.Tensor):
             return torch.Tensor, one.shape, one.stride(), one.dtype, one.device
@@ -205,7 +205,7 @@ class Arguments:
         return kind, one
 
 
-_STAND_INS = (Operand, ObjectArg, MeshArg, GroupArg)
+_PLACEHOLDERS = (Operand, ObjectArg, MeshArg, GroupArg)
 
 
 def _family(engine: Any, one: Tensor) -> tuple[int, torch.dtype]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.opaque_ref import OpaqueRef
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class FunctionCode:
 
 @dataclass(frozen=True)
 class ObjectArg:
-    """A placeholder in the arguments for an object whose slot is in the words."""
+    """A placeholder in the arguments for an object whose slot is in the instructions."""
 
     index: int
 
@@ -157,10 +157,10 @@ DROPPED = ResultSpec((ConstantPart(None),), pytree.tree_flatten(None)[1], (), is
 
 @dataclass(frozen=True)
 class RemoteCall:
-    """The details of a plan that calls a remote function.
+    """The details of a compiled op that calls a remote function.
 
     Attributes:
-        function: The number of the plan that sent the function.
+        function: The number of the compiled op that sent the function.
         kept: The indexes of the results that are kept, and the description of each.
         returned: The results that are operands: the index of each result, and of its operand.
         constants: The indexes of the other results, and the expected value of each.
@@ -184,7 +184,7 @@ class Trial:
 
     result_spec: ResultSpec | None = None
     error: BaseException | None = None
-    is_poisoned: bool = False
+    has_failed_operand: bool = False
 
 
 def describe(

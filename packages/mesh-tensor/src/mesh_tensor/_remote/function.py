@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import torch
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import CheckedCompletion
 from mesh_tensor._errors import NoGradient
+from mesh_tensor._instructions.completion import CheckedCompletion
 from mesh_tensor._remote.arguments import Arguments
 from mesh_tensor._remote.call_protocol import DROPPED, FunctionCode, ResultSpec
 from mesh_tensor._remote.function_table import code_of
@@ -82,7 +82,7 @@ class RemoteFunction(Generic[P, R]):
 
         The tensors among the results are local tensors.
         """
-        return self._ask("call", args, kwargs)  # type: ignore[no-any-return]
+        return self._call("call", args, kwargs)  # type: ignore[no-any-return]
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the function on the only process of the mesh.
@@ -90,11 +90,11 @@ class RemoteFunction(Generic[P, R]):
         Raises:
             ValueError: The mesh does not have exactly one process.
         """
-        return self._ask("call_one", args, kwargs)  # type: ignore[no-any-return]
+        return self._call("call_one", args, kwargs)  # type: ignore[no-any-return]
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the function on one process that is chosen at random."""
-        return self._ask("choose", args, kwargs)  # type: ignore[no-any-return]
+        return self._call("choose", args, kwargs)  # type: ignore[no-any-return]
 
     def call_on(self, shard: dict[str, int] | None, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the function on one process: the first, or the one at the given coordinates."""
@@ -138,7 +138,7 @@ class RemoteFunction(Generic[P, R]):
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         arguments = Arguments(self._name, args, kwargs)
         if arguments.groups:
-            arguments.mesh._engine.meet(arguments.groups)
+            arguments.mesh._engine.create_groups(arguments.groups)
         return arguments
 
     def _sent(self, arguments: Arguments) -> int:
@@ -189,7 +189,7 @@ class RemoteFunction(Generic[P, R]):
                     " remote_autograd_function"
                 )
 
-    def _ask(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = self._arguments(args, kwargs)
         return self._send(verb, arguments, arguments.mesh)
 

@@ -12,9 +12,9 @@ import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.call_site import place_here, words_of
-from mesh_tensor._engine.plan import Operand
 from mesh_tensor._errors import OpFailed, RanksDisagree, TensorError
+from mesh_tensor._instructions.call_site import capture_call_site, format_call_site
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._mesh.activation import no_mesh
 from mesh_tensor._remote.call_protocol import (
     ConstantPart,
@@ -52,9 +52,9 @@ class RemoteTable:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: For each function, the number of the plan that sent it.
+        #: For each function, the number of the compiled op that sent it.
         self.functions: dict[Any, int] = {}
-        self._plans: dict[Any, Any] = {}
+        self._entries: dict[Any, Any] = {}
         self._tokens = itertools.count(1)
         self._canceller: Any = None
         #: The result specs of actor endpoints, by rule and kind of arguments.
@@ -65,18 +65,18 @@ class RemoteTable:
         number = self.functions.get(target)
         if number is None:
             engine = self._engine
-            plan = engine._define(
+            entry = engine._define(
                 None, engine.mesh(engine._all), None, kind="function", name=code.name, detail=code
             )
-            number = self.functions[target] = plan.number
+            number = self.functions[target] = entry.opcode
         return number
 
     def issue(
         self, number: int, name: str, arguments: Arguments, blob: bytes, result_spec: ResultSpec
     ) -> Any:
         """Call a function whose result spec is known, without waiting."""
-        plan = self._plan("remote", number, name, arguments, result_spec)
-        return self._issue(plan, arguments, result_spec, blob)
+        entry = self._compile("remote", number, name, arguments, result_spec)
+        return self._issue(entry, arguments, result_spec, blob)
 
     def attempt(
         self, number: int, name: str, arguments: Arguments, blob: bytes
@@ -100,8 +100,8 @@ class RemoteTable:
         except TensorError:
             workers.drop_held.broadcast(token)
             raise
-        plan = self._plan("adopt", number, name, arguments, result_spec)
-        return result_spec, self._issue(plan, arguments, result_spec, None, token)
+        entry = self._compile("adopt", number, name, arguments, result_spec)
+        return result_spec, self._issue(entry, arguments, result_spec, None, token)
 
     def canceller(self, procs: ProcMesh, actor: type[Any]) -> Any:
         """Return the actors that cancel calls which are not served."""
@@ -110,18 +110,18 @@ class RemoteTable:
         return self._canceller
 
     def issue_actor_call(
-        self, name: str, arguments: Arguments, order: object, result_spec: ResultSpec, key: Any
+        self, name: str, arguments: Arguments, request: object, result_spec: ResultSpec, key: Any
     ) -> Any:
         """Pass tensors to actors for one call; return the call's results."""
-        plan = self._plan("lend", key, name, arguments, result_spec)
-        return self._issue(plan, arguments, result_spec, order)
+        entry = self._compile("actor_call", key, name, arguments, result_spec)
+        return self._issue(entry, arguments, result_spec, request)
 
     def invoke(
         self, number: int, arguments: Arguments, blob: bytes, verb: str, mesh: DeviceMesh
     ) -> Any:
         """Call a function for its value, by one of the verbs of endpoints."""
         engine = self._engine
-        self._forget_shadows(arguments)
+        self._invalidate_known_scalars(arguments)
         workers = engine._workers._with_region(mesh._region)
         with engine.stream.lock:
             engine.read(arguments.operands)
@@ -129,14 +129,14 @@ class RemoteTable:
             return getattr(invoke, verb)(number, blob, arguments.slots)
 
     def _agreed(self, name: str, arguments: Arguments, trials: Sequence[Trial]) -> ResultSpec:
-        if any(trial.is_poisoned for trial in trials):
+        if any(trial.has_failed_operand for trial in trials):
             for one in arguments.operands:
                 self._engine.check(one._ref)
         ranks = arguments.mesh._region.ranks()
         for rank, trial in zip(ranks, trials, strict=True):
             if trial.error is not None:
                 what = f"{type(trial.error).__name__}: {trial.error}"
-                error = OpFailed(name, rank, words_of(place_here()), what)
+                error = OpFailed(name, rank, format_call_site(capture_call_site()), what)
                 raise error from trial.error
         first = trials[0].result_spec
         assert first is not None
@@ -148,7 +148,7 @@ class RemoteTable:
                 )
         return first
 
-    def _plan(
+    def _compile(
         self, kind: str, number: Any, name: str, arguments: Arguments, result_spec: ResultSpec
     ) -> Any:
         kept = tuple(
@@ -172,9 +172,9 @@ class RemoteTable:
         # Values of different types can be equal.
         types = tuple(type(value) for _, value in constants)
         key = (kind, mesh, operands, call, types, result_spec.mutated)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._engine._define(
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = self._engine._define(
                 None,
                 mesh,
                 None,
@@ -186,11 +186,11 @@ class RemoteTable:
                 mutated=result_spec.mutated,
                 detail=call,
             )
-        return plan
+        return entry
 
     def _issue(
         self,
-        plan: Any,
+        entry: Any,
         arguments: Arguments,
         result_spec: ResultSpec,
         given: object | None,
@@ -198,7 +198,7 @@ class RemoteTable:
     ) -> Any:
         engine = self._engine
         stream, slots = engine.stream, arguments.slots
-        self._forget_shadows(arguments)
+        self._invalidate_known_scalars(arguments)
         for place in result_spec.mutated:
             if type(arguments.operands[place]) is Tensor:
                 torch.autograd.graph.increment_version(arguments.operands[place])
@@ -210,10 +210,10 @@ class RemoteTable:
                 leaves.append(leaf)
                 if isinstance(part, (TensorPart, ObjectPart)):
                     results.append(leaf._ref.slot)
-            if engine.is_watchful:
-                engine.watch(plan, arguments.operands, slots, results)
-            word = token if given is None else stream.add_value(given)
-            stream.issue((plan.number, *slots, word, *results), arguments.operands)
+            if engine.needs_operand_checks:
+                engine.check_operands(entry, arguments.operands, slots, results)
+            argument = token if given is None else stream.add_value(given)
+            stream.issue((entry.opcode, *slots, argument, *results), arguments.operands)
         return pytree.tree_unflatten(leaves, result_spec.spec)
 
     def _result(self, part: Any, arguments: Arguments, before: Sequence[Any]) -> Any:
@@ -239,7 +239,7 @@ class RemoteTable:
         )
         return wrap(engine.metas.of_kind(mesh, kind), engine._new_ref(base, mesh._lane))
 
-    def _forget_shadows(self, arguments: Arguments) -> None:
+    def _invalidate_known_scalars(self, arguments: Arguments) -> None:
         """Invalidate the scalars that the program knows, because the function may write to them."""
         for one in arguments.operands:
             if type(one) is Tensor and one._known_scalar is not None:

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from mesh_tensor._dispatch.fake_propagation import without_values
 from mesh_tensor._errors import UnsupportedOp
 from mesh_tensor._remote.call_protocol import ATOMS, ObjectPart, ResultSpec, TensorPart, describe
+from mesh_tensor._remote.opaque_ref import OpaqueRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ def infer_results(name: str, rule: Callable[..., Any], arguments: Arguments) -> 
         Exception: The rule raised it.
     """
     with without_values(), torch.no_grad():
-        args, kwargs, operands = arguments.stand_ins()
+        args, kwargs, operands = arguments.fake_arguments()
         versions = [0 if one is None else one._version for one in operands]
         shapes = [None if one is None else one.shape for one in operands]
         result = rule(*args, **kwargs)
@@ -64,6 +65,4 @@ def _check_constants(name: str, result_spec: ResultSpec) -> None:
 
 
 def _handles(result: Any) -> list[Any]:
-    from mesh_tensor._remote.opaque_ref import OpaqueRef
-
     return [one for one in pytree.tree_leaves(result) if isinstance(one, OpaqueRef)]

@@ -9,7 +9,7 @@ from mesh_tensor._simulator.rank_groups import HOST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._tensor.meta import Kind
 
@@ -18,79 +18,79 @@ if TYPE_CHECKING:
 __all__ = ["BORROWING"]
 
 
-def _give(plan: Plan, world: SimulatedWorld) -> Step:
-    """Give a value to another stream; its memory is kept until it is returned."""
+def _share(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Share a value with another stream; its memory is kept until it is released."""
 
-    def step(w: list[int], at: int) -> int:
-        token, held = w[at + 1], world.values[w[at]]
-        assert held is not None
-        held.storage.users += 1
-        world.loans[token] = held.kind, held.storage, bool(plan.detail)
-        world.lend(plan, token, _device(held.kind))
+    def step(code: list[int], at: int) -> int:
+        token, value = code[at + 1], world.values[code[at]]
+        assert value is not None
+        value.storage.users += 1
+        world.borrows[token] = value.kind, value.storage, bool(compiled_op.detail)
+        world.record_sync(compiled_op, token, _device(value.kind))
         return at + 3
 
     return step
 
 
-def _take(plan: Plan, world: SimulatedWorld) -> Step:
-    """Take a value that another stream gives."""
+def _acquire(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Acquire a value that another stream shares."""
 
-    def step(w: list[int], at: int) -> int:
-        token = w[at + 1]
-        kind, storage, _ = world.loans[token]
-        world.hold(w[at + 2], kind, storage, 0, plan.ranks)
-        world.borrow(plan, token, _device(kind), is_last=False)
+    def step(code: list[int], at: int) -> int:
+        token = code[at + 1]
+        kind, storage, _ = world.borrows[token]
+        world.store(code[at + 2], kind, storage, 0, compiled_op.ranks)
+        world.wait_for_sync(compiled_op, token, _device(kind), is_last=False)
         return at + 3
 
     return step
 
 
-def _return(plan: Plan, world: SimulatedWorld) -> Step:
-    """Return a value that was taken."""
+def _release(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Release a value that was acquired."""
 
-    def step(w: list[int], at: int) -> int:
-        kind, storage, is_mutable = world.loans[w[at]]
+    def step(code: list[int], at: int) -> int:
+        kind, storage, is_mutable = world.borrows[code[at]]
         device = _device(kind)
-        world.lend(plan, w[at], device)
+        world.record_sync(compiled_op, code[at], device)
         if not is_mutable and device == HOST:
             # No stream will wait for it.
-            del world.loans[w[at]]
-            world.leave(storage)
+            del world.borrows[code[at]]
+            world.release(storage)
         return at + 1
 
     return step
 
 
-def _wait(plan: Plan, world: SimulatedWorld) -> Step:
-    """Wait until a value that was given is returned."""
+def _wait(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Wait until a value that was shared is released."""
 
-    def step(w: list[int], at: int) -> int:
-        found = world.loans.pop(w[at], None)
+    def step(code: list[int], at: int) -> int:
+        found = world.borrows.pop(code[at], None)
         if found is not None:
             kind, storage, _ = found
-            world.borrow(plan, w[at], _device(kind), is_last=True)
-            world.leave(storage)
+            world.wait_for_sync(compiled_op, code[at], _device(kind), is_last=True)
+            world.release(storage)
         return at + 1
 
     return step
 
 
-def _give_up(plan: Plan, world: SimulatedWorld) -> Step:
-    """End a loan that was never taken."""
+def _cancel(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
+    """Cancel a borrow that was never acquired."""
 
-    def step(w: list[int], at: int) -> int:
-        _, storage, _ = world.loans.pop(w[at])
-        world.leave(storage)
+    def step(code: list[int], at: int) -> int:
+        _, storage, _ = world.borrows.pop(code[at])
+        world.release(storage)
         return at + 1
 
     return step
 
 
-def _free(plan: Plan, world: SimulatedWorld) -> Step:
+def _free(compiled_op: CompiledOp, world: SimulatedWorld) -> Step:
     """Free a value of a stream."""
 
-    def step(w: list[int], at: int) -> int:
-        world.free(w[at])
+    def step(code: list[int], at: int) -> int:
+        world.free(code[at])
         return at + 1
 
     return step
@@ -100,11 +100,11 @@ def _device(kind: Kind | None) -> str:
     return HOST if kind is None else kind.device.type
 
 
-BORROWING: dict[str, Callable[[Plan, SimulatedWorld], Step]] = {
+BORROWING: dict[str, Callable[[CompiledOp, SimulatedWorld], Step]] = {
     "free": _free,
-    "give": _give,
-    "take": _take,
-    "return": _return,
+    "share": _share,
+    "acquire": _acquire,
+    "release": _release,
     "wait": _wait,
-    "give_up": _give_up,
+    "cancel": _cancel,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._engine.call_site import line_of
+from mesh_tensor._instructions.call_site import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,8 +51,8 @@ def _lane_name(rank: int, lane: int, key: tuple[str, int]) -> dict[str, Any]:
 
 def _shown(event: Event, rank: int, lane: int) -> Iterator[dict[str, Any]]:
     where = ""
-    if event.place:
-        code, instruction = event.place[:2]
+    if event.call_site:
+        code, instruction = event.call_site[:2]
         where = f"{code.co_filename}:{line_of(code, instruction)}"
     yield {
         "ph": "X",

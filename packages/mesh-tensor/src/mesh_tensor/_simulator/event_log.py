@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._engine.call_site import Place
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.call_site import CallSite
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.rank_groups import RankGroup
 
 __all__ = ["Event", "EventLog", "Sum"]
@@ -23,7 +23,7 @@ class Event(NamedTuple):
         start_s: The start time, in seconds.
         cost_s: The duration, in seconds.
         name: The name of the operation.
-        place: The place in the program that issued it.
+        call_site: The call site of the operation.
         is_exchange: Whether other processes took part.
         live_bytes: The memory in use on the device at that time.
     """
@@ -33,7 +33,7 @@ class Event(NamedTuple):
     start_s: float
     cost_s: float
     name: str
-    place: Place
+    call_site: CallSite
     is_exchange: bool
     live_bytes: int
 
@@ -43,16 +43,16 @@ class Sum:
 
     Attributes:
         name: The name of the operation.
-        place: The place in the program.
+        call_site: The call site.
         count: The number of executions, over all processes.
         total_s: The total duration over all processes, in seconds.
     """
 
-    __slots__ = ("count", "name", "place", "total_s")
+    __slots__ = ("call_site", "count", "name", "total_s")
 
-    def __init__(self, name: str, place: Place) -> None:
+    def __init__(self, name: str, call_site: CallSite) -> None:
         self.name = name
-        self.place = place
+        self.call_site = call_site
         self.count = 0
         self.total_s = 0.0
 
@@ -69,8 +69,8 @@ class EventLog:
         #: The number of events that were not kept.
         self.left_out = 0
         self.sums: dict[tuple[str, int, int], Sum] = {}
-        #: Returns the place in the program that issued the current operation.
-        self.place: Callable[[], Place] = tuple
+        #: Returns the call site of the current operation.
+        self.call_site: Callable[[], CallSite] = tuple
         self._events_max = events_max
 
     @property
@@ -78,28 +78,35 @@ class EventLog:
         """The number of events."""
         return len(self.events) + self.left_out
 
-    def note(
+    def record(
         self,
         rank_group: RankGroup,
         lane: tuple[str, int],
         start_s: float,
         cost_s: float,
-        plan: Plan,
+        compiled_op: CompiledOp,
         is_exchange: bool,
     ) -> None:
         """Record an event."""
-        place = self.place()
-        code, instruction = place[:2] or (None, 0)
-        key = (plan.name, id(code), instruction)
+        call_site = self.call_site()
+        code, instruction = call_site[:2] or (None, 0)
+        key = (compiled_op.name, id(code), instruction)
         found = self.sums.get(key)
         if found is None:
-            found = self.sums[key] = Sum(plan.name, place)
+            found = self.sums[key] = Sum(compiled_op.name, call_site)
         found.count += len(rank_group.ranks)
         found.total_s += cost_s * len(rank_group.ranks)
         if len(self.events) < self._events_max:
             live = rank_group.live.get(lane[0], 0)
             event = Event(
-                rank_group.number, lane, start_s, cost_s, plan.name, place, is_exchange, live
+                rank_group.number,
+                lane,
+                start_s,
+                cost_s,
+                compiled_op.name,
+                call_site,
+                is_exchange,
+                live,
             )
             self.events.append(event)
         else:

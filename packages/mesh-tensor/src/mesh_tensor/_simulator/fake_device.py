@@ -110,7 +110,9 @@ def _attend(
     enable_gqa: bool = False,
 ) -> Any:
     """Compute attention with fused kernels, which do not store all scores in memory at once."""
-    is_fused = type(query) is Tensor and query._meta.shell.type == "meta" and not enable_gqa
+    is_fused = (
+        type(query) is Tensor and query._meta.visible_device.type == "meta" and not enable_gqa
+    )
     is_half = query.dtype in (torch.float16, torch.bfloat16)
     if not is_fused or query.dim() != 4:
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
@@ -133,7 +135,7 @@ def _drop(
     training: bool = True,
     inplace: bool = False,
 ) -> Any:
-    is_fused = type(input) is Tensor and input._meta.shell.type == "meta" and training
+    is_fused = type(input) is Tensor and input._meta.visible_device.type == "meta" and training
     if not is_fused or inplace or not 0 < p < 1:
         return func(input, p, training, inplace)
     return _aten.native_dropout.default(input, p, True)[0]

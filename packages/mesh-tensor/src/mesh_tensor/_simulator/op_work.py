@@ -8,14 +8,14 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from mesh_tensor._engine.plan import Number, Operand
+from mesh_tensor._instructions.compiled_op import Number, Operand
 from mesh_tensor._simulator.cost_model import Work
 from mesh_tensor._worker.step_compiler import operator_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._tensor.meta import Kind
 
 __all__ = ["device_of", "footprint", "nbytes_of", "work_of"]
@@ -69,27 +69,27 @@ def device_of(kinds: Sequence[Kind]) -> str:
 
 
 def work_of(
-    plan: Plan, operands: Sequence[Kind], results: Sequence[tuple[Kind, int | None]]
+    compiled_op: CompiledOp, operands: Sequence[Kind], results: Sequence[tuple[Kind, int | None]]
 ) -> Work | None:
     """Return the work of a PyTorch operation; None if it transfers nothing.
 
     Args:
-        plan: The operation.
+        compiled_op: The operation.
         operands: The operands.
         results: The new results, each with the index of the operand whose storage it shares.
     """
-    name = plan.name.split(".")
+    name = compiled_op.name.split(".")
     made = [kind for kind, aliased in results if aliased is None]
-    written = [*made, *(operands[place] for place in plan.mutated)]
+    written = [*made, *(operands[place] for place in compiled_op.mutated)]
     if not written or name[1] in _EMPTY or name[1] in ("set_", "detach_"):
         return None
     kinds = [*made, *operands]
-    nbytes = sum(map(footprint, written)) + _read_bytes(plan.name, name[1], operands, made)
+    nbytes = sum(map(footprint, written)) + _read_bytes(compiled_op.name, name[1], operands, made)
     return Work(
-        plan.name,
+        compiled_op.name,
         device_of(kinds),
         _dtype_of(operands, written),
-        _flops_of(plan, operands, results),
+        _flops_of(compiled_op, operands, results),
         nbytes,
         tuple(operands),
         tuple(written),
@@ -114,22 +114,22 @@ def _dtype_of(operands: Sequence[Kind], written: Sequence[Kind]) -> torch.dtype:
 
 
 def _flops_of(
-    plan: Plan, operands: Sequence[Kind], results: Sequence[tuple[Kind, int | None]]
+    compiled_op: CompiledOp, operands: Sequence[Kind], results: Sequence[tuple[Kind, int | None]]
 ) -> int:
-    packet = operator_of(plan.name, plan.detail).overloadpacket  # type: ignore[attr-defined]
+    packet = operator_of(compiled_op.name, compiled_op.detail).overloadpacket  # type: ignore[attr-defined]
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
 
-    def stand_in(kind: Kind) -> torch.Tensor:
+    def meta_tensor(kind: Kind) -> torch.Tensor:
         return torch.empty_strided(kind.shape, kind.strides, dtype=kind.dtype, device="meta")
 
     def argument(one: Any) -> Any:
         if type(one) is Operand:
-            return stand_in(operands[one.index])
+            return meta_tensor(operands[one.index])
         return 1.0 if type(one) is Number else one
 
-    args, kwargs = pytree.tree_map(argument, (list(plan.args), dict(plan.kwargs)))
-    given = [stand_in(kind) for kind, _ in results]
+    args, kwargs = pytree.tree_map(argument, (list(compiled_op.args), dict(compiled_op.kwargs)))
+    given = [meta_tensor(kind) for kind, _ in results]
     out: Any = given[0] if len(given) == 1 else tuple(given)
     return int(formula(*args, **kwargs, out_val=out))

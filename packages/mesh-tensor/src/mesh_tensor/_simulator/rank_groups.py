@@ -70,21 +70,21 @@ class RankGroup:
         ranks: The processes.
         hosts: For each stream, the time until which each process is busy with dispatching.
         lanes: The devices, by type and stream.
-        loans: For each token of a tensor that was lent to another stream or returned, the times
-            until which the lending stream and its device were busy.
+        syncs: For each token of a tensor that was shared with another stream or released, the times
+            until which the stream and its device were busy.
         live: The memory in use on each type of device, in bytes.
         peak: The maximum of `live`.
         lineage: The rank groups from which it was split, and the number of events at each split.
     """
 
-    __slots__ = ("hosts", "lanes", "lineage", "live", "loans", "number", "peak", "ranks")
+    __slots__ = ("hosts", "lanes", "lineage", "live", "number", "peak", "ranks", "syncs")
 
     def __init__(self, number: int, ranks: Sequence[int]) -> None:
         self.number = number
         self.ranks = ranks
         self.hosts: dict[int, float] = {}
         self.lanes: dict[tuple[str, int], Lane] = {}
-        self.loans: dict[int, tuple[float, float]] = {}
+        self.syncs: dict[int, tuple[float, float]] = {}
         self.live: dict[str, int] = {}
         self.peak: dict[str, int] = {}
         self.lineage: tuple[tuple[int, int], ...] = ()
@@ -96,7 +96,7 @@ class RankGroup:
             lane = self.lanes[key] = Lane(key[0] == HOST, key[1])
         return lane
 
-    def take_up(self, stream: int, arrived_s: float, dispatch_s: float) -> float:
+    def dispatch(self, stream: int, arrived_s: float, dispatch_s: float) -> float:
         """Let the processes dispatch an operation; return the time when they have finished."""
         host_s = self.hosts.get(stream, 0.0)
         if arrived_s > host_s:
@@ -117,7 +117,7 @@ class RankGroup:
             arrived_s: The time when the operation has arrived at the process.
             dispatch_s: The time that the process needs to dispatch it.
         """
-        host_s = self.take_up(lane.stream, arrived_s, dispatch_s)
+        host_s = self.dispatch(lane.stream, arrived_s, dispatch_s)
         clock_s = lane.clock_s
         if host_s > clock_s:
             lane.starved_s += host_s - clock_s
@@ -141,7 +141,7 @@ class RankGroup:
     def reset(self) -> None:
         """Reset the clocks and totals, and keep the memory in use."""
         self.hosts, self.lanes = {}, {}
-        self.loans = dict.fromkeys(self.loans, (0.0, 0.0))
+        self.syncs = dict.fromkeys(self.syncs, (0.0, 0.0))
         self.live = {device: nbytes for device, nbytes in self.live.items() if nbytes}
         self.peak = dict(self.live)
         self.lineage = ()
@@ -225,7 +225,7 @@ class RankGroups:
         self.version += 1
         for ranks in parts[1:]:
             made = RankGroup(len(self.all), ranks)
-            made.hosts, made.loans = dict(rank_group.hosts), dict(rank_group.loans)
+            made.hosts, made.syncs = dict(rank_group.hosts), dict(rank_group.syncs)
             made.lanes = {key: lane.copy() for key, lane in rank_group.lanes.items()}
             made.live, made.peak = dict(rank_group.live), dict(rank_group.peak)
             made.lineage = (*rank_group.lineage, (rank_group.number, self._count()))

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_tensor._dispatch.fake_propagation import without_values
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.call_protocol import ObjectArg
 from mesh_tensor._remote.opaque_ref import OpaqueRef
 from mesh_tensor._simulator.cost_model import Work
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._remote.function import RemoteFunction
     from mesh_tensor._simulator.cost_model import CostModel
-    from mesh_tensor._simulator.world import Held
+    from mesh_tensor._simulator.world import SimulatedValue
     from mesh_tensor._tensor.meta import Kind
 
 __all__ = ["RemoteCosts"]
@@ -50,31 +50,39 @@ class RemoteCosts:
         self.engine: Engine | None = None
 
     def seconds(
-        self, plan: Plan, blob: bytes, operands: Sequence[Held | None], made: Sequence[Kind]
+        self,
+        compiled_op: CompiledOp,
+        blob: bytes,
+        operands: Sequence[SimulatedValue | None],
+        made: Sequence[Kind],
     ) -> float:
         """Return the duration of a call."""
         kinds = tuple(None if one is None else one.kind for one in operands)
-        key = plan.detail.function, blob, kinds
+        key = compiled_op.detail.function, blob, kinds
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            found = self._known[key] = self._worked_out(plan, blob, kinds, made)
+            found = self._known[key] = self._worked_out(compiled_op, blob, kinds, made)
         return found
 
     def _worked_out(
-        self, plan: Plan, blob: bytes, kinds: Sequence[Kind | None], made: Sequence[Kind]
+        self,
+        compiled_op: CompiledOp,
+        blob: bytes,
+        kinds: Sequence[Kind | None],
+        made: Sequence[Kind],
     ) -> float:
-        rule = self._rule_of(plan.detail.function)
+        rule = self._rule_of(compiled_op.detail.function)
         if rule is not None:
-            return _asked(rule, blob, kinds)
+            return _apply_rule(rule, blob, kinds)
         tensors = [*(kind for kind in kinds if kind is not None), *made]
         if not tensors:
             return 0.0
-        written = [kind for place in plan.mutated if (kind := kinds[place]) is not None]
+        written = [kind for place in compiled_op.mutated if (kind := kinds[place]) is not None]
         nbytes = sum(map(footprint, [*tensors, *written]))
         return self._model.op_s(
-            Work(plan.name, device_of(tensors), tensors[0].dtype, 0, nbytes, tuple(tensors))
+            Work(compiled_op.name, device_of(tensors), tensors[0].dtype, 0, nbytes, tuple(tensors))
         )
 
     def _rule_of(self, function: int) -> Callable[..., float] | None:
@@ -83,7 +91,7 @@ class RemoteCosts:
         return next((self._rules[one] for one in self._rules if numbers.get(one) == function), None)
 
 
-def _asked(rule: Callable[..., float], blob: bytes, kinds: Sequence[Kind | None]) -> float:
+def _apply_rule(rule: Callable[..., float], blob: bytes, kinds: Sequence[Kind | None]) -> float:
     with without_values():
 
         def part(leaf: Any) -> Any:

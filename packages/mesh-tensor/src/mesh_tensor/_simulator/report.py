@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh_tensor._engine.call_site import line_of
+from mesh_tensor._instructions.call_site import line_of
 
 if TYPE_CHECKING:
     from mesh_tensor._simulator.cost_model import CostModel
@@ -184,8 +184,8 @@ def _uses(rank_group: RankGroup, total_s: float, model: CostModel) -> list[Devic
 
 def _line_cost(one: Sum) -> LineCost:
     file, line = "", 0
-    if one.place:
-        code, instruction = one.place[:2]
+    if one.call_site:
+        code, instruction = one.call_site[:2]
         file, line = code.co_filename, line_of(code, instruction)
     return LineCost(one.name, file, line, one.count, one.total_s)
 

@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mesh_tensor._engine.plan import Plan
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op import CompiledOp
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
 
 __all__ = ["Simulated"]
 
@@ -32,14 +32,14 @@ class Simulated:
     def __init__(self, device: torch.device, types: Collection[str]) -> None:
         self.device = device
         self._types = types
-        #: Plans that have not been executed yet, and the description of their results.
-        self.news: dict[int, tuple[Plan, Issue]] = {}
+        #: Compiled ops that have not been executed yet, and the description of their results.
+        self.pending: dict[int, tuple[CompiledOp, CacheEntry]] = {}
 
-    def note(self, plan: Plan, issue: Issue) -> None:
-        """Record a new plan."""
-        self.news[plan.number] = plan, issue
+    def add(self, compiled_op: CompiledOp, entry: CacheEntry) -> None:
+        """Record a new compiled op."""
+        self.pending[compiled_op.opcode] = compiled_op, entry
 
-    def shell_of(self, device: torch.device) -> torch.device:
+    def visible_device_of(self, device: torch.device) -> torch.device:
         """Return the device that PyTorch sees for the tensors of a device.
 
         Raises:

@@ -55,8 +55,8 @@ class Simulator:
     """A mesh of simulated processes, for predicting the time and memory of a program.
 
     Within `activate`, plain PyTorch operations are issued by the same code as to real processes,
-    with the same plans and frees. Instead of processes, a simulated backend receives them; it
-    tracks shapes, memory and clocks, but no values. It needs neither devices nor a PyTorch build
+    with the same compiled ops and frees. Instead of processes, a simulated backend receives them;
+    it tracks shapes, memory and clocks, but no values. It needs neither devices nor a PyTorch build
     for them. Tensors may be on any device that the cost model contains, by its name: `torch.ones(3,
     device="cuda")`.
 

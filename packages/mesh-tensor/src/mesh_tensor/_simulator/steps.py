@@ -1,4 +1,4 @@
-"""The execution of plans by simulated processes: memory allocated, and time spent."""
+"""The execution of compiled ops by simulated processes: memory allocated, and time spent."""
 
 from __future__ import annotations
 
@@ -9,62 +9,65 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from mesh_core import Region
-from mesh_tensor._collectives.steps import Move, Reduction
-from mesh_tensor._dispatch.fake_propagation import New
+from mesh_tensor._collectives.collective_ops import Move, Reduction
+from mesh_tensor._instructions.results import NewTensor
 from mesh_tensor._remote.call_protocol import RemoteCall, TensorPart
 from mesh_tensor._simulator.borrows import BORROWING
 from mesh_tensor._simulator.op_work import device_of, nbytes_of, work_of
 from mesh_tensor._simulator.rank_groups import HOST
 from mesh_tensor._tensor.meta import Kind
-from mesh_tensor._trace.replay import last_uses, op_words
+from mesh_tensor._trace.op_sequence import encode_op, last_uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mesh_tensor._engine.plan import Plan
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op import CompiledOp
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
     from mesh_tensor._simulator.rank_groups import RankGroup
     from mesh_tensor._simulator.world import SimulatedWorld
     from mesh_tensor._trace.op_sequence import OpSequence
 
-    #: Receives the words and the position of its operation, and returns the position of the next
-    #: operation.
+    #: Receives the instructions and the position after its opcode, and returns the position of the
+    #: next operation.
     SimulatedStep = Callable[[list[int], int], int]
 
 __all__ = ["step_of"]
 
 
 def step_of(
-    plan: Plan, issue: Issue, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
+    compiled_op: CompiledOp,
+    entry: CacheEntry,
+    world: SimulatedWorld,
+    steps: Callable[[int], SimulatedStep],
 ) -> SimulatedStep:
-    """Return the step that executes a plan.
+    """Return the step that executes a compiled op.
 
     Args:
-        plan: The plan.
-        issue: The description of its results.
+        compiled_op: The compiled op.
+        entry: The description of its results.
         world: The simulated processes.
-        steps: Returns the step of another plan.
+        steps: Returns the step of another compiled op.
     """
-    if plan.kind in ("function", "groups"):
+    if compiled_op.kind in ("function", "groups"):
         return lambda _, at: at
-    if plan.kind in BORROWING:
-        return BORROWING[plan.kind](plan, world)
-    if plan.kind == "remote":
-        return _RemoteStep(plan, world)
-    if plan.kind == "replay":
-        return _ReplayStep(plan, world, steps)
-    news = [(one.meta.kind, one.aliased) for one in _news(issue.parts)]
-    if plan.kind == "reduce":
-        return _ReduceStep(plan, news, world)
-    if plan.kind == "move":
-        return _MoveStep(plan, news, world)
-    if plan.kind in ("put", "rank"):
-        return _PutStep(plan, news, world)
-    return _OpStep(plan, news, world, issue)
+    if compiled_op.kind in BORROWING:
+        return BORROWING[compiled_op.kind](compiled_op, world)
+    if compiled_op.kind == "remote":
+        return _RemoteStep(compiled_op, world)
+    if compiled_op.kind == "replay":
+        return _ReplayStep(compiled_op, world, steps)
+    news = [(one.meta.kind, one.aliased) for one in _news(entry.parts)]
+    if compiled_op.kind == "reduce":
+        return _ReduceStep(compiled_op, news, world)
+    if compiled_op.kind == "move":
+        return _MoveStep(compiled_op, news, world)
+    if compiled_op.kind in ("put", "rank"):
+        return _PutStep(compiled_op, news, world)
+    return _OpStep(compiled_op, news, world, entry)
 
 
-def _news(parts: Any) -> Iterator[New]:
-    if type(parts) is New:
+def _news(parts: Any) -> Iterator[NewTensor]:
+    if type(parts) is NewTensor:
         yield parts
     elif type(parts) in (list, tuple):
         for one in parts:
@@ -72,25 +75,28 @@ def _news(parts: Any) -> Iterator[New]:
 
 
 class _Step:
-    """One plan: its results are as described, and its duration comes from the cost model."""
+    """One compiled op: its results are as described, and its duration comes from the cost model."""
 
     def __init__(
-        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+        self,
+        compiled_op: CompiledOp,
+        news: Sequence[tuple[Kind, int | None]],
+        world: SimulatedWorld,
     ) -> None:
-        self.plan = plan
+        self.compiled_op = compiled_op
         self.world = world
-        self.first = plan.operands + plan.numbers
-        self.words = plan.words - 1
+        self.first = compiled_op.operands + compiled_op.numbers
+        self.rest_len = compiled_op.instruction_len - 1
         self.news = [
             (kind, aliased, nbytes_of(kind) if aliased is None else 0) for kind, aliased in news
         ]
 
-    def keep(self, w: list[int], at: int) -> None:
+    def keep(self, code: list[int], at: int) -> None:
         """Allocate the memory of the results."""
         world, first = self.world, at + self.first
         for place, (kind, aliased, nbytes) in enumerate(self.news):
-            base = None if aliased is None else world.storage_at(w[at + aliased])
-            world.hold(w[first + place], kind, base, nbytes, self.plan.ranks)
+            base = None if aliased is None else world.storage_at(code[at + aliased])
+            world.store(code[first + place], kind, base, nbytes, self.compiled_op.ranks)
 
 
 class _OpStep(_Step):
@@ -98,38 +104,38 @@ class _OpStep(_Step):
 
     def __init__(
         self,
-        plan: Plan,
+        compiled_op: CompiledOp,
         news: Sequence[tuple[Kind, int | None]],
         world: SimulatedWorld,
-        issue: Issue,
+        entry: CacheEntry,
     ) -> None:
-        super().__init__(plan, news, world)
-        self._reshaped = [(place, meta.kind, aliased) for place, meta, aliased in issue.reshaped]
+        super().__init__(compiled_op, news, world)
+        self._reshaped = [(place, meta.kind, aliased) for place, meta, aliased in entry.reshaped]
         self._device = HOST
         self._cost_s: float | None = None
         self._is_known = False
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         if not self._is_known:
-            self._learn(w, at)
-        self.world.compute(self.plan, self._device, self._cost_s)
-        self.keep(w, at)
+            self._learn(code, at)
+        self.world.compute(self.compiled_op, self._device, self._cost_s)
+        self.keep(code, at)
         for place, kind, aliased in self._reshaped:
-            base = None if aliased is None else self.world.storage_at(w[at + aliased])
-            self.world.reshape(w[at + place], kind, base)
-        return at + self.words
+            base = None if aliased is None else self.world.storage_at(code[at + aliased])
+            self.world.reshape(code[at + place], kind, base)
+        return at + self.rest_len
 
-    def _learn(self, w: list[int], at: int) -> None:
-        world, plan = self.world, self.plan
-        operands = [world.kind_at(slot) for slot in w[at : at + plan.operands]]
+    def _learn(self, code: list[int], at: int) -> None:
+        world, compiled_op = self.world, self.compiled_op
+        operands = [world.kind_at(slot) for slot in code[at : at + compiled_op.operands]]
         results = [(kind, aliased) for kind, aliased, _ in self.news]
-        work = work_of(plan, operands, results)
+        work = work_of(compiled_op, operands, results)
         self._is_known = True
         if work is None:
             return
         types = {kind.device.type for kind in (*work.operands, *work.results)}
         self._device = work.device
-        if len(types) > 1 and plan.name in ("aten._to_copy.default", "aten.copy_.default"):
+        if len(types) > 1 and compiled_op.name in ("aten._to_copy.default", "aten.copy_.default"):
             self._cost_s = world.model.copy_s(work.nbytes // 2)
         else:
             self._cost_s = world.model.op_s(work)
@@ -138,17 +144,17 @@ class _OpStep(_Step):
 class _PutStep(_Step):
     """A value that the program sends."""
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         nbytes = sum(nbytes for *_, nbytes in self.news)
-        if self.plan.kind == "put":
-            self.world.receive(self.plan, nbytes)
-        (kind, _, _), slot = self.news[0], w[at + self.words - 1]
-        self.world.hold(slot, kind, None, nbytes, self.plan.ranks)
-        return at + self.words
+        if self.compiled_op.kind == "put":
+            self.world.receive(self.compiled_op, nbytes)
+        (kind, _, _), slot = self.news[0], code[at + self.rest_len - 1]
+        self.world.store(slot, kind, None, nbytes, self.compiled_op.ranks)
+        return at + self.rest_len
 
 
-class _Meeting(NamedTuple):
-    """Rank groups that meet in a collective, and its duration.
+class _Collective(NamedTuple):
+    """Rank groups that take part in a collective, and its duration.
 
     Attributes:
         rank_groups: The rank groups.
@@ -169,23 +175,26 @@ class _GroupStep(_Step):
         raise NotImplementedError
 
     def __init__(
-        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+        self,
+        compiled_op: CompiledOp,
+        news: Sequence[tuple[Kind, int | None]],
+        world: SimulatedWorld,
     ) -> None:
-        super().__init__(plan, news, world)
+        super().__init__(compiled_op, news, world)
         self._version = -1
-        self._meetings: list[_Meeting] = []
+        self._collectives: list[_Collective] = []
         self._groups: list[tuple[Sequence[int], float]] | None = None
 
-    def meet(self) -> None:
+    def synchronize(self) -> None:
         """Spend the time of the operation."""
         world = self.world
         if self._version != world.rank_groups.version:
-            self._meetings = self._arranged()
+            self._collectives = self._arranged()
             self._version = world.rank_groups.version
-        for rank_groups, cost_s in self._meetings:
-            world.meet(self.plan, self.device.type, rank_groups, cost_s)
+        for rank_groups, cost_s in self._collectives:
+            world.synchronize(self.compiled_op, self.device.type, rank_groups, cost_s)
 
-    def _arranged(self) -> list[_Meeting]:
+    def _arranged(self) -> list[_Collective]:
         rank_groups = self.world.rank_groups
         if self._groups is None:
             self._groups = list(self.groups())
@@ -199,27 +208,30 @@ class _GroupStep(_Step):
             (frozenset(rank_groups.of(rank).number for rank in ranks), cost_s): ranks
             for ranks, cost_s in self._groups
         }
-        return [_Meeting(rank_groups.among(ranks), cost) for (_, cost), ranks in found.items()]
+        return [_Collective(rank_groups.among(ranks), cost) for (_, cost), ranks in found.items()]
 
 
 class _ReduceStep(_GroupStep):
     """A reduction."""
 
     def __init__(
-        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+        self,
+        compiled_op: CompiledOp,
+        news: Sequence[tuple[Kind, int | None]],
+        world: SimulatedWorld,
     ) -> None:
-        super().__init__(plan, news, world)
-        self._how: Reduction = plan.detail
+        super().__init__(compiled_op, news, world)
+        self._how: Reduction = compiled_op.detail
         self.device = self._how.device
 
-    def __call__(self, w: list[int], at: int) -> int:
-        self.meet()
-        self.keep(w, at)
-        return at + self.words
+    def __call__(self, code: list[int], at: int) -> int:
+        self.synchronize()
+        self.keep(code, at)
+        return at + self.rest_len
 
     def groups(self) -> Iterator[tuple[Sequence[int], float]]:
         how, world = self._how, self.world
-        region = Region.decode(self.plan.ranks)
+        region = Region.decode(self.compiled_op.ranks)
         nbytes = torch.Size(how.shape).numel() * how.dtype.itemsize
         rest = [label for label in region.labels if label not in how.dims]
         size = torch.Size(region.size(dim) for dim in how.dims).numel()
@@ -236,21 +248,24 @@ class _MoveStep(_GroupStep):
     """A move of values between processes."""
 
     def __init__(
-        self, plan: Plan, news: Sequence[tuple[Kind, int | None]], world: SimulatedWorld
+        self,
+        compiled_op: CompiledOp,
+        news: Sequence[tuple[Kind, int | None]],
+        world: SimulatedWorld,
     ) -> None:
-        super().__init__(plan, news, world)
-        self._how: Move = plan.detail
+        super().__init__(compiled_op, news, world)
+        self._how: Move = compiled_op.detail
         self.device = self._how.device
         goals = sorted({rank for _, to in self._how.routes for rank in to})
         whole = Region.row_major(["procs"], [world.size])
         #: The processes that hold the value afterwards.
         self._goals = whole.select(procs=goals).encode()
 
-    def __call__(self, w: list[int], at: int) -> int:
-        self.meet()
+    def __call__(self, code: list[int], at: int) -> int:
+        self.synchronize()
         kind, _, nbytes = self.news[0]
-        self.world.hold(w[at + 1], kind, None, nbytes, self._goals)
-        return at + self.words
+        self.world.store(code[at + 1], kind, None, nbytes, self._goals)
+        return at + self.rest_len
 
     def groups(self) -> Iterator[tuple[Sequence[int], float]]:
         world = self.world
@@ -267,40 +282,40 @@ class _MoveStep(_GroupStep):
 class _RemoteStep(_Step):
     """A remote function of the program."""
 
-    def __init__(self, plan: Plan, world: SimulatedWorld) -> None:
-        super().__init__(plan, [], world)
-        self._call: RemoteCall = plan.detail
+    def __init__(self, compiled_op: CompiledOp, world: SimulatedWorld) -> None:
+        super().__init__(compiled_op, [], world)
+        self._call: RemoteCall = compiled_op.detail
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         world, call = self.world, self._call
-        slots = w[at : at + self.plan.operands]
+        slots = code[at : at + self.compiled_op.operands]
         operands = [world.values[slot] for slot in slots]
         kinds = [one.kind for one in operands if one is not None and one.kind is not None]
         parts = [(place, _kind_of(part)) for place, part in call.kept]
         made = [kind for _, kind in parts if kind is not None]
-        blob = world.given[w[at + self.plan.operands]]
-        cost_s = world.remote.seconds(self.plan, blob, operands, made)
-        world.compute(self.plan, device_of([*kinds, *made]), cost_s)
+        blob = world.given[code[at + self.compiled_op.operands]]
+        cost_s = world.remote.seconds(self.compiled_op, blob, operands, made)
+        world.compute(self.compiled_op, device_of([*kinds, *made]), cost_s)
         by_place: dict[int, int] = {}
         for index, ((place, part), (_, kind)) in enumerate(zip(call.kept, parts, strict=True)):
-            slot = by_place[place] = w[at + self.first + index]
+            slot = by_place[place] = code[at + self.first + index]
             base = None
             if isinstance(part, TensorPart) and part.aliased is not None:
                 of = slots[part.aliased] if part.aliased >= 0 else by_place[~part.aliased]
                 base = world.storage_at(of)
             nbytes = nbytes_of(kind) if kind is not None and base is None else 0
-            world.hold(slot, kind, base, nbytes, self.plan.ranks)
-        return at + self.words
+            world.store(slot, kind, base, nbytes, self.compiled_op.ranks)
+        return at + self.rest_len
 
 
 class _ReplayStep(_Step):
     """A trace: its operations one by one, with separate values."""
 
     def __init__(
-        self, plan: Plan, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
+        self, compiled_op: CompiledOp, world: SimulatedWorld, steps: Callable[[int], SimulatedStep]
     ) -> None:
-        super().__init__(plan, [], world)
-        body: OpSequence = plan.detail
+        super().__init__(compiled_op, [], world)
+        body: OpSequence = compiled_op.detail
         self._inputs, self._results = body.inputs, body.results
         self._values: list[Any] = [None] * body.values
         self._given: list[Any] = []
@@ -308,27 +323,31 @@ class _ReplayStep(_Step):
         dying = last_uses(body.ops, body)
         self._ops: list[tuple[SimulatedStep, list[int], list[int]]] = []
         for op, done in zip(body.ops, dying, strict=True):
-            inner = body.plans[op.plan]
-            words = op_words(inner, op, self._given, numbers)
-            self._ops.append((steps(inner.number), words, done))
+            inner = body.compiled_ops[op.compiled_op]
+            instruction = encode_op(inner, op, self._given, numbers)
+            self._ops.append((steps(inner.opcode), instruction, done))
 
-    def __call__(self, w: list[int], at: int) -> int:
+    def __call__(self, code: list[int], at: int) -> int:
         world = self.world
         outer, given = world.values, world.given
         inner = self._values
-        for number, slot in zip(self._inputs, w[at : at + self.plan.operands], strict=True):
+        for number, slot in zip(
+            self._inputs, code[at : at + self.compiled_op.operands], strict=True
+        ):
             inner[number] = outer[slot]
         world.values, world.given = inner, self._given
-        for index, (step, words, dying) in enumerate(self._ops):
+        for index, (step, instruction, dying) in enumerate(self._ops):
             world.within = index
-            step(words, 1)
+            step(instruction, 1)
             for number in dying:
                 world.free(number)
         world.values, world.given, world.within = outer, given, None
-        for number, slot in zip(self._results, w[at + self.first : at + self.words], strict=True):
+        for number, slot in zip(
+            self._results, code[at + self.first : at + self.rest_len], strict=True
+        ):
             outer[slot] = inner[number]
         inner[:] = [None] * len(inner)
-        return at + self.words
+        return at + self.rest_len
 
 
 def _kind_of(part: Any) -> Kind | None:

@@ -1,4 +1,4 @@
-"""The simulated backend of an engine: executes the same words, without values."""
+"""The simulated backend of an engine: executes the same instructions, without values."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mesh_core import Region, ValueMesh
 from mesh_core.spi import done_future
-from mesh_tensor._engine.call_site import TracePlace
-from mesh_tensor._engine.op_stream import FREE
-from mesh_tensor._engine.plan import Forget
 from mesh_tensor._errors import NoValues
+from mesh_tensor._instructions.call_site import TraceCallSite
+from mesh_tensor._instructions.compiled_op import Eviction
+from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._simulator.steps import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_core import Future
-    from mesh_tensor._engine.call_site import Place
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.call_site import CallSite
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.simulated_engine import Simulated
     from mesh_tensor._simulator.steps import SimulatedStep
@@ -43,7 +43,7 @@ class _Verb:
         self.broadcast = function
 
 
-class _Told(NamedTuple):
+class _Reply(NamedTuple):
     """A reply in the form in which processes with several streams send it: with their failures."""
 
     value: Any
@@ -55,7 +55,7 @@ class SimulatedWorkers:
 
     Args:
         world: The simulated processes.
-        simulated: Describes the results of plans.
+        simulated: Describes the results of compiled ops.
         events: Records the events.
         fake_values: Whether requests for values return zeros.
     """
@@ -76,19 +76,19 @@ class SimulatedWorkers:
         self._engine: Engine | None = None
         self._number = 0
         self._since_s = 0.0
-        events.place = self._place
+        events.call_site = self._call_site
         self.run = _Verb(self._run)
         # With streams, the engine also passes the number of acknowledged operations.
         self.run_on_streams = _Verb(lambda *args: self._run(*args[:-1]))
         self.stop = _Verb(lambda: None)
         self.drop_held = _Verb(lambda _: None)
-        self.fetch = _Verb(self._fetch if fake_values else _refusal("a value was asked for"))
+        self.fetch = _Verb(self._fetch if fake_values else _refusal("a value was requested"))
         self.item = _Verb(self._item if fake_values else _refusal(_ITEM))
         self.describe = _Verb(_refusal(_DESCRIBE))
         self.attempt = _Verb(_refusal(_ATTEMPT))
         self.invoke = _Verb(_refusal(_INVOKE))
         #: The same requests, for the values of a stream.
-        self.ask = _Verb(self._ask)
+        self.query = _Verb(self._query)
 
     def _with_region(self, region: Region) -> SimulatedWorkers:
         return self
@@ -103,19 +103,19 @@ class SimulatedWorkers:
         self.program_s = 0.0
         self._since_s = time.thread_time()
 
-    def _place(self) -> Place:
+    def _call_site(self) -> CallSite:
         assert self._engine is not None
-        place = self._engine.stream.place_of(self._number)
-        if self.world.within is not None and isinstance(place, TracePlace):
-            return place.recorded[self.world.within]
-        return place
+        call_site = self._engine.stream.call_site_of(self._number)
+        if self.world.within is not None and isinstance(call_site, TraceCallSite):
+            return call_site.recorded[self.world.within]
+        return call_site
 
     def _run(
         self,
         first: int,
-        words: bytes,
+        instructions: bytes,
         numbers: bytes,
-        plans: list[Plan | Forget],
+        compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
     ) -> dict[int, Any]:
@@ -124,17 +124,17 @@ class SimulatedWorkers:
         values = self.world.values
         if slots > len(values):
             values.extend([None] * (slots - len(values) + _GROWTH))
-        for plan in plans:
-            if isinstance(plan, Forget):
-                for number in plan.numbers:
-                    self._steps.pop(number, None)
-                    self._simulated.news.pop(number, None)
-            elif plan.kind == "replay":
-                # Create the step now, while the plans of its operations are still known.
-                self._step(plan.number)
+        for compiled_op in compiled_ops:
+            if isinstance(compiled_op, Eviction):
+                for opcode in compiled_op.opcodes:
+                    self._steps.pop(opcode, None)
+                    self._simulated.pending.pop(opcode, None)
+            elif compiled_op.kind == "replay":
+                # Create the step now, while the compiled ops of its operations are still known.
+                self._step(compiled_op.opcode)
         self.world.given = given
         code = array("I")
-        code.frombytes(words)
+        code.frombytes(instructions)
         with _disable_current_modes():
             self._do(first, code.tolist())
         self._since_s = time.thread_time()
@@ -154,35 +154,35 @@ class SimulatedWorkers:
             zero = torch.zeros((), dtype=self.world.kind_at(slot).dtype).item()
         return ValueMesh(self._all, [zero] * self.world.size)
 
-    def _ask(self, stream: int, name: str, *args: Any) -> Any:
+    def _query(self, stream: int, name: str, *args: Any) -> Any:
         answer: ValueMesh[Any] = getattr(self, name).broadcast(*args)
-        return ValueMesh(self._all, map(_Told, answer.values()))
+        return ValueMesh(self._all, map(_Reply, answer.values()))
 
     def _wait(self, ranks: bytes) -> None:
         """Let the program wait for processes."""
         answered_s = self.world.wait_s(ranks) + self.world.model.delivery_s
         self.program_s = max(self.program_s, answered_s)
 
-    def _do(self, number: int, words: list[int]) -> None:
+    def _do(self, number: int, instructions: list[int]) -> None:
         steps, world = self._steps, self.world
-        at, end = 0, len(words)
+        at, end = 0, len(instructions)
         while at < end:
-            plan = words[at]
-            if plan == FREE:
-                world.free(words[at + 1])
+            opcode = instructions[at]
+            if opcode == FREE:
+                world.free(instructions[at + 1])
                 at += 2
                 continue
             self._number = number
-            at = (steps.get(plan) or self._begun(plan))(words, at + 1)
+            at = (steps.get(opcode) or self._begun(opcode))(instructions, at + 1)
             number += 1
 
-    def _begun(self, number: int) -> SimulatedStep:
-        plan, issue = self._simulated.news.pop(number)
-        step = self._steps[number] = step_of(plan, issue, self.world, self._step)
+    def _begun(self, opcode: int) -> SimulatedStep:
+        compiled_op, entry = self._simulated.pending.pop(opcode)
+        step = self._steps[opcode] = step_of(compiled_op, entry, self.world, self._step)
         return step
 
-    def _step(self, number: int) -> SimulatedStep:
-        return self._steps.get(number) or self._begun(number)
+    def _step(self, opcode: int) -> SimulatedStep:
+        return self._steps.get(opcode) or self._begun(opcode)
 
     def _advance(self, operations: int) -> None:
         """Add the time that the program has needed to issue a batch."""

@@ -11,7 +11,7 @@ from mesh_tensor._simulator.rank_groups import HOST, RankGroups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._simulator.cost_model import CostModel
     from mesh_tensor._simulator.event_log import EventLog
     from mesh_tensor._simulator.rank_groups import RankGroup
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Kind
 
 
-__all__ = ["Held", "SimulatedWorld", "Storage"]
+__all__ = ["SimulatedValue", "SimulatedWorld", "Storage"]
 
 
 class Storage:
@@ -41,7 +41,7 @@ class Storage:
         self.users = 0
 
 
-class Held:
+class SimulatedValue:
     """The content of a slot.
 
     Attributes:
@@ -57,7 +57,7 @@ class Held:
 
 
 class SimulatedWorld:
-    """The state of the processes, which words modify.
+    """The state of the processes, which instructions modify.
 
     Args:
         size: The number of processes.
@@ -73,10 +73,10 @@ class SimulatedWorld:
         self.size = size
         self.model = model
         self.rank_groups = RankGroups(size, lambda: events.count)
-        self.values: list[Held | None] = []
-        #: The tensors that streams have lent to others, and whether those may write to them; by
+        self.values: list[SimulatedValue | None] = []
+        #: The tensors that streams borrow from others, and whether they may write to them; by
         #: token.
-        self.loans: dict[int, tuple[Kind | None, Storage, bool]] = {}
+        self.borrows: dict[int, tuple[Kind | None, Storage, bool]] = {}
         #: The values that the current batch carries.
         self.given: list[Any] = []
         #: The time when the current batch has arrived at the processes, in seconds.
@@ -89,23 +89,23 @@ class SimulatedWorld:
 
     def storage_at(self, slot: int) -> Storage:
         """Return the memory of the value in a slot."""
-        held = self.values[slot]
-        assert held is not None
-        return held.storage
+        value = self.values[slot]
+        assert value is not None
+        return value.storage
 
     def kind_at(self, slot: int) -> Kind:
         """Return the kind of the tensor in a slot."""
-        held = self.values[slot]
-        assert held is not None
-        assert held.kind is not None
-        return held.kind
+        value = self.values[slot]
+        assert value is not None
+        assert value.kind is not None
+        return value.kind
 
     def shape_of(self, ranks: Sequence[int]) -> ProcessGroupShape:
         """Return the distribution of processes over hosts."""
         hosts = {rank // self._per_host for rank in ranks}
         return ProcessGroupShape(len(ranks), len(hosts))
 
-    def hold(
+    def store(
         self, slot: int, kind: Kind | None, base: Storage | None, nbytes: int, ranks: bytes
     ) -> None:
         """Store a value in a slot.
@@ -122,49 +122,49 @@ class SimulatedWorld:
             base = Storage(self.model.allocated_bytes(device, nbytes), device, ranks)
             self._take(base, base.nbytes)
         base.users += 1
-        self.values[slot] = Held(kind, base)
+        self.values[slot] = SimulatedValue(kind, base)
 
     def free(self, slot: int) -> None:
         """Free the value in a slot."""
-        held, self.values[slot] = self.values[slot], None
-        if held is not None:
-            self.leave(held.storage)
+        value, self.values[slot] = self.values[slot], None
+        if value is not None:
+            self.release(value.storage)
 
     def reshape(self, slot: int, kind: Kind, base: Storage | None) -> None:
         """Change the shape of a tensor, or its memory."""
-        held = self.values[slot]
-        assert held is not None
-        held.kind = kind
-        storage = held.storage
+        value = self.values[slot]
+        assert value is not None
+        value.kind = kind
+        storage = value.storage
         if base is not None:
             base.users += 1
-            held.storage = base
-            self.leave(storage)
+            value.storage = base
+            self.release(storage)
             return
         needed = self.model.allocated_bytes(storage.device, nbytes_of(kind))
         if needed > storage.nbytes:
             self._take(storage, needed - storage.nbytes)
             storage.nbytes = needed
 
-    def compute(self, plan: Plan, device: str, cost_s: float | None) -> None:
+    def compute(self, compiled_op: CompiledOp, device: str, cost_s: float | None) -> None:
         """Spend the time of an operation; None if it does not occupy a device."""
         arrived_s, dispatch_s = self.arrived_s, self.model.dispatch_s
-        key = device, plan.lane
-        for rank_group in self.rank_groups.of_region(plan.ranks):
+        key = device, compiled_op.lane
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
             if cost_s is None:
-                rank_group.take_up(plan.lane, arrived_s, dispatch_s)
+                rank_group.dispatch(compiled_op.lane, arrived_s, dispatch_s)
                 continue
             lane = rank_group.lane(key)
             start_s = rank_group.ready_s(lane, arrived_s, dispatch_s)
             lane.compute_s += cost_s
             rank_group.done(lane, start_s + cost_s)
-            self._events.note(rank_group, key, start_s, cost_s, plan, False)
+            self._events.record(rank_group, key, start_s, cost_s, compiled_op, False)
 
-    def meet(
-        self, plan: Plan, device: str, rank_groups: Sequence[RankGroup], cost_s: float
+    def synchronize(
+        self, compiled_op: CompiledOp, device: str, rank_groups: Sequence[RankGroup], cost_s: float
     ) -> None:
         """Let processes wait for each other, and spend the time of a collective."""
-        key = device, plan.lane
+        key = device, compiled_op.lane
         pairs = [(rank_group, rank_group.lane(key)) for rank_group in rank_groups]
         ready = [one.ready_s(lane, self.arrived_s, self.model.dispatch_s) for one, lane in pairs]
         start_s = max(ready)
@@ -172,27 +172,29 @@ class SimulatedWorld:
             lane.waiting_s += start_s - ready_s
             lane.communication_s += cost_s
             rank_group.done(lane, start_s + cost_s)
-            self._events.note(rank_group, key, start_s, cost_s, plan, True)
+            self._events.record(rank_group, key, start_s, cost_s, compiled_op, True)
 
-    def lend(self, plan: Plan, token: int, device: str) -> None:
-        """Record the time when a stream lends a tensor to another stream, or returns it."""
-        for rank_group in self.rank_groups.of_region(plan.ranks):
-            host_s = rank_group.take_up(plan.lane, self.arrived_s, 0.0)
-            rank_group.loans[token] = (
+    def record_sync(self, compiled_op: CompiledOp, token: int, device: str) -> None:
+        """Record the time when a stream shares a tensor with another stream, or releases it."""
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
+            host_s = rank_group.dispatch(compiled_op.lane, self.arrived_s, 0.0)
+            rank_group.syncs[token] = (
                 host_s,
-                max(host_s, rank_group.lane((device, plan.lane)).clock_s),
+                max(host_s, rank_group.lane((device, compiled_op.lane)).clock_s),
             )
 
-    def borrow(self, plan: Plan, token: int, device: str, is_last: bool) -> None:
-        """Let a stream wait until a tensor is lent to it, or returned to it."""
-        for rank_group in self.rank_groups.of_region(plan.ranks):
-            rank_group.take_up(plan.lane, self.arrived_s, 0.0)
-            found = rank_group.loans.pop(token, None) if is_last else rank_group.loans.get(token)
+    def wait_for_sync(
+        self, compiled_op: CompiledOp, token: int, device: str, is_last: bool
+    ) -> None:
+        """Let a stream wait until a tensor is shared with it, or released to it."""
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
+            rank_group.dispatch(compiled_op.lane, self.arrived_s, 0.0)
+            found = rank_group.syncs.pop(token, None) if is_last else rank_group.syncs.get(token)
             if found is None:
                 continue
             host_s, device_s = found
-            rank_group.wait_until(plan.lane, host_s)
-            lane = rank_group.lane((device, plan.lane))
+            rank_group.wait_until(compiled_op.lane, host_s)
+            lane = rank_group.lane((device, compiled_op.lane))
             if device_s > lane.clock_s:
                 lane.waiting_s += device_s - lane.clock_s
                 rank_group.done(lane, device_s)
@@ -201,18 +203,18 @@ class SimulatedWorld:
         """Return the time when some processes have executed everything that was issued."""
         return max(rank_group.end_s() for rank_group in self.rank_groups.of_region(ranks))
 
-    def receive(self, plan: Plan, nbytes: int) -> None:
+    def receive(self, compiled_op: CompiledOp, nbytes: int) -> None:
         """Let processes receive a value from the program."""
         link = self.model.between
         arrived_s = self.arrived_s + nbytes / link.bytes_per_s
-        for rank_group in self.rank_groups.of_region(plan.ranks):
-            rank_group.wait_until(plan.lane, arrived_s)
+        for rank_group in self.rank_groups.of_region(compiled_op.ranks):
+            rank_group.wait_until(compiled_op.lane, arrived_s)
 
     def _take(self, storage: Storage, nbytes: int) -> None:
         for rank_group in self.rank_groups.of_region(storage.ranks):
             rank_group.allocate(storage.device, nbytes)
 
-    def leave(self, storage: Storage) -> None:
+    def release(self, storage: Storage) -> None:
         """Decrease the number of users of a storage; free it when there are none."""
         storage.users -= 1
         if not storage.users:

@@ -6,15 +6,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mesh_core.spi import future_of
-from mesh_tensor._engine.completion import DependentCompletion
+from mesh_tensor._instructions.completion import DependentCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh_core import Future, ValueMesh
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.op_stream import OpStream
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
+    from mesh_tensor._instructions.instruction_stream import InstructionStream
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._streams.stream import Stream
 
@@ -27,48 +27,58 @@ class Lane:
     Attributes:
         number: The number of the stream in the engine; 0 is the default stream.
         stream: The stream.
-        vacant: Slots that its next values can use. Each stream has its own free slots, so it never
-            gets a slot that another stream still uses.
+        free_slots: Slots that its next values can use. Each stream has its own free slots, so it
+            never gets a slot that another stream still uses.
         borrowed: The slots of borrowed tensors, each with the slot that owns the storage.
-        leaving: Freed slots of borrowed tensors, each with the number of operations issued by then.
-            A slot is reused when all of these operations are done, because the owner of its storage
-            may be queried until then.
-        free: The plan that frees a value; the default stream has a special word instead.
+        pending_free: Freed slots of borrowed tensors, each with the number of operations issued by
+            then. A slot is reused when all of these operations are done, because the owner of its
+            storage may be queried until then.
+        free: The compiled op that frees a value; the default stream has the opcode `FREE` instead.
     """
 
-    __slots__ = ("_words", "borrowed", "free", "leaving", "number", "stream", "vacant")
+    __slots__ = (
+        "_instructions",
+        "borrowed",
+        "free",
+        "free_slots",
+        "number",
+        "pending_free",
+        "stream",
+    )
 
-    def __init__(self, number: int, stream: Stream, words: OpStream, vacant: list[int]) -> None:
+    def __init__(
+        self, number: int, stream: Stream, instructions: InstructionStream, free_slots: list[int]
+    ) -> None:
         self.number = number
         self.stream = stream
-        self._words = words
-        self.vacant = vacant
-        self.free: Issue | None = None
+        self._instructions = instructions
+        self.free_slots = free_slots
+        self.free: CacheEntry | None = None
         self.borrowed: dict[int, int] = {}
-        self.leaving: deque[tuple[int, int]] = deque()
+        self.pending_free: deque[tuple[int, int]] = deque()
 
     def take_slot(self) -> int:
         """Return a slot for a result. The caller holds the lock."""
-        if self.vacant:
-            return self.vacant.pop()
-        return self._words.new_slot(self)
+        if self.free_slots:
+            return self.free_slots.pop()
+        return self._instructions.new_slot(self)
 
     def put_back(self, slot: int) -> None:
         """Add a slot that was freed. The caller holds the lock."""
         if slot in self.borrowed:
-            self.leaving.append((self._words.issued, slot))
+            self.pending_free.append((self._instructions.issued, slot))
         else:
-            self.vacant.append(slot)
+            self.free_slots.append(slot)
 
     def borrow_slot(self, storage: int) -> int:
         """Return a slot for a tensor that shares storage with another stream. Requires the lock."""
-        while self.leaving and self.leaving[0][0] <= self._words.done:
-            _, slot = self.leaving.popleft()
+        while self.pending_free and self.pending_free[0][0] <= self._instructions.done:
+            _, slot = self.pending_free.popleft()
             del self.borrowed[slot]
-            self.vacant.append(slot)
+            self.free_slots.append(slot)
         slot = self.take_slot()
         self.borrowed[slot] = storage
-        self._words.lanes[slot] = self
+        self._instructions.lanes[slot] = self
         return slot
 
 
@@ -82,8 +92,8 @@ class Lanes:
 
     def __init__(self, engine: Engine, default: Stream) -> None:
         self._engine = engine
-        words = engine.stream
-        self.default = Lane(0, default, words, words.vacant)
+        instructions = engine.stream
+        self.default = Lane(0, default, instructions, instructions.free_slots)
         self._lanes = {default: self.default}
         self._announced: set[tuple[DeviceMesh, tuple[str, ...]]] = set()
 
@@ -101,7 +111,7 @@ class Lanes:
         if stream is None:
             return self.default
         found = self._lanes.get(stream)
-        return found or self._made(stream)
+        return found or self._create(stream)
 
     def announce(self, groups: Sequence[tuple[DeviceMesh, tuple[str, ...]]]) -> None:
         """Have all processes create groups now, in the same order, independently of the streams.
@@ -128,50 +138,50 @@ class Lanes:
         """Return an endpoint for requests about a stream's values, executed in its order."""
         workers = workers or self._engine._workers
         if self.are_many:
-            return _Asking(self._engine, workers.ask, lane.number, name)
+            return _StreamEndpoint(self._engine, workers.query, lane.number, name)
         return getattr(workers, name)
 
-    def _made(self, stream: Stream) -> Lane:
+    def _create(self, stream: Stream) -> Lane:
         engine = self._engine
-        words = engine.stream
-        with words.lock:
+        instructions = engine.stream
+        with instructions.lock:
             if stream in self._lanes:
                 return self._lanes[stream]
             # The actor itself executes everything that was issued before the first additional
             # stream.
-            words.flush()
-            lane = Lane(len(self._lanes), stream, words, [])
+            instructions.flush()
+            lane = Lane(len(self._lanes), stream, instructions, [])
             whole = engine.mesh(engine._all, lane)
             lane.free = engine._define(None, whole, None, kind="free", name="free", operands=1)
             self._lanes[stream] = lane
         return lane
 
 
-class _Asking:
+class _StreamEndpoint:
     """An endpoint for values of one stream, with the verbs of endpoints that Mesh uses."""
 
-    def __init__(self, engine: Engine, ask: Any, lane: int, name: str) -> None:
+    def __init__(self, engine: Engine, query: Any, lane: int, name: str) -> None:
         self._engine = engine
-        self._ask = ask
+        self._query = query
         self._first = (lane, name)
 
     def call(self, *args: Any) -> Future[ValueMesh[Any]]:
-        return self._heard(self._ask.call(*self._first, *args))
+        return self._with_failures(self._query.call(*self._first, *args))
 
     def call_one(self, *args: Any) -> Future[Any]:
-        return self._heard(self._ask.call_one(*self._first, *args))
+        return self._with_failures(self._query.call_one(*self._first, *args))
 
     def choose(self, *args: Any) -> Future[Any]:
-        return self._heard(self._ask.choose(*self._first, *args))
+        return self._with_failures(self._query.choose(*self._first, *args))
 
     def stream(self, *args: Any) -> Iterable[Future[Any]]:
-        return map(self._heard, self._ask.stream(*self._first, *args))
+        return map(self._with_failures, self._query.stream(*self._first, *args))
 
-    def _heard(self, answer: Future[Any]) -> Future[Any]:
-        return future_of(_Heard(self._engine, answer))
+    def _with_failures(self, answer: Future[Any]) -> Future[Any]:
+        return future_of(_ReplyWithFailures(self._engine, answer))
 
 
-class _Heard(DependentCompletion):
+class _ReplyWithFailures(DependentCompletion):
     """A reply that first records the failures that it carries."""
 
     def __init__(self, engine: Engine, answer: Future[Any]) -> None:
@@ -180,10 +190,10 @@ class _Heard(DependentCompletion):
 
     def outcome(self) -> Any:
         """Return the value, or raise the error of the process."""
-        told = self._answer.get()
-        if not hasattr(told, "items"):
-            self._engine.hear(told.failures)
-            return told.value
-        for _, one in told.items():
-            self._engine.hear(one.failures)
-        return type(told)(told.extent, [one.value for _, one in told.items()])
+        reply = self._answer.get()
+        if not hasattr(reply, "items"):
+            self._engine.record_failures(reply.failures)
+            return reply.value
+        for _, one in reply.items():
+            self._engine.record_failures(one.failures)
+        return type(reply)(reply.extent, [one.value for _, one in reply.items()])

@@ -29,9 +29,9 @@ class Stream:
 
     Example:
         >>> comm = Stream("comm")
-        >>> total, loan = comm.borrow(gradient, mutable=True)
+        >>> total, borrow = comm.borrow(gradient, mutable=True)
         >>> total.reduce_("dp")  # while other operations continue
-        >>> loan.drop()  # later operations on `gradient` wait for it
+        >>> borrow.drop()  # later operations on `gradient` wait for it
     """
 
     __slots__ = ("__weakref__", "name")
@@ -57,7 +57,7 @@ class Stream:
             active_stream.reset(token)
 
     def borrow(self, tensor: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
-        """Lend a tensor of another stream to this stream, until the borrow is dropped.
+        """Borrow a tensor of another stream for this stream, until the borrow is dropped.
 
         Both tensors share their memory, and all views of the tensor are borrowed with it. While the
         borrow lasts, both streams may read the tensor, and neither may write to it. While a mutable

@@ -67,11 +67,11 @@ class Meta:
         "mesh",
         "offset",
         "shape",
-        "shell",
         "strides",
+        "visible_device",
     )
 
-    def __init__(self, mesh: DeviceMesh, kind: Kind, shell: torch.device) -> None:
+    def __init__(self, mesh: DeviceMesh, kind: Kind, visible_device: torch.device) -> None:
         self.mesh = mesh
         self.kind = kind
         self.shape = kind.shape
@@ -81,7 +81,7 @@ class Meta:
         self.device = kind.device
         #: The device that PyTorch sees. It is another device if PyTorch cannot use `device` in this
         #: process.
-        self.shell = shell
+        self.visible_device = visible_device
         self.layout = kind.layout
         self.lazy = kind.lazy
 
@@ -95,7 +95,7 @@ class Meta:
         )
         return self.offset + (reach + 1 if 0 not in self.shape else 0)
 
-    def stand_in(self) -> torch.Tensor:
+    def fake_tensor(self) -> torch.Tensor:
         """Create a tensor of the same kind in this process, under the active dispatch mode."""
         dtype, device = self.dtype, self.device
         if self.offset:
@@ -155,6 +155,8 @@ class MetaTable:
         meta = self._metas.get(key)
         if meta is None:
             simulated = self._simulated
-            shell = kind.device if simulated is None else simulated.shell_of(kind.device)
-            meta = self._metas[key] = Meta(mesh, kind, shell)
+            visible_device = (
+                kind.device if simulated is None else simulated.visible_device_of(kind.device)
+            )
+            meta = self._metas[key] = Meta(mesh, kind, visible_device)
         return meta

@@ -8,6 +8,7 @@ import torch
 
 from mesh_core.spi import RequiresTensorEngine
 from mesh_tensor._errors import LocalTensorError
+from mesh_tensor._tensor.dispatch_backend import backend_slot
 from mesh_tensor._tensor.meta import set_lazy
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_tensor._tensor.meta import Meta
     from mesh_tensor._tensor.ref import Ref
 
-__all__ = ["Tensor", "become", "wrap"]
+__all__ = ["Tensor", "set_meta", "wrap"]
 
 #: The descriptor of `tensor.data` for other tensors.
 _data: Any = torch._C.TensorBase.data
@@ -49,9 +50,7 @@ class Tensor(torch.Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Issue an operation. PyTorch calls this below autograd."""
-        from mesh_tensor._dispatch.dispatcher import dispatch
-
-        return dispatch(func, args, kwargs or {})
+        return backend_slot.backend.dispatch(func, args, kwargs or {})
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -88,7 +87,7 @@ class Tensor(torch.Tensor):
         if not isinstance(value, Tensor):
             raise LocalTensorError(f"{self} cannot hold a local tensor: put it on the mesh first")
         own: Any = value.detach()
-        become(self, own._meta)
+        set_meta(self, own._meta)
         self._ref, self._known_scalar = own._ref, None
 
     def reduce(
@@ -100,21 +99,17 @@ class Tensor(torch.Tensor):
         grad: str = "sum",
     ) -> Tensor:
         """Combine the values of all processes along dimensions of the mesh; see `reduce`."""
-        from mesh_tensor._collectives.collectives import reduce
-
-        return reduce(self, dims, reduction=reduction, scatter=scatter, out=out, grad=grad)
+        return backend_slot.backend.reduce(
+            self, dims, reduction=reduction, scatter=scatter, out=out, grad=grad
+        )
 
     def reduce_(self, dims: str | Sequence[str] | None = None, reduction: str = "sum") -> Tensor:
         """Like `reduce`, but write the result into this tensor."""
-        from mesh_tensor._collectives.collectives import reduce_
-
-        return reduce_(self, dims, reduction=reduction)
+        return backend_slot.backend.reduce_(self, dims, reduction=reduction)
 
     def fetch(self, **coordinates: int) -> Future[torch.Tensor]:
         """Fetch the value of one process; see `fetch_shard`."""
-        from mesh_tensor._tensor.fetch import fetch_shard
-
-        return fetch_shard(self, coordinates)
+        return backend_slot.backend.fetch_shard(self, coordinates)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         meta = self._meta
@@ -156,7 +151,7 @@ def wrap(meta: Meta, ref: Ref) -> Tensor:
         None,
         meta.dtype,
         meta.layout,
-        meta.shell,
+        meta.visible_device,
     )
     made._meta = meta
     made._ref = ref
@@ -165,7 +160,7 @@ def wrap(meta: Meta, ref: Ref) -> Tensor:
     return made
 
 
-def become(tensor: Tensor, meta: Meta) -> None:
+def set_meta(tensor: Tensor, meta: Meta) -> None:
     """Change the shape or other metadata of a tensor."""
     if tensor._meta is meta:
         return

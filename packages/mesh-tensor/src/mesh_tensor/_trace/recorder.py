@@ -9,23 +9,23 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._engine.call_site import Place, place_here, words_of
 from mesh_tensor._errors import TraceError
+from mesh_tensor._instructions.call_site import CallSite, capture_call_site, format_call_site
 from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh_tensor._engine.engine import Engine
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._tensor.tensor import Tensor
 
 __all__ = ["Input", "Recorder"]
 
-#: Kinds of plans whose single float is the position of an object in the batch.
-_BRINGING = ("remote", "adopt", "lend")
-#: Kinds of plans by which streams borrow from each other.
-_BORROWING = ("give", "take", "return", "wait", "give_up")
+#: Kinds of compiled ops whose single float is the position of an object in the batch.
+_WITH_PAYLOAD = ("remote", "adopt", "actor_call")
+#: Kinds of compiled ops by which streams borrow from each other.
+_BORROWING = ("share", "acquire", "release", "wait", "cancel")
 
 
 class Input:
@@ -60,10 +60,10 @@ class Recorder:
         self._numbers: dict[int, int] = {}
         self._count = 0
         self.inputs: dict[int, Input] = {}
-        self._plans: dict[int, int] = {}
+        self._compiled_ops: dict[int, int] = {}
         self._ops: list[TracedOp] = []
-        #: The place where each operation was issued.
-        self.places: list[Place] = []
+        #: The call site of each operation.
+        self.call_sites: list[CallSite] = []
         #: The slots that own storage that the function has written to.
         self._written: set[int] = set()
         #: Whether the function did something that only a first call does.
@@ -72,7 +72,7 @@ class Recorder:
             if one._ref.slot not in self._numbers:
                 self._input(one._ref.slot, one)
 
-    def note(self, words: tuple[int, ...], operands: Sequence[Any]) -> None:
+    def record(self, instruction: tuple[int, ...], operands: Sequence[Any]) -> None:
         """Record an operation that is about to be issued.
 
         Raises:
@@ -80,8 +80,8 @@ class Recorder:
         """
         if threading.get_ident() != self._thread:
             return
-        plan = self._engine.plans[words[0]]
-        if plan.lane or plan.kind in _BORROWING:
+        compiled_op = self._engine.compiled_ops[instruction[0]]
+        if compiled_op.lane or compiled_op.kind in _BORROWING:
             raise TraceError(
                 "a trace can only use the default stream, without borrows: trace the parts in"
                 " between"
@@ -89,33 +89,37 @@ class Recorder:
         given: Any = None
         numbers: tuple[float, ...] = ()
         stream = self._engine.stream
-        taken: Sequence[int] = words[1 : 1 + plan.operands]
-        if plan.kind == "put":
-            given, taken = stream.value_at(words[1]), ()
-        elif plan.kind in _BRINGING:
-            given = self._brought(plan, words[1 + plan.operands])
-        elif plan.numbers:
-            places = words[1 + plan.operands : 1 + plan.operands + plan.numbers]
+        taken: Sequence[int] = instruction[1 : 1 + compiled_op.operands]
+        if compiled_op.kind == "put":
+            given, taken = stream.value_at(instruction[1]), ()
+        elif compiled_op.kind in _WITH_PAYLOAD:
+            given = self._payload(compiled_op, instruction[1 + compiled_op.operands])
+        elif compiled_op.numbers:
+            places = instruction[
+                1 + compiled_op.operands : 1 + compiled_op.operands + compiled_op.numbers
+            ]
             numbers = tuple(map(stream.number_at, places))
         values = tuple(
             self._numbers[slot] if slot in self._numbers else self._input(slot, operand)
             for slot, operand in zip(taken, operands, strict=False)
         )
-        for place in plan.mutated:
+        for place in compiled_op.mutated:
             self._written.add(self._engine.bases[taken[place]])
-        results = tuple(map(self._new, words[1 + plan.operands + plan.numbers :]))
-        number = self._plans.setdefault(plan.number, len(self._plans))
+        results = tuple(
+            map(self._new, instruction[1 + compiled_op.operands + compiled_op.numbers :])
+        )
+        number = self._compiled_ops.setdefault(compiled_op.opcode, len(self._compiled_ops))
         self._ops.append(TracedOp(number, values, numbers, given, results))
-        self.places.append(place_here())
+        self.call_sites.append(capture_call_site())
 
-    def freed(self, slots: Sequence[int]) -> None:
+    def on_free(self, slots: Sequence[int]) -> None:
         """Record that slots were freed and can be reused."""
         for slot in slots:
             number = self._numbers.get(slot)
             if number is not None and number not in self.inputs:
                 del self._numbers[slot]
 
-    def asked(self, is_once: bool = False) -> None:
+    def on_wait(self, is_once: bool = False) -> None:
         """Record that the function waits for a reply of the processes.
 
         Raises:
@@ -131,7 +135,7 @@ class Recorder:
             )
         self.is_first_of_its_kind = True
 
-    def sent(self) -> None:
+    def on_put(self) -> None:
         """Record that the function sends a tensor of the program.
 
         Raises:
@@ -155,28 +159,30 @@ class Recorder:
         """Return whether the function has written to an input."""
         return one.base in self._written
 
-    def left(self) -> list[int]:
+    def live_values(self) -> list[int]:
         """Return the values that the function has created and that are still alive."""
         return [number for number in self._numbers.values() if number not in self.inputs]
 
-    def maker_of(self, number: int) -> str:
-        """Return the formatted place where a value was created."""
+    def producer_of(self, number: int) -> str:
+        """Return the formatted call site where a value was created."""
         index = next(i for i, op in enumerate(self._ops) if number in op.results)
-        return words_of(self.places[index])
+        return format_call_site(self.call_sites[index])
 
     def body(self, results: Sequence[int]) -> OpSequence:
         """Return the trace; `results` are the values that it keeps."""
-        plans = tuple(self._engine.plans[number] for number in self._plans)
-        return OpSequence(plans, tuple(self._ops), tuple(self.inputs), tuple(results), self._count)
+        compiled_ops = tuple(self._engine.compiled_ops[number] for number in self._compiled_ops)
+        return OpSequence(
+            compiled_ops, tuple(self._ops), tuple(self.inputs), tuple(results), self._count
+        )
 
-    def _brought(self, plan: Plan, place: int) -> Any:
-        if plan.kind == "lend":
+    def _payload(self, compiled_op: CompiledOp, place: int) -> Any:
+        if compiled_op.kind == "actor_call":
             raise TraceError(
-                f"a traced function cannot call {plan.name}, an endpoint of an actor: call it"
-                " outside of the traced function, or use a remote function"
+                f"a traced function cannot call {compiled_op.name}, an endpoint of an actor: call"
+                " it outside of the traced function, or use a remote function"
             )
-        if plan.kind == "adopt":
-            # This is the first call of its kind; later calls use another plan.
+        if compiled_op.kind == "adopt":
+            # This is the first call of its kind; later calls use another compiled op.
             self.is_first_of_its_kind = True
             return None
         return self._engine.stream.value_at(place)

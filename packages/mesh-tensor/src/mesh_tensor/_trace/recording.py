@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_core import Region
-from mesh_tensor._engine.call_site import TracePlace, words_of
 from mesh_tensor._errors import TraceError
+from mesh_tensor._instructions.call_site import TraceCallSite, format_call_site
 from mesh_tensor._tensor.tensor import Tensor, wrap
 from mesh_tensor._trace.gradients import Gradients
 from mesh_tensor._trace.guards import Guards
@@ -40,12 +40,12 @@ class Recorded:
     Attributes:
         result: The return value of the function.
         recording: The recording, if it can be replayed.
-        why_none: The reason why it cannot be replayed.
+        unusable_reason: The reason why it cannot be replayed.
     """
 
     result: Any
     recording: Recording | None
-    why_none: str = ""
+    unusable_reason: str = ""
 
 
 def record(
@@ -68,16 +68,16 @@ def record(
         result = function(*args, **kwargs)
         changes = gradients.changes(recorder)
         kept = _kept(recorder, changes, result)
-        why_none = _what_outlives(engine, recorder, kept)
+        unusable_reason = _escape_reason(engine, recorder, kept)
         _check_shapes(recorder)
     finally:
         engine.stream.recorder = None
     if recorder.is_first_of_its_kind:
-        why_none = "each call uses an operation for the first time"
+        unusable_reason = "each call uses an operation for the first time"
     elif guards.state() != before:
-        why_none = f"it changes {guards.changed(before)} itself"
-    if why_none:
-        return Recorded(result, None, why_none)
+        unusable_reason = f"it changes {guards.changed(before)} itself"
+    if unusable_reason:
+        return Recorded(result, None, unusable_reason)
     recording = Recording(engine, recorder, changes, kept, leaves, result)
     recording.watch(guards, before)
     return Recorded(result, recording)
@@ -124,9 +124,9 @@ class Recording:
         ]
         leaves_out, self._spec = pytree.tree_flatten(result)
         self._returned = [_returned(one, recorder, inputs, places) for one in leaves_out]
-        self._lines = recorder.places
+        self._call_sites = recorder.call_sites
         self.body = recorder.body(list(places))
-        self._issue = _defined(engine, self.body, self._mutated)
+        self._entry = _defined(engine, self.body, self._mutated)
 
     def watch(self, guards: Guards, state: tuple[Any, ...]) -> None:
         """Make the recording valid only as long as the state of the guards does not change."""
@@ -150,7 +150,7 @@ class Recording:
         Raises:
             MeshError: The processes have exited.
         """
-        engine, issue = self._engine, self._issue
+        engine, entry = self._engine, self._entry
         operands: list[Any] = [
             payload
             if kind == _CAPTURED
@@ -170,10 +170,10 @@ class Recording:
                 made.append(wrap(meta, ref))
             slots = [one._ref.slot for one in operands]
             results = [one._ref.slot for one in made]
-            if engine.is_watchful:
-                engine.watch(issue, operands, slots, results)
-            words = (issue.number, *slots, *results)
-            engine.stream.issue(words, operands, TracePlace.here(self._lines))
+            if engine.needs_operand_checks:
+                engine.check_operands(entry, operands, slots, results)
+            instruction = (entry.opcode, *slots, *results)
+            engine.stream.issue(instruction, operands, TraceCallSite.here(self._call_sites))
         for at in self._mutated:
             _note_written(operands[at])
         for parameter, place, _ in self._replaced:
@@ -186,18 +186,22 @@ class Recording:
 
     def difference(self, other: Recording) -> str:
         """Describe the first difference from another recording; empty if there is none."""
-        both = zip(self._said(), other._said(), strict=False)
+        both = zip(self._signature(), other._signature(), strict=False)
         at = next((at for at, (one, two) in enumerate(both) if one != two), None)
         if at is None and len(self.body.ops) == len(other.body.ops):
             return ""
         at = min(len(self.body.ops), len(other.body.ops)) if at is None else at
-        here = words_of(self._lines[at]) if at < len(self._lines) else "  (it has ended before)"
+        here = (
+            format_call_site(self._call_sites[at])
+            if at < len(self._call_sites)
+            else "  (it has ended before)"
+        )
         return f"operation {at} differs, issued here:\n{here}"
 
-    def _said(self) -> list[Any]:
-        plans = [(one.name, repr((one.args, one.kwargs))) for one in self.body.plans]
+    def _signature(self) -> list[Any]:
+        compiled_ops = [(one.name, repr((one.args, one.kwargs))) for one in self.body.compiled_ops]
         return [
-            (plans[op.plan], op.operands, op.numbers, op.results, repr(op.given))
+            (compiled_ops[op.compiled_op], op.operands, op.numbers, op.results, repr(op.given))
             for op in self.body.ops
         ]
 
@@ -220,13 +224,14 @@ def _kept(recorder: Recorder, gradients: Sequence[Gradient], result: Any) -> dic
             raise TraceError(
                 "a traced function returns a tensor that needs gradients, but traces do not"
                 " propagate gradients: call backward() in it, detach the result, or decorate it"
-                f" with torch.no_grad(); the tensor is created here:\n{recorder.maker_of(number)}"
+                " with torch.no_grad(); the tensor is created here:\n"
+                f"{recorder.producer_of(number)}"
             )
         kept[number] = one
     return kept
 
 
-def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) -> str:
+def _escape_reason(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) -> str:
     """Describe another value that outlives the call, which a replay would not create again."""
     # A kept value keeps alive the value whose storage it shares.
     bases = {recorder.number_of_slot(one._ref.base.slot) for one in kept.values() if one._ref.base}
@@ -235,12 +240,16 @@ def _what_outlives(engine: Engine, recorder: Recorder, kept: dict[int, Tensor]) 
             gc.collect()
         # The flush processes pending frees, so that the recorder knows which values are alive.
         engine.stream.flush()
-        left = [number for number in recorder.left() if number not in kept and number not in bases]
+        left = [
+            number
+            for number in recorder.live_values()
+            if number not in kept and number not in bases
+        ]
         if not left:
             return ""
     return (
         "it creates a tensor that outlives the call without being returned,"
-        f" here:\n{recorder.maker_of(left[0])}"
+        f" here:\n{recorder.producer_of(left[0])}"
     )
 
 
@@ -304,8 +313,8 @@ def _returned(
 
 
 def _defined(engine: Engine, body: Any, mutated: tuple[int, ...]) -> Any:
-    """Define the plan that replays the trace in the processes."""
-    regions = {plan.ranks for plan in body.plans}
+    """Define the compiled op that replays the trace in the processes."""
+    regions = {compiled_op.ranks for compiled_op in body.compiled_ops}
     one = Region.decode(regions.pop()) if len(regions) == 1 else engine._all
     return engine._define(
         None,

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 #: A warning is issued after this many consecutive unusable recordings of one function, or this many
 #: recordings for one kind of arguments.
-_TOO_MANY = 8
+_RECORDINGS_MAX = 8
 
 
 class Traced(Generic[P, R]):
@@ -41,7 +41,7 @@ class Traced(Generic[P, R]):
         self._function = function
         self._check_every = check_every
         self._recordings: dict[Any, list[Recording]] = {}
-        self._in_vain = 0
+        self._unreplayed = 0
         self.recorded: int = 0
         self.replayed: int = 0
         self._name = getattr(function, "__name__", "function")
@@ -88,23 +88,23 @@ class Traced(Generic[P, R]):
         self, engine: Engine, recordings: list[Recording], leaves: list[Any], spec: Any
     ) -> R:
         self.recorded += 1
-        if len(recordings) >= _TOO_MANY:
+        if len(recordings) >= _RECORDINGS_MAX:
             self._warn(f"{recordings[0].changed()} differs at each call")
             recordings.clear()
         recorded = record(engine, self._function, leaves, spec)
         if recorded.recording is not None:
             recordings.append(recorded.recording)
-            self._in_vain = 0
+            self._unreplayed = 0
         else:
-            self._in_vain += 1
-            if self._in_vain == _TOO_MANY:
-                self._warn(recorded.why_none)
+            self._unreplayed += 1
+            if self._unreplayed == _RECORDINGS_MAX:
+                self._warn(recorded.unusable_reason)
         return cast("R", recorded.result)
 
     def _checked(self, engine: Engine, recording: Recording, leaves: list[Any], spec: Any) -> R:
         self.replayed += 1
         fresh = record(engine, self._function, leaves, spec)
-        difference = fresh.why_none
+        difference = fresh.unusable_reason
         if fresh.recording is not None:
             difference = fresh.recording.difference(recording)
         if difference:

@@ -10,7 +10,7 @@ import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
 from mesh_tensor._errors import OpFailed
 
-__all__ = ["FailedValue", "Failure", "TraceFailed", "portable"]
+__all__ = ["FailedValue", "Failure", "LostOperand", "TraceFailed", "portable"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class FailedValue:
     """The value of a slot that could not be computed; results computed from it are failed, too."""
 
     failure: Failure
+
+
+class LostOperand(Exception):
+    """An operand of an operation is lost; the original failure has already been reported."""
 
 
 class TraceFailed(Exception):

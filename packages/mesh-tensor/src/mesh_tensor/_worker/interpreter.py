@@ -1,7 +1,8 @@
-"""The actor in each process that stores the values and executes the plans.
+"""The actor in each process that stores the values and executes the compiled ops.
 
-While the program uses one stream, the actor executes words as they arrive. With more streams, there
-is a thread for each of them, and the actor distributes the words (`_streams/worker_threads.py`).
+While the program uses one stream, the actor executes instructions as they arrive. With more
+streams, there is a thread for each of them, and the actor distributes the instructions
+(`_worker/stream_threads.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import torch
 
 from mesh_core import Actor, current_rank, endpoint
 from mesh_tensor._dispatch.data_dependent import describe
-from mesh_tensor._engine.plan import Forget, Plan
-from mesh_tensor._remote.steps import attempt, invoke
-from mesh_tensor._streams.worker_threads import StreamThreads
+from mesh_tensor._instructions.compiled_op import CompiledOp, Eviction
 from mesh_tensor._worker.failure import FailedValue, Failure
+from mesh_tensor._worker.instruction_set import KINDS
+from mesh_tensor._worker.remote_functions import attempt, invoke
 from mesh_tensor._worker.runner import Runner
+from mesh_tensor._worker.stream_threads import StreamThreads
 from mesh_tensor._worker.world import World
 
 if TYPE_CHECKING:
@@ -31,18 +33,18 @@ __all__ = ["Interpreter"]
 
 
 class Interpreter(Actor):
-    """The values of one process, and the plans that compute them.
+    """The values of one process, and the compiled ops that compute them.
 
     Args:
-        neighbours: The number of processes on this host, which share its CPUs.
+        local_world_size: The number of processes on this host, which share its CPUs.
     """
 
-    def __init__(self, neighbours: int) -> None:
+    def __init__(self, local_world_size: int) -> None:
         if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
+            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_world_size))
         self._failures: list[Failure] = []
         self._world = World(current_rank().rank, [])
-        self._runner = Runner(self._world, self._failures.append)
+        self._runner = Runner(self._world, self._failures.append, KINDS)
         self._threads: StreamThreads | None = None
 
     def __cleanup__(self, error: Exception | None) -> None:
@@ -53,9 +55,9 @@ class Interpreter(Actor):
     def run(
         self,
         first: int,
-        words: bytes,
+        instructions: bytes,
         numbers: bytes,
-        plans: list[Plan | Forget],
+        compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
     ) -> list[Failure]:
@@ -63,20 +65,20 @@ class Interpreter(Actor):
 
         Args:
             first: The number of the first operation.
-            words: The operations, and the slots to free.
+            instructions: The operations, and the slots to free.
             numbers: The floats among the arguments of the operations.
-            plans: The plans that the batch is the first to use.
+            compiled_ops: The compiled ops that the batch is the first to use.
             given: The values that the batch carries.
             slots: The total number of slots.
         """
         runner = self._runner
-        for plan in plans:
-            if isinstance(plan, Forget):
-                runner.forget(plan.numbers)
+        for compiled_op in compiled_ops:
+            if isinstance(compiled_op, Eviction):
+                runner.evict(compiled_op.opcodes)
             else:
-                runner.define(plan)
+                runner.define(compiled_op)
         runner.begin(numbers, given, slots)
-        runner.run(first, _words_of(words))
+        runner.run(first, _decoded(instructions))
         failures = self._failures[:]
         self._failures.clear()
         return failures
@@ -86,27 +88,29 @@ class Interpreter(Actor):
         self,
         port: Port[list[Failure]],
         first: int,
-        words: bytes,
+        instructions: bytes,
         numbers: bytes,
-        plans: list[Plan | Forget],
+        compiled_ops: list[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
-        heard: int,
+        acknowledged: int,
     ) -> None:
         """Like `run`, with operations of several streams; replies when all streams are done.
 
-        After the first such batch, all requests about values are sent to `ask`.
+        After the first such batch, all requests about values are sent to `query`.
         """
         if self._threads is None:
-            self._threads = StreamThreads(self._runner, self._asked)
-        self._threads.run(port, first, _words_of(words), numbers, plans, given, slots, heard)
+            self._threads = StreamThreads(self._runner, self._queries)
+        self._threads.run(
+            port, first, _decoded(instructions), numbers, compiled_ops, given, slots, acknowledged
+        )
 
     @endpoint(explicit_response_port=True)
-    def ask(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
+    def query(self, port: Port[Any], lane: int, name: str, *args: Any) -> None:
         """Reply to a request about values of one stream, when the stream reaches it."""
         if self._threads is None:
-            self._threads = StreamThreads(self._runner, self._asked)
-        self._threads.ask(port, lane, name, args)
+            self._threads = StreamThreads(self._runner, self._queries)
+        self._threads.query(port, lane, name, args)
 
     @endpoint
     def fetch(self, slot: int, wanted_of: int) -> Any:
@@ -129,7 +133,13 @@ class Interpreter(Actor):
         if self._threads is not None:
             self._threads.count(port)
             return
-        port.send({"plans": len(self._runner.plans), "values": self._runner.count(), "loans": 0})
+        port.send(
+            {
+                "compiled_ops": len(self._runner.compiled_ops),
+                "values": self._runner.count(),
+                "borrows": 0,
+            }
+        )
 
     @endpoint
     def invoke(self, function: int, blob: bytes, slots: list[int]) -> Any:
@@ -157,8 +167,8 @@ class Interpreter(Actor):
         self._world.join(address, port, size)
 
     @property
-    def _asked(self) -> dict[str, Callable[..., Any]]:
-        """The functions that `ask` can call, by name; they take the world of a stream."""
+    def _queries(self) -> dict[str, Callable[..., Any]]:
+        """The functions that `query` can call, by name; they take the world of a stream."""
         return {
             "fetch": _fetch,
             "item": _item,
@@ -168,9 +178,9 @@ class Interpreter(Actor):
         }
 
 
-def _words_of(words: bytes) -> list[int]:
+def _decoded(instructions: bytes) -> list[int]:
     code = array("I")
-    code.frombytes(words)
+    code.frombytes(instructions)
     return code.tolist()
 
 

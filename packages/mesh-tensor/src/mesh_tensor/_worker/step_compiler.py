@@ -1,7 +1,7 @@
-"""Plans as the interpreter executes them: each is compiled once to a generated function.
+"""Compiled ops as the interpreter executes them: each is compiled once to a generated function.
 
-A step receives the words and the position after the number of its plan, and returns the position of
-the next operation. Values are stored in a list, by slot.
+A step receives the instructions and the position after its opcode, and returns the position
+of the next operation. Values are stored in a list, by slot.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._library import custom_ops
 
-from mesh_tensor._engine.plan import Number, Operand, Plan
+from mesh_tensor._instructions.compiled_op import CompiledOp, Number, Operand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     Step = Callable[[list[int], int], int]
 
-__all__ = ["call_step", "call_text", "module_of", "operator_of", "skip_step"]
+__all__ = ["call_step", "call_text", "operator_of", "skip_step"]
 
 
 #: Operations that return the values needed for their backward only if gradients are enabled. Values
@@ -63,34 +62,23 @@ def _found(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def module_of(func: Any) -> str | None:
-    """Return the name of the module that defines a custom operation; None for PyTorch's own."""
-    if func.namespace in ("aten", "prims"):
-        return None
-    definition = custom_ops.OPDEFS.get(f"{func._schema.name}")
-    if definition is None:
-        return None
-    name: str | None = getattr(definition._init_fn, "__module__", None)
-    return name
-
-
-def skip_step(plan: Plan) -> Step:
+def skip_step(compiled_op: CompiledOp) -> Step:
     """Skip an operation of other processes."""
-    words = plan.words - 1
-    return lambda _, at: at + words
+    rest_len = compiled_op.instruction_len - 1
+    return lambda _, at: at + rest_len
 
 
 def call_text(
-    plan: Plan,
+    compiled_op: CompiledOp,
     function: str,
     names: dict[str, Any],
     operand: Callable[[int], str],
     number: Callable[[int], str],
 ) -> str:
-    """Generate the call of a function with the arguments of a plan.
+    """Generate the call of a function with the arguments of a compiled op.
 
     Args:
-        plan: The plan.
+        compiled_op: The compiled op.
         function: The name of the function in the generated code.
         names: The namespace of the generated code; constants among the arguments are added to it.
         operand: Returns the code for an operand.
@@ -112,12 +100,12 @@ def call_text(
         names[name] = argument
         return name
 
-    arguments = [text(one) for one in plan.args]
-    arguments += [f"{name}={text(one)}" for name, one in plan.kwargs.items()]
+    arguments = [text(one) for one in compiled_op.args]
+    arguments += [f"{name}={text(one)}" for name, one in compiled_op.kwargs.items()]
     return f"{function}({', '.join(arguments)})"
 
 
-def call_step(plan: Plan, function: Callable[..., Any], world: World) -> Step:
+def call_step(compiled_op: CompiledOp, function: Callable[..., Any], world: World) -> Step:
     """Call a function with the operands, and store the results.
 
     Raises:
@@ -125,24 +113,24 @@ def call_step(plan: Plan, function: Callable[..., Any], world: World) -> Step:
     """
     names: dict[str, Any] = {"function": function, "values": world.values, "world": world}
     call = call_text(
-        plan,
+        compiled_op,
         "function",
         names,
-        operand=lambda index: f"values[w[at + {index}]]" if index else "values[w[at]]",
-        number=lambda index: f"world.numbers[w[at + {plan.operands + index}]]",
+        operand=lambda index: f"values[code[at + {index}]]" if index else "values[code[at]]",
+        number=lambda index: f"world.numbers[code[at + {compiled_op.operands + index}]]",
     )
-    first = plan.operands + plan.numbers
-    lines = ["def step(w, at):"]
-    if plan.results == (None,):
-        lines.append(f"    values[w[at + {first}]] = {call}")
-    elif plan.results:
+    first = compiled_op.operands + compiled_op.numbers
+    lines = ["def step(code, at):"]
+    if compiled_op.results == (None,):
+        lines.append(f"    values[code[at + {first}]] = {call}")
+    elif compiled_op.results:
         lines.append(f"    result = {call}")
-        for index, path in enumerate(plan.results):
+        for index, path in enumerate(compiled_op.results):
             part = "".join(f"[{place}]" for place in path or ())
-            lines.append(f"    values[w[at + {first + index}]] = result{part}")
+            lines.append(f"    values[code[at + {first + index}]] = result{part}")
     else:
         lines.append(f"    {call}")
-    lines.append(f"    return at + {plan.words - 1}")
+    lines.append(f"    return at + {compiled_op.instruction_len - 1}")
     exec("\n".join(lines), names)
     step: Step = names["step"]
     return step

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from mesh_core import Region
 from mesh_tensor._errors import TensorError
-from mesh_tensor._streams.borrow_exchange import BorrowExchange
+from mesh_tensor._worker.borrow_exchange import BorrowExchange
 from mesh_tensor._worker.process_groups import new_group
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["World"]
 
 
 #: How many times this module has initialized `torch.distributed` in this process.
-_meetings = 0
+_init_count = 0
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
         self.values = values
         self.given: list[Any] = []
         self.numbers: Sequence[float] = ()
-        #: Functions of the program, by the number of the plan that sent them.
+        #: Functions of the program, by the number of the compiled op that sent them.
         self.functions: dict[int, Callable[..., Any]] = {}
         #: The results of first calls that have not been adopted or dropped, by token.
         self.held: dict[int, list[Any]] = {}
@@ -54,17 +54,17 @@ class World:
         self._regions: dict[bytes, Region] = {}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._store: TCPStore | None = None
-        #: The loans between the streams of the process.
+        #: The borrows between the streams of the process.
         self.exchange = BorrowExchange()
         self._lane = 0
         #: The generation of `torch.distributed` to which the groups belong; shared by all streams.
-        self._meeting = [0]
+        self._generation = [0]
 
-    def beside(self, lane: int) -> World:
+    def for_stream(self, lane: int) -> World:
         """Return the world of another stream of the process, with separate values and groups."""
         made = World(self.rank, [])
         made.functions, made.held, made.exchange = self.functions, self.held, self.exchange
-        made._lane, made._meeting = lane, self._meeting
+        made._lane, made._generation = lane, self._generation
         return made
 
     def propagate_failure(self, storages: Collection[int], failed_value: FailedValue) -> None:
@@ -75,7 +75,7 @@ class World:
                 values[slot] = failed_value
         self.exchange.propagate_failure(storages, failed_value)
 
-    def within(self, values: list[Any], given: list[Any], numbers: Sequence[float]) -> World:
+    def for_trace(self, values: list[Any], given: list[Any], numbers: Sequence[float]) -> World:
         """Return the same world with other values: the values of a trace during a replay."""
         inner = copy.copy(self)
         inner.values, inner.given, inner.numbers = values, given, numbers
@@ -118,24 +118,24 @@ class World:
 
     def join(self, address: str, port: int, size: int) -> None:
         """Initialize `torch.distributed`; wait for all processes."""
-        global _meetings
+        global _init_count
         if dist.is_initialized():
-            if not _meetings:
+            if not _init_count:
                 # The user's program has initialized it. Its groups are used if they include all
                 # processes.
                 _check_size(size)
                 return
             # The existing groups are from before a process died. Code that still runs for that
             # engine must not use the new groups.
-            _meetings += 1
+            _init_count += 1
             dist.destroy_process_group()
         store = self._store or TCPStore(address, port, is_master=False, wait_for_workers=False)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(
             backend, store=store, rank=self.rank, world_size=size, timeout=timedelta(minutes=5)
         )
-        _meetings = max(_meetings, 1)
-        self._meeting[0] = _meetings
+        _init_count = max(_init_count, 1)
+        self._generation[0] = _init_count
 
     def group(self, ranks: Sequence[int]) -> dist.ProcessGroup:
         """Return the group of these processes; all of them request it at the same point.
@@ -145,7 +145,7 @@ class World:
         key = tuple(ranks)
         found = self._groups.get(key)
         if found is None:
-            if self._meeting[0] != _meetings:
+            if self._generation[0] != _init_count:
                 # This is a stream of an earlier engine that still runs; it must not use the new
                 # groups.
                 raise TensorError("the processes were reconnected after one of them died")

@@ -9,34 +9,40 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
+from mesh_tensor._trace.op_sequence import encode_op, last_uses
 from mesh_tensor._worker.failure import FailedValue, TraceFailed
+from mesh_tensor._worker.runner import Runner
 from mesh_tensor._worker.step_compiler import call_text, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._trace.op_sequence import OpSequence, TracedOp
     from mesh_tensor._worker.failure import Failure
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["last_uses", "op_words", "replay_step"]
+__all__ = ["replay_step"]
 
 _FILE = "<a trace of mesh_tensor>"
 
 
-def replay_step(plan: Plan, world: World) -> Step:
+def replay_step(
+    compiled_op: CompiledOp, world: World, kinds: Mapping[str, Callable[[CompiledOp, World], Step]]
+) -> Step:
     """Execute the operations of a trace and store its results."""
-    replay = _Replay(plan.detail, world)
-    values, operands, words = world.values, plan.operands, plan.words - 1
+    replay = _Replay(compiled_op.detail, world, kinds)
+    values, operands, rest_len = world.values, compiled_op.operands, compiled_op.instruction_len - 1
 
-    def step(w: list[int], at: int) -> int:
-        given = [values[slot] for slot in w[at : at + operands]]
-        for slot, result in zip(w[at + operands : at + words], replay.run(given), strict=True):
+    def step(code: list[int], at: int) -> int:
+        given = [values[slot] for slot in code[at : at + operands]]
+        for slot, result in zip(
+            code[at + operands : at + rest_len], replay.run(given), strict=True
+        ):
             values[slot] = result
-        return at + words
+        return at + rest_len
 
     return step
 
@@ -47,28 +53,33 @@ class _Replay:
     Args:
         body: The trace.
         world: The world of the process.
+        kinds: For each kind of compiled op, the function that compiles a step for it.
     """
 
-    def __init__(self, body: OpSequence, world: World) -> None:
-        # Imported here because a trace is itself a kind of plan.
-        from mesh_tensor._worker.runner import Runner
-
+    def __init__(
+        self,
+        body: OpSequence,
+        world: World,
+        kinds: Mapping[str, Callable[[CompiledOp, World], Step]],
+    ) -> None:
         self._body = body
         self._values: list[Any] = [None] * body.values
         given: list[Any] = []
         numbers = array("d")
-        inner = world.within(self._values, given, numbers)
+        inner = world.for_trace(self._values, given, numbers)
         self._failures: list[Failure] = []
-        self._runner = Runner(inner, self._failures.append)
-        for plan in body.plans:
-            self._runner.define(plan)
-        self._ops = [op for op in body.ops if world.takes_part(body.plans[op.plan].ranks)]
-        #: The position of the first word of each operation.
+        self._runner = Runner(inner, self._failures.append, kinds)
+        for compiled_op in body.compiled_ops:
+            self._runner.define(compiled_op)
+        self._ops = [
+            op for op in body.ops if world.takes_part(body.compiled_ops[op.compiled_op].ranks)
+        ]
+        #: The position of the first integer of each operation.
         self._starts: list[int] = []
-        self._words: list[int] = []
+        self._instructions: list[int] = []
         for op in self._ops:
-            self._starts.append(len(self._words))
-            self._words += op_words(body.plans[op.plan], op, given, numbers)
+            self._starts.append(len(self._instructions))
+            self._instructions += encode_op(body.compiled_ops[op.compiled_op], op, given, numbers)
         #: The operation of each line of the generated function.
         self._line_ops: list[int] = []
         self._function = self._compiled()
@@ -85,30 +96,32 @@ class _Replay:
                 results: Sequence[Any] = self._function(*inputs)
                 return results
             except Exception as error:
-                failed = self._stopped(error)
+                failed = self._save_frame(error)
         else:
             failed = None
             for number, value in zip(self._body.inputs, inputs, strict=True):
                 self._values[number] = value
         try:
-            self._go_on(failed)
+            self._run_remaining(failed)
         finally:
             self._values[:] = [None] * len(self._values)
         failures = self._failures[:]
         self._failures.clear()
         raise TraceFailed(failures)
 
-    def _go_on(self, failed: tuple[int, Exception] | None) -> None:
+    def _run_remaining(self, failed: tuple[int, Exception] | None) -> None:
         """Execute the operations after the failed one, or all operations if `failed` is None."""
         if failed is None:
-            self._runner.run(0, self._words)
+            self._runner.run(0, self._instructions)
             return
         index, error = failed
         at = self._starts[index]
-        at = self._runner.mark_failed(index, self._words[at], self._words, at + 1, error)
-        self._runner.run(index + 1, self._words[at:])
+        at = self._runner.mark_failed(
+            index, self._instructions[at], self._instructions, at + 1, error
+        )
+        self._runner.run(index + 1, self._instructions[at:])
 
-    def _stopped(self, error: Exception) -> tuple[int, Exception]:
+    def _save_frame(self, error: Exception) -> tuple[int, Exception]:
         """Save the values of the interrupted function; return the index of the failed operation."""
         trace: TracebackType | None = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != _FILE:
@@ -125,7 +138,7 @@ class _Replay:
     def _compiled(self) -> Any:
         """Generate the function. Each of its lines belongs to one operation."""
         body = self._body
-        names: dict[str, Any] = {"V": self._values, "W": self._words}
+        names: dict[str, Any] = {"V": self._values, "W": self._instructions}
         lines = [f"def run({', '.join(f'v{one}' for one in body.inputs)}):"]
         self._line_ops = [0]
         #: Results of other processes' operations, which the code also refers to.
@@ -136,12 +149,12 @@ class _Replay:
             self._line_ops.append(0)
         dying = last_uses(self._ops, body)
         for index, op in enumerate(self._ops):
-            plan = body.plans[op.plan]
-            if plan.kind == "op":
-                written = _op_lines(plan, op, names)
+            compiled_op = body.compiled_ops[op.compiled_op]
+            if compiled_op.kind == "op":
+                written = _op_lines(compiled_op, op, names)
             else:
-                names[f"s{op.plan}"] = self._runner.step_of(plan.number)
-                written = _step_lines(plan, op, self._starts[index])
+                names[f"s{op.compiled_op}"] = self._runner.step_of(compiled_op.opcode)
+                written = _step_lines(compiled_op, op, self._starts[index])
             if dying[index]:
                 written.append("del " + ", ".join(f"v{one}" for one in dying[index]))
             lines += ["    " + line for line in written]
@@ -151,28 +164,11 @@ class _Replay:
         return names["run"]
 
 
-def op_words(plan: Plan, op: TracedOp, given: list[Any], numbers: array[float]) -> list[int]:
-    """Return the words of an operation, and append its data to `given` and `numbers`."""
-    words = [plan.number]
-    if plan.kind == "put":
-        words.append(len(given))
-        given.append(op.given)
-    else:
-        words += op.operands
-        if op.given is not None:
-            words.append(len(given))
-            given.append(op.given)
-        for one in op.numbers:
-            words.append(len(numbers))
-            numbers.append(one)
-    return [*words, *op.results]
-
-
-def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
+def _op_lines(compiled_op: CompiledOp, op: TracedOp, names: dict[str, Any]) -> list[str]:
     """Generate code for a PyTorch operation."""
-    function = f"f{op.plan}"
+    function = f"f{op.compiled_op}"
     if function not in names:
-        names[function] = operator_of(plan.name, plan.detail)
+        names[function] = operator_of(compiled_op.name, compiled_op.detail)
 
     def number(index: int) -> str:
         # Floats are passed by name, because not every float has a literal.
@@ -180,35 +176,24 @@ def _op_lines(plan: Plan, op: TracedOp, names: dict[str, Any]) -> list[str]:
         names[name] = op.numbers[index]
         return name
 
-    call = call_text(plan, function, names, lambda at: f"v{op.operands[at]}", number)
-    if plan.results == (None,):
+    call = call_text(compiled_op, function, names, lambda at: f"v{op.operands[at]}", number)
+    if compiled_op.results == (None,):
         return [f"v{op.results[0]} = {call}"]
-    if not plan.results:
+    if not compiled_op.results:
         return [call]
     lines = [f"r = {call}"]
-    for result, path in zip(op.results, plan.results, strict=True):
+    for result, path in zip(op.results, compiled_op.results, strict=True):
         lines.append(f"v{result} = r" + "".join(f"[{place}]" for place in path or ()))
     return [*lines, "del r"]
 
 
-def _step_lines(plan: Plan, op: TracedOp, start: int) -> list[str]:
+def _step_lines(compiled_op: CompiledOp, op: TracedOp, start: int) -> list[str]:
     """Generate code for any other operation: its step reads and writes the list of values."""
-    there = [*dict.fromkeys(op.operands)] if plan.kind != "put" else []
+    there = [*dict.fromkeys(op.operands)] if compiled_op.kind != "put" else []
     lines = [f"V[{one}] = v{one}" for one in there]
-    lines.append(f"s{op.plan}(W, {start + 1})")
+    lines.append(f"s{op.compiled_op}(W, {start + 1})")
     lines += [f"v{one} = V[{one}]" for one in op.results]
     used = [*there, *op.results]
     if used:
         lines.append(" = ".join(f"V[{one}]" for one in used) + " = None")
     return lines
-
-
-def last_uses(ops: Sequence[TracedOp], body: OpSequence) -> list[list[int]]:
-    """Return for each operation the values that no later operation needs."""
-    needed = {*body.results, *body.inputs}
-    dying: list[list[int]] = []
-    for op in reversed(ops):
-        used = dict.fromkeys((*op.operands, *op.results))
-        dying.append([one for one in used if one not in needed])
-        needed.update(used)
-    return dying[::-1]

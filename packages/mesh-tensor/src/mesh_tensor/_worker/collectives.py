@@ -13,111 +13,50 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from mesh_tensor._worker.failure import FailedValue
+from mesh_tensor._collectives.collective_ops import OPS
+from mesh_tensor._worker.failure import FailedValue, LostOperand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._collectives.collective_ops import Move, Reduction
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["Move", "Reduction", "move_step", "reduce_step"]
-
-OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "avg": dist.ReduceOp.AVG,
-    "product": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "band": dist.ReduceOp.BAND,
-    "bor": dist.ReduceOp.BOR,
-    "bxor": dist.ReduceOp.BXOR,
-}
+__all__ = ["move_step", "reduce_step"]
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """The parameters of a reduction.
-
-    Attributes:
-        dims: The dimensions of the mesh along which values are combined.
-        op: The reduction; `stack` stacks the values.
-        scatter: Whether each process gets only a part of the result.
-        in_place: Whether the result is written to the operand.
-        shape: The shape of the operand.
-        dtype: The dtype of the operand.
-        device: The device of the operand.
-        out: Whether the result is written to the second operand.
-    """
-
-    dims: tuple[str, ...]
-    op: str
-    scatter: bool
-    in_place: bool
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-    out: bool = False
-
-    def result_shape(self, size: int) -> tuple[int, ...]:
-        """Return the shape of the result for a group of `size` processes."""
-        if self.op == "stack":
-            return self.shape if self.scatter else (size, *self.shape)
-        return self.shape[1:] if self.scatter else self.shape
-
-
-@dataclass(frozen=True)
-class Move:
-    """The parameters of a move: source and destination ranks for each process of the source mesh.
-
-    Attributes:
-        routes: For each source rank, the ranks that receive its value.
-        shape: The shape of the value.
-        dtype: The dtype of the value.
-        device: The device of the value, on both sides.
-    """
-
-    routes: tuple[tuple[int, tuple[int, ...]], ...]
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-
-def reduce_step(plan: Plan, world: World) -> Step:
+def reduce_step(compiled_op: CompiledOp, world: World) -> Step:
     """Combine the values of a group."""
-    how: Reduction = plan.detail
-    peers = world.peers(plan.ranks, how.dims)
+    how: Reduction = compiled_op.detail
+    peers = world.peers(compiled_op.ranks, how.dims)
     group = world.group(peers)
-    order = _Order.of(peers)
+    permutation = _RankPermutation.of(peers)
     values = world.values
 
-    def step(w: list[int], at: int) -> int:
-        given = values[w[at]]
+    def step(code: list[int], at: int) -> int:
+        given = values[code[at]]
         is_lost = isinstance(given, FailedValue)
         value = torch.zeros(how.shape, dtype=how.dtype, device=how.device) if is_lost else given
-        result = _reduce(value, how, group, order)
+        result = _reduce(value, how, group, permutation)
         if is_lost:
             raise LostOperand
         if how.out:
-            values[w[at + 1]].copy_(result)
+            values[code[at + 1]].copy_(result)
             return at + 2
         if how.in_place:
             if result is not given:
                 given.copy_(result)
             return at + 1
-        values[w[at + 1]] = result
+        values[code[at + 1]] = result
         return at + 2
 
     return step
 
 
-class LostOperand(Exception):
-    """The operand of a collective is lost; the original failure has already been reported."""
-
-
 @dataclass(frozen=True)
-class _Order:
+class _RankPermutation:
     """Converts between the order of the program and the order of a group, which is by rank.
 
     Attributes:
@@ -129,7 +68,7 @@ class _Order:
     back: list[int]
 
     @classmethod
-    def of(cls, peers: Sequence[int]) -> _Order | None:
+    def of(cls, peers: Sequence[int]) -> _RankPermutation | None:
         """Return the conversion for ranks in the program's order; None if both orders are equal."""
         by_rank = sorted(peers)
         if by_rank == list(peers):
@@ -138,21 +77,24 @@ class _Order:
 
 
 def _reduce(
-    value: torch.Tensor, how: Reduction, group: dist.ProcessGroup, order: _Order | None
+    value: torch.Tensor,
+    how: Reduction,
+    group: dist.ProcessGroup,
+    permutation: _RankPermutation | None,
 ) -> torch.Tensor:
     size = group.size()
-    if order is not None and how.scatter:
-        value = value[order.back]
+    if permutation is not None and how.scatter:
+        value = value[permutation.back]
     if how.op == "stack":
         value = value.contiguous()
         if how.scatter:
             out = torch.empty_like(value)
             dist.all_to_all_single(out, value, group=group)
-            return out if order is None else out[order.there]
+            return out if permutation is None else out[permutation.there]
         out = value.new_empty((size, *value.shape))
         # Gather flat tensors, because the result is concatenated regardless of their shape.
         dist.all_gather_into_tensor(out.view(-1), value.view(-1), group=group)
-        return out if order is None else out[order.there]
+        return out if permutation is None else out[permutation.there]
     if how.scatter:
         out = value.new_empty(value.shape[1:])
         dist.reduce_scatter_tensor(
@@ -165,17 +107,17 @@ def _reduce(
     return value
 
 
-def move_step(plan: Plan, world: World) -> Step:
+def move_step(compiled_op: CompiledOp, world: World) -> Step:
     """Send a value, receive one, or both."""
-    how: Move = plan.detail
+    how: Move = compiled_op.detail
     values = world.values
     targets = next((to for source, to in how.routes if source == world.rank), ())
     source = next((one for one, to in how.routes if world.rank in to), None)
     # The default stream uses the existing global group; other streams need a separate group.
-    group = world.group(world.region(plan.ranks).ranks()) if plan.lane else None
+    group = world.group(world.region(compiled_op.ranks).ranks()) if compiled_op.lane else None
 
-    def step(w: list[int], at: int) -> int:
-        given: Any = values[w[at]] if targets else None
+    def step(code: list[int], at: int) -> int:
+        given: Any = values[code[at]] if targets else None
         is_lost = isinstance(given, FailedValue)
         if is_lost:
             given = torch.zeros(how.shape, dtype=how.dtype, device=how.device)
@@ -192,7 +134,7 @@ def move_step(plan: Plan, world: World) -> Step:
                 one.wait()
         if is_lost:
             raise LostOperand
-        values[w[at + 1]] = result
+        values[code[at + 1]] = result
         return at + 2
 
     return step

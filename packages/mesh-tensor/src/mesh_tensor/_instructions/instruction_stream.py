@@ -1,10 +1,10 @@
-"""The instruction stream to the processes: one buffer of words, in program order.
+"""The instruction stream to the processes: one buffer of instructions, in program order.
 
-A word has 32 bits. An operation consists of the number of its plan and the slots of its operands
-and results. Freeing a slot takes two words: `FREE` and the slot. All processes receive the same
-words. The thread that fills the buffer sends it; a background thread sends a partly filled buffer
-after a short delay. The number of outstanding operations is limited: a thread that reaches the
-limit blocks.
+An instruction is a sequence of 32-bit integers: the opcode, which is the number of a compiled op,
+and the slots of the operands and results. The opcode `FREE` is followed by the slot to free. All
+processes receive the same instructions. The thread that fills the buffer sends it; a background
+thread sends a partly filled buffer after a short delay. The number of outstanding operations is
+limited: a thread that reaches the limit blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import MeshError
-from mesh_tensor._engine.call_site import Place, place_here
+from mesh_tensor._instructions.call_site import CallSite, capture_call_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from mesh_tensor._streams.slot_allocator import Lane
     from mesh_tensor._trace.recorder import Recorder
 
-__all__ = ["FREE", "OpStream"]
+__all__ = ["FREE", "InstructionStream"]
 
-#: Takes the position of a plan number; the next word is a slot to free.
+#: The opcode that frees the slot after it.
 FREE = 0
 
-#: The buffer is sent when it contains this many words.
-_WORDS_MAX = 4096
+#: The buffer is sent when it contains this many integers.
+_BUFFER_LEN_MAX = 4096
 #: How long a partly filled buffer waits for more operations.
-_LINGER_S = 0.0002
+_IDLE_FLUSH_S = 0.0002
 #: The maximum number of outstanding operations, that is, issued but not acknowledged by all
 #: processes.
 _WINDOW_OPS = 50_000
@@ -42,51 +42,52 @@ _WINDOW_OPS = 50_000
 Ack = Any
 
 
-class OpStream:
+class InstructionStream:
     """The operations that a program has issued to the processes of one engine, and their progress.
 
     Args:
         send: Sends a batch to all processes. Its arguments are the number of the first operation,
-            the words, the floats, the plans that the batch is the first to use, and the values for
-            `put`.
+            the instructions, the floats, the compiled ops that the batch is the first to use, and
+            the values for `put`.
         on_ack: Called with the acknowledgement of each batch, in order.
-        lingers: Whether a background thread sends a partly filled buffer after a short delay.
-            Otherwise, a buffer is sent only when it is full or when the program waits for a result.
+        flushes_when_idle: Whether a background thread sends a partly filled buffer after a short
+            delay. Otherwise, a buffer is sent only when it is full or when the program waits for a
+            result.
     """
 
     def __init__(
         self,
         send: Callable[[int, bytes, bytes, list[Any], list[Any]], Future[Ack]],
         on_ack: Callable[[Ack], None],
-        lingers: bool = True,
+        flushes_when_idle: bool = True,
     ) -> None:
         self._send = send
         self._on_ack = on_ack
-        self._lingers = lingers
+        self._flushes_when_idle = flushes_when_idle
         #: Held while an operation is assembled. Finalizers run on any thread and must never acquire
         #: it.
         self.lock = threading.RLock()
-        self._words = array("I")
+        self._buffer = array("I")
         self._numbers = array("d")
-        self._plans: list[Any] = []
+        self._compiled_ops: list[Any] = []
         self._values: list[Any] = []
         self._freed: list[int] = []
         #: Free slots of the default stream.
-        self.vacant: list[int] = []
+        self.free_slots: list[int] = []
         self._slots = 0
         #: The lane of each slot that belongs to another stream or is borrowed. Such slots are not
-        #: simply added to `vacant` when they are freed.
+        #: simply added to `free_slots` when they are freed.
         self.lanes: dict[int, Lane] = {}
         self._issued = 0
         self._sent = 0
-        self._under_way: deque[tuple[int, Future[Ack]]] = deque()
-        #: The words of the outstanding batches, from which dependencies on a failure are
+        self._in_flight: deque[tuple[int, Future[Ack]]] = deque()
+        #: The instructions of the outstanding batches, from which dependencies on a failure are
         #: determined.
         self._batches: deque[bytes] = deque()
-        #: The place of each operation that can still fail. The number of the first one is
-        #: `_places_from`.
-        self._places: deque[Place] = deque()
-        self._places_from = 0
+        #: The call site of each operation that can still fail. The number of the first one is
+        #: `_call_sites_from`.
+        self._call_sites: deque[CallSite] = deque()
+        self._call_sites_from = 0
         self._error: BaseException | None = None
         #: Records all operations while a trace is recorded.
         self.recorder: Recorder | None = None
@@ -106,7 +107,7 @@ class OpStream:
     @property
     def done(self) -> int:
         """The number of operations that all processes have acknowledged."""
-        return self._places_from
+        return self._call_sites_from
 
     @property
     def freed(self) -> list[int]:
@@ -122,33 +123,36 @@ class OpStream:
         return slot
 
     def issue(
-        self, words: tuple[int, ...], operands: Sequence[Any] = (), place: Place | None = None
+        self,
+        instruction: tuple[int, ...],
+        operands: Sequence[Any] = (),
+        call_site: CallSite | None = None,
     ) -> None:
         """Add an operation. The caller holds the lock.
 
         Args:
-            words: The words of the operation.
-            operands: The operands whose slots the words contain.
-            place: The place that issued the operation. Default: the caller's place.
+            instruction: The integers of the instruction.
+            operands: The operands whose slots the instruction contains.
+            call_site: The call site of the operation. Default: the caller's.
         """
         if self.recorder is not None:
-            self.recorder.note(words, operands)
-        buffer = self._words
+            self.recorder.record(instruction, operands)
+        buffer = self._buffer
         is_first = not buffer
         if self._freed:
             self._free()
-        buffer.extend(words)
+        buffer.extend(instruction)
         self._issued += 1
         if is_first:
             # The flusher is notified only now, because it checks the buffer when it wakes up.
             self._begin()
-        self._places.append(place_here() if place is None else place)
-        if len(buffer) >= _WORDS_MAX:
+        self._call_sites.append(capture_call_site() if call_site is None else call_site)
+        if len(buffer) >= _BUFFER_LEN_MAX:
             self.flush()
 
-    def define(self, plan: Any) -> None:
-        """Add a plan for the operations that follow. The caller holds the lock."""
-        self._plans.append(plan)
+    def define(self, compiled_op: Any) -> None:
+        """Add a compiled op for the operations that follow. The caller holds the lock."""
+        self._compiled_ops.append(compiled_op)
 
     def add_numbers(self, numbers: Sequence[float]) -> range:
         """Add floats; return their positions in the batch. The caller holds the lock."""
@@ -180,13 +184,13 @@ class OpStream:
                 raise self._error.with_traceback(None)
             if self._freed:
                 self._free()
-            if self._words or self._plans:
+            if self._buffer or self._compiled_ops:
                 self._send_batch()
             self._collect()
-            while self._issued - self._places_from > _WINDOW_OPS:
+            while self._issued - self._call_sites_from > _WINDOW_OPS:
                 self._collect_first()
 
-    def ask(self, is_once: bool = False) -> None:
+    def flush_for_reply(self, is_once: bool = False) -> None:
         """Send the buffer, because the program is about to wait for a result.
 
         Args:
@@ -197,7 +201,7 @@ class OpStream:
             MeshError: The processes have exited.
         """
         if self.recorder is not None:
-            self.recorder.asked(is_once)
+            self.recorder.on_wait(is_once)
         self.flush()
 
     def settle(self) -> None:
@@ -209,103 +213,109 @@ class OpStream:
         """Close the stream with an error: nothing is sent any more."""
         with self.lock:
             self._error = self._error or error
-            self._words = array("I")
-            self._under_way.clear()
+            self._buffer = array("I")
+            self._in_flight.clear()
             self._batches.clear()
-            self._places.clear()
+            self._call_sites.clear()
             self._filled.set()
 
-    def place_of(self, number: int) -> Place:
-        """Return the place of an operation that has not been acknowledged."""
-        index = number - self._places_from
-        return self._places[index] if 0 <= index < len(self._places) else ()
+    def call_site_of(self, number: int) -> CallSite:
+        """Return the call site of an operation that has not been acknowledged."""
+        index = number - self._call_sites_from
+        return self._call_sites[index] if 0 <= index < len(self._call_sites) else ()
 
-    def words_since_ack(self) -> tuple[int, array[int]]:
-        """Return the number of the first unacknowledged operation, and all words since."""
-        words = array("I")
+    def instructions_since_ack(self) -> tuple[int, array[int]]:
+        """Return the number of the first unacknowledged operation, and all instructions since."""
+        instructions = array("I")
         for batch in self._batches:
-            words.frombytes(batch)
-        words.extend(self._words)
-        return self._places_from, words
+            instructions.frombytes(batch)
+        instructions.extend(self._buffer)
+        return self._call_sites_from, instructions
 
     def _send_batch(self) -> None:
-        words, plans, values = self._words.tobytes(), self._plans, self._values
+        instructions, compiled_ops, values = (
+            self._buffer.tobytes(),
+            self._compiled_ops,
+            self._values,
+        )
         numbers, self._numbers = self._numbers.tobytes(), array("d")
         # Keep the same array object, because the flusher checks its length.
-        del self._words[:]
-        self._plans, self._values = [], []
+        del self._buffer[:]
+        self._compiled_ops, self._values = [], []
         first, self._sent = self._sent, self._issued
-        self._under_way.append((self._sent, self._send(first, words, numbers, plans, values)))
-        self._batches.append(words)
+        self._in_flight.append(
+            (self._sent, self._send(first, instructions, numbers, compiled_ops, values))
+        )
+        self._batches.append(instructions)
 
     def _free(self) -> None:
         # Other threads may append concurrently: process only the elements counted here.
         count = len(self._freed)
         if self.recorder is not None:
-            self.recorder.freed(self._freed[:count])
+            self.recorder.on_free(self._freed[:count])
         if self.lanes:
             self._free_on_streams(self._freed[:count])
         else:
             for slot in self._freed[:count]:
-                self._words.extend((FREE, slot))
-                self.vacant.append(slot)
+                self._buffer.extend((FREE, slot))
+                self.free_slots.append(slot)
         del self._freed[:count]
 
     def _free_on_streams(self, slots: Sequence[int]) -> None:
         for slot in slots:
             lane = self.lanes.get(slot)
             if lane is None or lane.free is None:
-                self._words.extend((FREE, slot))
+                self._buffer.extend((FREE, slot))
             else:
                 # On another stream, a free is an operation, so that it runs in the order of the
                 # stream.
-                self._words.extend((lane.free.number, slot))
+                self._buffer.extend((lane.free.opcode, slot))
                 self._issued += 1
-                self._places.append(())
+                self._call_sites.append(())
             if lane is None:
-                self.vacant.append(slot)
+                self.free_slots.append(slot)
             else:
                 lane.put_back(slot)
 
     def _collect(self) -> None:
-        while self._under_way and self._under_way[0][1].done():
+        while self._in_flight and self._in_flight[0][1].done():
             self._collect_first()
 
     def _collect_first(self) -> None:
-        upto, answer = self._under_way[0]
+        upto, answer = self._in_flight[0]
         try:
             ack = answer.get()
         except MeshError as error:
             self.fail(error)
             raise
-        self._under_way.popleft()
+        self._in_flight.popleft()
         self._on_ack(ack)
         self._batches.popleft()
-        for _ in range(upto - self._places_from):
-            self._places.popleft()
-        self._places_from = upto
+        for _ in range(upto - self._call_sites_from):
+            self._call_sites.popleft()
+        self._call_sites_from = upto
 
     def _begin(self) -> None:
         """Have the buffer sent after a short delay, even if no more operations follow."""
-        if not self._lingers:
+        if not self._flushes_when_idle:
             return
         if self._flusher is None:
             self._flusher = threading.Thread(
-                target=self._flush_what_lingers, name="mesh-tensor-flusher", daemon=True
+                target=self._flush_when_idle, name="mesh-tensor-flusher", daemon=True
             )
             self._flusher.start()
         self._filled.set()
 
-    def _flush_what_lingers(self) -> None:
+    def _flush_when_idle(self) -> None:
         while self._error is None:
             self._filled.wait()
             self._filled.clear()
             seen = -1
             # While more operations arrive, the thread that fills the buffer sends it.
-            while self._words and seen != self._issued:
+            while self._buffer and seen != self._issued:
                 seen = self._issued
-                time.sleep(_LINGER_S)
-            if self._words:
+                time.sleep(_IDLE_FLUSH_S)
+            if self._buffer:
                 try:
                     self.flush()
                 except BaseException:

@@ -1,16 +1,16 @@
-"""The description of an operation, which is sent once and then identified by its number."""
+"""The description of an operation, which is sent once and then identified by its opcode."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Forget", "Number", "Operand", "Plan"]
+__all__ = ["CompiledOp", "Eviction", "Number", "Operand"]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A placeholder in the arguments for a value whose slot is in the words."""
+    """A placeholder in the arguments for a value whose slot is in the instructions."""
 
     index: int
 
@@ -23,29 +23,30 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Forget:
-    """An entry among the plans: removes plans that words no longer use.
+class Eviction:
+    """Removes compiled ops that no instruction uses any more.
 
     Attributes:
-        numbers: The numbers of these plans.
+        opcodes: The opcodes of these compiled ops.
     """
 
-    numbers: tuple[int, ...]
+    opcodes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompiledOp:
     """A compiled op as it is sent: an operation without its operands.
 
-    An operation takes these words: the number of the plan, the slots of the operands in order, the
+    An instruction consists of these integers: the opcode, the slots of the operands in order, the
     positions of its floats in the batch, and the slots of the results.
 
     Attributes:
-        number: The number of the plan in the words.
-        kind: The part of the interpreter that executes it; see `KINDS` in `_worker.plan_kinds`.
+        opcode: The number of the compiled op in the instruction stream.
+        kind: The part of the interpreter that executes it; see `KINDS` in
+            `_worker.instruction_set`.
         name: The name of the operation; for PyTorch operations the full name, such as
             `aten.add.Tensor`.
-        ranks: The processes that execute it. Other processes skip its words.
+        ranks: The processes that execute it. Other processes skip its instructions.
         args: The positional arguments, with `Operand` for values and `Number` for floats.
         kwargs: The keyword arguments.
         operands: The number of operands.
@@ -56,7 +57,7 @@ class Plan:
         lane: The number of the engine's stream; 0 is the default stream.
     """
 
-    number: int
+    opcode: int
     kind: str
     name: str
     ranks: bytes
@@ -70,6 +71,6 @@ class Plan:
     lane: int = 0
 
     @property
-    def words(self) -> int:
-        """The number of words of one operation."""
+    def instruction_len(self) -> int:
+        """The length of one instruction, including the opcode."""
         return 1 + self.operands + self.numbers + len(self.results)

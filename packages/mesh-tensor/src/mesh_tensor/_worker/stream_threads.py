@@ -1,8 +1,8 @@
 """The streams of one process: a thread for each, and the distribution of batches to them.
 
 The actor that distributes batches never waits for a stream, so that a slow stream does not delay
-others. It also creates what plans need, including process groups, because all processes see plans
-in the same order, while their streams execute them in different orders.
+others. It also creates what compiled ops need, including process groups, because all processes see
+compiled ops in the same order, while their streams execute them in different orders.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from mesh_tensor._engine.op_stream import FREE
-from mesh_tensor._engine.plan import Forget, Plan
+from mesh_tensor._instructions.compiled_op import CompiledOp, Eviction
+from mesh_tensor._instructions.instruction_stream import FREE
 from mesh_tensor._worker.runner import Runner
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from mesh_core import Port
     from mesh_tensor._worker.failure import Failure
 
-__all__ = ["StreamThreads", "Told"]
+__all__ = ["Reply", "StreamThreads"]
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
     """The reply to a request about values.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Part:
     """The part of a batch that belongs to one stream."""
 
     def __init__(self) -> None:
-        self.words: list[int] = []
+        self.instructions: list[int] = []
         #: The number of each operation.
         self.numbers: list[int] = []
 
@@ -82,7 +82,7 @@ class _Thread:
 
     Args:
         number: The number of the stream in the engine.
-        runner: The values and plans of the stream.
+        runner: The values and compiled ops of the stream.
         torch_threads: The number of threads that PyTorch uses in it.
     """
 
@@ -136,45 +136,48 @@ class StreamThreads:
     """All streams of one process.
 
     Args:
-        default: The runner of the default stream, which has executed all words so far.
-        asked: The functions that serve requests about values, by name. Their first argument is the
-            world of the stream.
+        default: The runner of the default stream, which has executed all instructions so far.
+        queries: The functions that serve requests about values, by name. Their first argument is
+            the world of the stream.
     """
 
-    def __init__(self, default: Runner, asked: Mapping[str, Callable[..., Any]]) -> None:
-        self._asked = asked
+    def __init__(self, default: Runner, queries: Mapping[str, Callable[..., Any]]) -> None:
+        self._queries = queries
         self._torch_threads = torch.get_num_threads()
         self._world = default.world
+        self._kinds = default.kinds
         self._lock = threading.Lock()
         #: Failures that the program has not acknowledged, and failures that have not been sent.
-        self._unheard: list[Failure] = []
+        self._unacknowledged: list[Failure] = []
         self._unsent: list[Failure] = []
-        default.on_failure = self._note
+        default.on_failure = self._record_failure
         self._threads = {0: _Thread(0, default, self._torch_threads)}
-        self._plans: dict[int, Plan] = dict(default.plans)
-        #: The plans of streams other than the default stream.
-        self._others = {one.number for one in self._plans.values() if one.lane}
+        self._compiled_ops: dict[int, CompiledOp] = dict(default.compiled_ops)
+        #: The compiled ops of streams other than the default stream.
+        self._others = {one.opcode for one in self._compiled_ops.values() if one.lane}
 
     def run(
         self,
         port: Port[list[Failure]],
         first: int,
-        words: list[int],
+        instructions: list[int],
         numbers: bytes,
-        plans: Sequence[Plan | Forget],
+        compiled_ops: Sequence[CompiledOp | Eviction],
         given: list[Any],
         slots: int,
-        heard: int,
+        acknowledged: int,
     ) -> None:
         """Distribute a batch; see `Interpreter.run_on_streams`."""
         with self._lock:
-            self._unheard = [one for one in self._unheard if one.number >= heard]
-        for plan in plans:
-            if isinstance(plan, Forget):
-                self._forget(plan.numbers)
+            self._unacknowledged = [
+                one for one in self._unacknowledged if one.number >= acknowledged
+            ]
+        for compiled_op in compiled_ops:
+            if isinstance(compiled_op, Eviction):
+                self._evict(compiled_op.opcodes)
             else:
-                self._define(plan)
-        parts = self._split(first, words)
+                self._define(compiled_op)
+        parts = self._split(first, instructions)
         if not parts:
             port.send(self._take_failures())
             return
@@ -185,7 +188,7 @@ class StreamThreads:
             def job(runner: Runner = thread.runner, part: _Part = part) -> None:
                 try:
                     runner.begin(numbers, given, slots)
-                    runner.run(first, part.words, part.numbers or None)
+                    runner.run(first, part.instructions, part.numbers or None)
                 except BaseException as error:
                     answer.part_is_done(error)
                 else:
@@ -193,18 +196,18 @@ class StreamThreads:
 
             thread.put(job)
 
-    def ask(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
+    def query(self, port: Port[Any], lane: int, name: str, args: tuple[Any, ...]) -> None:
         """Reply to a request about values, in the order of their stream."""
         thread = self._thread(lane)
-        function = self._asked[name]
+        function = self._queries[name]
 
         def job() -> None:
             try:
                 with torch.no_grad():
                     value = function(thread.runner.world, *args)
                 with self._lock:
-                    failures = self._unheard[:]
-                port.send(Told(value, failures))
+                    failures = self._unacknowledged[:]
+                port.send(Reply(value, failures))
             except BaseException as error:
                 port.exception(error)
 
@@ -216,8 +219,8 @@ class StreamThreads:
 
         def outcome() -> dict[str, int]:
             values = sum(one.runner.count() for one in threads)
-            loans = len(self._world.exchange)
-            return {"plans": len(self._plans), "values": values, "loans": loans}
+            borrows = len(self._world.exchange)
+            return {"compiled_ops": len(self._compiled_ops), "values": values, "borrows": borrows}
 
         answer = _Answer(port, len(threads), outcome)
         for one in threads:
@@ -232,51 +235,54 @@ class StreamThreads:
     def _thread(self, lane: int) -> _Thread:
         found = self._threads.get(lane)
         if found is None:
-            runner = Runner(self._world.beside(lane), self._note)
+            runner = Runner(self._world.for_stream(lane), self._record_failure, self._kinds)
             found = self._threads[lane] = _Thread(lane, runner, self._torch_threads)
         return found
 
-    def _define(self, plan: Plan) -> None:
-        self._plans[plan.number] = plan
-        if plan.lane:
-            self._others.add(plan.number)
-        self._thread(plan.lane).runner.define(plan)
+    def _define(self, compiled_op: CompiledOp) -> None:
+        self._compiled_ops[compiled_op.opcode] = compiled_op
+        if compiled_op.lane:
+            self._others.add(compiled_op.opcode)
+        self._thread(compiled_op.lane).runner.define(compiled_op)
 
-    def _forget(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._plans.pop(number, None)
-        self._others.difference_update(numbers)
+    def _evict(self, opcodes: Sequence[int]) -> None:
+        for opcode in opcodes:
+            self._compiled_ops.pop(opcode, None)
+        self._others.difference_update(opcodes)
         for one in self._threads.values():
             runner = one.runner
-            # Queue it behind the words that still use the plans.
-            one.put(lambda runner=runner: runner.forget(numbers))  # type: ignore[misc]
+            # Queue it behind the instructions that still use the compiled ops.
+            one.put(lambda runner=runner: runner.evict(opcodes))  # type: ignore[misc]
 
-    def _split(self, first: int, words: list[int]) -> dict[int, _Part]:
-        """Return the part of each stream. A part that contains all words has no list of numbers."""
-        if not words:
+    def _split(self, first: int, instructions: list[int]) -> dict[int, _Part]:
+        """Return the part of each stream.
+
+        A part that contains all instructions has no list of numbers.
+        """
+        if not instructions:
             return {}
-        if self._others.isdisjoint(words):
+        if self._others.isdisjoint(instructions):
             whole = _Part()
-            whole.words = words
+            whole.instructions = instructions
             return {0: whole}
         parts: dict[int, _Part] = {}
-        at, number, plans = 0, first, self._plans
-        while at < len(words):
-            if words[at] == FREE:
-                parts.setdefault(0, _Part()).words += words[at : at + 2]
+        at, number, compiled_ops = 0, first, self._compiled_ops
+        while at < len(instructions):
+            if instructions[at] == FREE:
+                parts.setdefault(0, _Part()).instructions += instructions[at : at + 2]
                 at += 2
                 continue
-            plan = plans[words[at]]
-            part = parts.setdefault(plan.lane, _Part())
-            part.words += words[at : at + plan.words]
+            compiled_op = compiled_ops[instructions[at]]
+            part = parts.setdefault(compiled_op.lane, _Part())
+            part.instructions += instructions[at : at + compiled_op.instruction_len]
             part.numbers.append(number)
-            at += plan.words
+            at += compiled_op.instruction_len
             number += 1
         return parts
 
-    def _note(self, failure: Failure) -> None:
+    def _record_failure(self, failure: Failure) -> None:
         with self._lock:
-            self._unheard.append(failure)
+            self._unacknowledged.append(failure)
             self._unsent.append(failure)
 
     def _take_failures(self) -> list[Failure]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
 from mesh_tensor._remote.call_protocol import (
     FunctionCode,
     GroupArg,
@@ -23,18 +23,17 @@ from mesh_tensor._remote.call_protocol import (
     shape_of,
 )
 from mesh_tensor._remote.opaque_ref import OpaqueRef
-from mesh_tensor._worker.failure import FailedValue, portable
+from mesh_tensor._worker.failure import FailedValue, LostOperand, portable
 from mesh_tensor._worker.torch_mesh import device_mesh, process_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
 __all__ = [
-    "LostOperand",
     "adopt_step",
     "attempt",
     "check_writes",
@@ -47,22 +46,18 @@ __all__ = [
 ]
 
 
-class LostOperand(Exception):
-    """An argument is lost; the original failure has already been reported."""
-
-
-class BrokenPromise(TypeError):
+class ResultSpecMismatch(TypeError):
     """The results of a remote function differ from its result spec."""
 
 
-def function_step(plan: Plan, world: World) -> Step:
-    """Load a function, which other plans and calls then refer to by number."""
-    code: FunctionCode = plan.detail
+def function_step(compiled_op: CompiledOp, world: World) -> Step:
+    """Load a function, which other compiled ops and calls then refer to by number."""
+    code: FunctionCode = compiled_op.detail
     try:
-        world.functions[plan.number] = _load(code)
+        world.functions[compiled_op.opcode] = _load(code)
     except Exception as error:
         # Each call of the function raises the error.
-        world.functions[plan.number] = _raiser(code.name, error)
+        world.functions[compiled_op.opcode] = _raiser(code.name, error)
     return lambda _, at: at
 
 
@@ -82,17 +77,19 @@ def _raiser(name: str, error: Exception) -> Callable[..., Any]:
     return function
 
 
-def remote_step(plan: Plan, world: World) -> Step:
+def remote_step(compiled_op: CompiledOp, world: World) -> Step:
     """Call a function, and store the results that its spec describes."""
-    call: RemoteCall = plan.detail
-    values, operands, words = world.values, plan.operands, plan.words - 1
+    call: RemoteCall = compiled_op.detail
+    values, operands, rest_len = world.values, compiled_op.operands, compiled_op.instruction_len - 1
     first = operands + 1
 
-    def step(w: list[int], at: int) -> int:
-        given = [values[slot] for slot in w[at : at + operands]]
+    def step(code: list[int], at: int) -> int:
+        given = [values[slot] for slot in code[at : at + operands]]
         versions = versions_of(given)
         try:
-            result, arguments = _called(world, call.function, world.given[w[at + operands]], given)
+            result, arguments = _called(
+                world, call.function, world.given[code[at + operands]], given
+            )
         except Exception as error:
             if not call.kept and not isinstance(error, LostOperand):
                 # Print the error, because the program may never fetch anything that depends on the
@@ -100,26 +97,26 @@ def remote_step(plan: Plan, world: World) -> Step:
                 traceback.print_exception(error)
             raise
         if not call.is_checked:
-            return at + words
-        check_writes(plan, given, versions)
-        kept = keep_results(plan.name, call, result, arguments)
+            return at + rest_len
+        check_writes(compiled_op, given, versions)
+        kept = keep_results(compiled_op.name, call, result, arguments)
         for index, value in enumerate(kept):
-            values[w[at + first + index]] = value
-        return at + words
+            values[code[at + first + index]] = value
+        return at + rest_len
 
     return step
 
 
-def adopt_step(plan: Plan, world: World) -> Step:
+def adopt_step(compiled_op: CompiledOp, world: World) -> Step:
     """Store the results of a first call."""
-    values, kept = world.values, [place for place, _ in plan.detail.kept]
-    operands, words = plan.operands, plan.words - 1
+    values, kept = world.values, [place for place, _ in compiled_op.detail.kept]
+    operands, rest_len = compiled_op.operands, compiled_op.instruction_len - 1
 
-    def step(w: list[int], at: int) -> int:
-        leaves = world.held.pop(w[at + operands])
+    def step(code: list[int], at: int) -> int:
+        leaves = world.held.pop(code[at + operands])
         for index, place in enumerate(kept):
-            values[w[at + operands + 1 + index]] = _plain(leaves[place])
-        return at + words
+            values[code[at + operands + 1 + index]] = _plain(leaves[place])
+        return at + rest_len
 
     return step
 
@@ -142,7 +139,7 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
     """Call a function to observe its results, and hold them until they are adopted or dropped."""
     given = [world.values[slot] for slot in slots]
     if any(isinstance(one, FailedValue) for one in given):
-        return Trial(is_poisoned=True)
+        return Trial(has_failed_operand=True)
     versions = versions_of(given)
     try:
         result, arguments = _called(world, function, blob, given)
@@ -150,7 +147,9 @@ def attempt(world: World, function: int, blob: bytes, slots: Sequence[int], toke
         result = pytree.tree_unflatten([_plain(one, wrapped=True) for one in leaves], spec)
         for argument, value in zip(arguments, given, strict=True):
             if argument is not None and argument.shape != value.shape:
-                raise BrokenPromise("a remote function may not change the shape of an argument")
+                raise ResultSpecMismatch(
+                    "a remote function may not change the shape of an argument"
+                )
         result_spec = describe(result, arguments, versions)
     except Exception as error:
         return Trial(error=portable(error))
@@ -210,22 +209,23 @@ def keep_results(
     """Return the results to keep, each as the spec describes it.
 
     Raises:
-        BrokenPromise: A result differs from the spec, or from a value that the program already has.
+        ResultSpecMismatch: A result differs from the spec, or from a value that the program already
+            has.
     """
     leaves = pytree.tree_leaves(result)
     if len(leaves) != call.count:
-        raise BrokenPromise(
+        raise ResultSpecMismatch(
             f"{name} returned {len(leaves)} results instead of {call.count}: check its propagation"
         )
     for place, operand in call.returned:
         if not _is_same(leaves[place], arguments[operand]):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{name} returned another tensor than the argument that its rule returns: have the "
                 "rule return torch.empty_like of that"
             )
     for place, value in call.constants:
         if not _is_equal(leaves[place], value):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{name} returned {_shown(leaves[place])} instead of {value!r}: check its"
                 " propagation"
             )
@@ -240,20 +240,20 @@ def versions_of(given: Sequence[Any]) -> list[int]:
     return [one._version if isinstance(one, torch.Tensor) else 0 for one in given]
 
 
-def check_writes(plan: Plan, given: Sequence[Any], versions: Sequence[int]) -> None:
+def check_writes(compiled_op: CompiledOp, given: Sequence[Any], versions: Sequence[int]) -> None:
     """Check that a function has not written to operands that the program does not know of.
 
     Raises:
-        BrokenPromise: It has. Gradients computed from such an operand would be wrong.
+        ResultSpecMismatch: It has. Gradients computed from such an operand would be wrong.
     """
-    known = [given[place] for place in plan.mutated]
+    known = [given[place] for place in compiled_op.mutated]
     for place, (before, now) in enumerate(zip(versions, versions_of(given), strict=True)):
-        if now == before or place in plan.detail.objects:
+        if now == before or place in compiled_op.detail.objects:
             continue
         if not any(_shares(one, given[place]) for one in known):
-            raise BrokenPromise(
-                f"{plan.name} writes to tensor {place} of its arguments, but its rule or its first"
-                " call did not: write to it in the rule too"
+            raise ResultSpecMismatch(
+                f"{compiled_op.name} writes to tensor {place} of its arguments, but its rule or its"
+                " first call did not: write to it in the rule too"
             )
 
 
@@ -310,19 +310,19 @@ def _fit(
         before: The earlier results, as they are kept.
 
     Raises:
-        BrokenPromise: The result does not match the description.
+        ResultSpecMismatch: The result does not match the description.
     """
     leaf = _plain(leaves[place], wrapped=True)
     if not isinstance(part, TensorPart):
         if not isinstance(leaf, OpaqueRef):
-            raise BrokenPromise(
+            raise ResultSpecMismatch(
                 f"{name} returned a {type(leaf).__qualname__} instead of an OpaqueRef"
             )
         return leaf.value
     if not isinstance(leaf, torch.Tensor):
-        raise BrokenPromise(f"{name} returned a {type(leaf).__qualname__} instead of a tensor")
+        raise ResultSpecMismatch(f"{name} returned a {type(leaf).__qualname__} instead of a tensor")
     if tuple(leaf.shape) != part.shape or leaf.dtype != part.dtype:
-        raise BrokenPromise(
+        raise ResultSpecMismatch(
             f"{name} returned {leaf.dtype} of shape {tuple(leaf.shape)} instead of {part.dtype} of"
             f" shape {part.shape}: check its propagation"
         )
@@ -334,7 +334,7 @@ def _fit(
         if is_alike and (not shared or _shares(expected, leaf)):
             return leaf
         if shared:
-            raise BrokenPromise(f"{name} returned a different view than expected")
+            raise ResultSpecMismatch(f"{name} returned a different view than expected")
     elif is_alike and not shared:
         return leaf
     return _laid_out(name, leaf, part)
@@ -351,13 +351,13 @@ def _laid_out(name: str, leaf: torch.Tensor, part: TensorPart) -> torch.Tensor:
     """Copy a result into separate memory, with the layout that the program expects.
 
     Raises:
-        BrokenPromise: Elements of that layout share memory, as after `expand`.
+        ResultSpecMismatch: Elements of that layout share memory, as after `expand`.
     """
     last = sum((size - 1) * stride for size, stride in zip(part.shape, part.strides, strict=True))
     memory = torch.empty(part.offset + last + 1, dtype=part.dtype, device=leaf.device)
     out = memory.as_strided(part.shape, part.strides, part.offset)
     if torch._debug_has_internal_overlap(out) == 1:
-        raise BrokenPromise(
+        raise ResultSpecMismatch(
             f"{name} returned a tensor with strides {tuple(leaf.stride())} instead of"
             f" {part.strides}: call contiguous() on the result"
         )

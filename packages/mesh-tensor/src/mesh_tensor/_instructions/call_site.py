@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, FrameType
 
-__all__ = ["Place", "TracePlace", "line_of", "place_here", "words_of"]
+__all__ = ["CallSite", "TraceCallSite", "capture_call_site", "format_call_site", "line_of"]
 
 #: A few frames, innermost first. Each frame takes two elements: the code object and the offset of
 #: the instruction.
-Place = tuple[Any, ...]
+CallSite = tuple[Any, ...]
 
-#: The maximum length of a `Place`: twice the number of frames of the program that are kept.
+#: The maximum length of a `CallSite`: twice the number of frames of the program that are kept.
 _LENGTH_MAX = 12
-#: The maximum number of interned places.
+#: The maximum number of interned call sites.
 _KNOWN_MAX = 4096
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -30,29 +30,29 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 #: Whether a file belongs to the program, by file name. It is read far more often than extended.
 _is_own: dict[str, bool] = {}
 
-#: The place that was recorded last, by the offset of its innermost instruction.
-_known: dict[int, Place] = {}
+#: The call site that was recorded last, by the offset of its innermost instruction.
+_known: dict[int, CallSite] = {}
 
 
-class TracePlace(tuple[Any, ...]):
-    """The place where a trace is replayed.
+class TraceCallSite(tuple[Any, ...]):
+    """The call site where a trace is replayed.
 
     Attributes:
-        recorded: The place of each operation of the trace at the time of recording.
+        recorded: The call site of each operation of the trace at the time of recording.
     """
 
-    recorded: Sequence[Place]
+    recorded: Sequence[CallSite]
 
     @classmethod
-    def here(cls, recorded: Sequence[Place]) -> TracePlace:
-        """Record the caller's place."""
-        made = cls(place_here())
+    def here(cls, recorded: Sequence[CallSite]) -> TraceCallSite:
+        """Record the caller's call site."""
+        made = cls(capture_call_site())
         made.recorded = recorded
         return made
 
 
-def place_here() -> Place:
-    """Record the caller's place, without the frames of PyTorch and this package."""
+def capture_call_site() -> CallSite:
+    """Record the caller's call site, without the frames of PyTorch and this package."""
     frame: FrameType | None = sys._getframe(2)
     found: list[Any] = []
     while frame is not None:
@@ -67,37 +67,37 @@ def place_here() -> Place:
             if len(found) == _LENGTH_MAX:
                 break
         frame = frame.f_back
-    place = tuple(found)
-    if not place:
-        return place
-    # Loops produce the same place repeatedly: each place is kept only once.
-    innermost = place[1]
+    call_site = tuple(found)
+    if not call_site:
+        return call_site
+    # Loops produce the same call site repeatedly: each call site is kept only once.
+    innermost = call_site[1]
     known = _known.get(innermost)
-    if known == place:
+    if known == call_site:
         return known
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
-    _known[innermost] = place
-    return place
+    _known[innermost] = call_site
+    return call_site
 
 
-def words_of(place: Place, within: int | None = None) -> str:
-    """Format a place like a traceback, outermost call first.
+def format_call_site(call_site: CallSite, within: int | None = None) -> str:
+    """Format a call site like a traceback, outermost call first.
 
     Args:
-        place: The place.
-        within: The index of the operation within the trace, if the place is one where a trace was
-            replayed.
+        call_site: The call site.
+        within: The index of the operation within the trace, if the call site is one where a trace
+            was replayed.
     """
-    if isinstance(place, TracePlace):
-        here = f"replayed here:\n{_lines_of(place)}"
-        return here if within is None else f"{words_of(place.recorded[within])}\n{here}"
-    return _lines_of(place)
+    if isinstance(call_site, TraceCallSite):
+        here = f"replayed here:\n{_lines_of(call_site)}"
+        return here if within is None else f"{format_call_site(call_site.recorded[within])}\n{here}"
+    return _lines_of(call_site)
 
 
-def _lines_of(place: Place) -> str:
+def _lines_of(call_site: CallSite) -> str:
     lines = []
-    frames = list(zip(place[::2], place[1::2], strict=True))
+    frames = list(zip(call_site[::2], call_site[1::2], strict=True))
     for code, instruction in reversed(frames):
         number = line_of(code, instruction)
         lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_qualname}')

@@ -1,17 +1,17 @@
-"""Collectives as the program issues them: a plan for each kind of operand."""
+"""Collectives as the program issues them: a compiled op for each kind of operand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mesh_tensor._dispatch.fake_propagation import New
-from mesh_tensor._engine.plan import Operand
+from mesh_tensor._instructions.compiled_op import Operand
+from mesh_tensor._instructions.results import NewTensor
 from mesh_tensor._mesh.device_mesh import mixed_meshes
 
 if TYPE_CHECKING:
-    from mesh_tensor._collectives.steps import Move, Reduction
-    from mesh_tensor._engine.plan_cache import Issue
+    from mesh_tensor._collectives.collective_ops import Move, Reduction
+    from mesh_tensor._instructions.compiled_op_cache import CacheEntry
     from mesh_tensor._mesh.device_mesh import DeviceMesh
     from mesh_tensor._tensor.meta import Meta
     from mesh_tensor._tensor.tensor import Tensor
@@ -34,12 +34,12 @@ def issue_reduce(
         if out._meta.mesh is not mesh or tuple(out.shape) != shape or out.dtype != how.dtype:
             raise ValueError(f"a result of shape {shape} and {how.dtype} does not fit into {out}")
     key = ("reduce", tensor._meta, how)
-    plan = engine._issues.get(key)
-    if plan is None:
-        plan = _define_reduce(key, tensor._meta, how)
+    entry = engine._entries.get(key)
+    if entry is None:
+        entry = _define_reduce(key, tensor._meta, how)
     if out is not None:
-        return engine._issue_own(plan, [tensor, out])
-    return engine._issue_own(plan, [tensor])
+        return engine._issue_own(entry, [tensor, out])
+    return engine._issue_own(entry, [tensor])
 
 
 def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
@@ -47,11 +47,11 @@ def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
     engine = mesh._engine
     engine._join()
     key = ("move", tensor._meta, mesh)
-    plan = engine._issues.get(key)
-    if plan is None:
-        made = New(engine.metas.dense(mesh, how.shape, how.dtype, how.device), None)
+    entry = engine._entries.get(key)
+    if entry is None:
+        made = NewTensor(engine.metas.dense(mesh, how.shape, how.dtype, how.device), None)
         both = {rank for source, goals in how.routes for rank in (source, *goals)}
-        plan = engine._define(
+        entry = engine._define(
             key,
             engine.mesh(engine._all.select(procs=sorted(both)), mesh._lane),
             made,
@@ -61,36 +61,36 @@ def issue_move(tensor: Tensor, mesh: DeviceMesh, how: Move) -> Tensor:
             results=(None,),
             detail=how,
         )
-    return engine._issue_own(plan, [tensor])
+    return engine._issue_own(entry, [tensor])
 
 
 def issue_part(tensor: Tensor, mesh: DeviceMesh) -> Tensor:
     """Return the values of a subset of the processes, as a tensor on that subset."""
     engine = mesh._engine
     key = ("part", tensor._meta, mesh)
-    plan = engine._issues.get(key)
-    if plan is None:
+    entry = engine._entries.get(key)
+    if entry is None:
         meta = engine.metas.moved(tensor._meta, mesh)
-        plan = engine._define(
+        entry = engine._define(
             key,
             mesh,
-            New(meta, 0),
+            NewTensor(meta, 0),
             kind="op",
             name="aten.alias.default",
             args=(Operand(0),),
             operands=1,
             results=(None,),
         )
-    return engine._issue_own(plan, [tensor])
+    return engine._issue_own(entry, [tensor])
 
 
-def _define_reduce(key: tuple[Any, ...], meta: Meta, how: Reduction) -> Issue:
+def _define_reduce(key: tuple[Any, ...], meta: Meta, how: Reduction) -> CacheEntry:
     mesh = meta.mesh
     engine = mesh._engine
     operands = 1
     results: tuple[int | None, ...] = ()
     mutated: tuple[int, ...] = ()
-    parts: New | Operand
+    parts: NewTensor | Operand
     if how.out:
         operands, mutated, parts = 2, (1,), Operand(1)
     elif how.in_place:
@@ -98,7 +98,7 @@ def _define_reduce(key: tuple[Any, ...], meta: Meta, how: Reduction) -> Issue:
     else:
         results = (None,)
         shape = how.result_shape(mesh.size(how.dims))
-        parts = New(engine.metas.dense(mesh, shape, how.dtype, how.device), None)
+        parts = NewTensor(engine.metas.dense(mesh, shape, how.dtype, how.device), None)
     return engine._define(
         key,
         mesh,

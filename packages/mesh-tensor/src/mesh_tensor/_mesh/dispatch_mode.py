@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mesh_tensor._dispatch.dispatcher import dispatch_in_mode
+from mesh_tensor._tensor.dispatch_backend import backend_slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        return dispatch_in_mode(func, types, args, kwargs or {})
+        return backend_slot.backend.dispatch_in_mode(func, types, args, kwargs or {})
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,54 +19,26 @@ from torch.utils import _pytree as pytree
 
 from mesh_core import Actor, endpoint
 from mesh_core.spi import is_actor_coming, local_actor
-from mesh_tensor._remote.steps import (
-    LostOperand,
+from mesh_tensor._worker.failure import FailedValue, LostOperand
+from mesh_tensor._worker.remote_functions import (
     check_writes,
     keep_results,
     put_in,
     versions_of,
 )
-from mesh_tensor._worker.failure import FailedValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_tensor._engine.plan import Plan
+    from mesh_tensor._instructions.compiled_op import CompiledOp
+    from mesh_tensor._remote.actor_call_protocol import ActorCallRequest
     from mesh_tensor._worker.step_compiler import Step
     from mesh_tensor._worker.world import World
 
-__all__ = ["ActorCallCanceller", "ActorCallOrder", "ActorCallToken", "actor_call_step", "serve"]
+__all__ = ["ActorCallCanceller", "actor_call_step", "serve"]
 
 #: The interval at which a process checks whether an actor that has not begun the call still exists.
 _LOOK_S = 0.2
-
-
-@dataclass(frozen=True)
-class ActorCallToken:
-    """The argument that an actor receives instead of the real arguments.
-
-    Attributes:
-        token: Identifies the call.
-        is_kept: Whether the results of the method stay in its process.
-    """
-
-    token: str
-    is_kept: bool
-
-
-@dataclass(frozen=True)
-class ActorCallOrder:
-    """The data of a call that is sent with the instruction stream, in addition to the tensors.
-
-    Attributes:
-        token: Identifies the call.
-        port: The port of the actors.
-        blob: The pickled arguments, with placeholders for slots.
-    """
-
-    token: str
-    port: int
-    blob: bytes
 
 
 class _ActorCall:
@@ -100,11 +71,13 @@ class _ActorCall:
 
     def outgoing(self, result: Any) -> Any:
         """Return a result for sending: tensors that share memory with the arguments are copied."""
-        lent = {one.untyped_storage()._cdata for one in self.tensors if one is not None}
+        argument_storages = {
+            one.untyped_storage()._cdata for one in self.tensors if one is not None
+        }
 
         def apart(one: torch.Tensor) -> torch.Tensor:
             one = one.detach()
-            return one.clone() if one.untyped_storage()._cdata in lent else one
+            return one.clone() if one.untyped_storage()._cdata in argument_storages else one
 
         return pytree.tree_map_only(torch.Tensor, apart, result)
 
@@ -116,16 +89,16 @@ class _ActorCalls:
         self._lock = threading.Lock()
         self._calls: dict[str, _ActorCall] = {}
         #: Cancelled calls whose messages may still arrive.
-        self._given_up: deque[str] = deque(maxlen=1024)
+        self._cancelled: deque[str] = deque(maxlen=1024)
 
     def of(self, token: str) -> _ActorCall:
         with self._lock:
             return self._calls.setdefault(token, _ActorCall())
 
-    def take(self, token: str) -> _ActorCall:
+    def claim(self, token: str) -> _ActorCall:
         """Return a call to the actor that serves it, once."""
         with self._lock:
-            if token in self._given_up:
+            if token in self._cancelled:
                 actor_call = _ActorCall()
                 actor_call.error = RuntimeError("the call was cancelled")
                 actor_call.offered.set()
@@ -134,14 +107,14 @@ class _ActorCalls:
             actor_call.is_begun = True
             return actor_call
 
-    def give_up(self, token: str) -> None:
+    def cancel(self, token: str) -> None:
         """Cancel a call that no actor has begun to serve."""
         with self._lock:
             actor_call = self._calls.setdefault(token, _ActorCall())
             if actor_call.is_begun:
                 return
             actor_call.is_begun = True
-            self._given_up.append(token)
+            self._cancelled.append(token)
         actor_call.end(None, RuntimeError("the actor did not serve the call"))
 
     def forget(self, token: str) -> None:
@@ -156,65 +129,65 @@ class ActorCallCanceller(Actor):
     """Cancels calls that actors will not serve; called outside the order of operations."""
 
     @endpoint
-    def give_up(self, token: str) -> None:
+    def cancel_call(self, token: str) -> None:
         """Cancel a call, so that the operations issued after it continue."""
-        _actor_calls.give_up(token)
+        _actor_calls.cancel(token)
 
 
-def actor_call_step(plan: Plan, world: World) -> Step:
+def actor_call_step(compiled_op: CompiledOp, world: World) -> Step:
     """Pass tensors to one call of an actor, and store the results of its method."""
-    values, operands, words = world.values, plan.operands, plan.words - 1
-    call = plan.detail
+    values, operands, rest_len = world.values, compiled_op.operands, compiled_op.instruction_len - 1
+    call = compiled_op.detail
 
-    def step(w: list[int], at: int) -> int:
-        given = [values[slot] for slot in w[at : at + operands]]
-        order: ActorCallOrder = world.given[w[at + operands]]
-        actor_call = _actor_calls.of(order.token)
+    def step(code: list[int], at: int) -> int:
+        given = [values[slot] for slot in code[at : at + operands]]
+        request: ActorCallRequest = world.given[code[at + operands]]
+        actor_call = _actor_calls.of(request.token)
         lost = next((one for one in given if isinstance(one, FailedValue)), None)
         if lost is not None:
             actor_call.error = lost.failure.raised()
         else:
             try:
-                actor_call.tensors = [_lent(one) for one in given]
-                actor_call.arguments = put_in(world, order.blob, given, actor_call.tensors)
+                actor_call.tensors = [_detached(one) for one in given]
+                actor_call.arguments = put_in(world, request.blob, given, actor_call.tensors)
             except Exception as error:
                 actor_call.error = error
         versions = versions_of(given)
         actor_call.offered.set()
-        _wait(actor_call, order)
-        _actor_calls.forget(order.token)
+        _wait(actor_call, request)
+        _actor_calls.forget(request.token)
         if lost is not None:
             raise LostOperand
         if not call.is_checked:
-            return at + words
+            return at + rest_len
         if actor_call.error is not None:
             raise actor_call.error
-        check_writes(plan, given, versions)
-        kept = keep_results(plan.name, call, actor_call.result, actor_call.tensors)
+        check_writes(compiled_op, given, versions)
+        kept = keep_results(compiled_op.name, call, actor_call.result, actor_call.tensors)
         for index, value in enumerate(kept):
-            values[w[at + operands + 1 + index]] = value
-        return at + words
+            values[code[at + operands + 1 + index]] = value
+        return at + rest_len
 
     return step
 
 
-def _lent(value: Any) -> torch.Tensor | None:
+def _detached(value: Any) -> torch.Tensor | None:
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 
-def _wait(actor_call: _ActorCall, order: ActorCallOrder) -> None:
+def _wait(actor_call: _ActorCall, request: ActorCallRequest) -> None:
     """Wait until the actor has completed the call, or can no longer begin it."""
-    actor = local_actor(order.port)
+    actor = local_actor(request.port)
     while not actor_call.ended.wait(_LOOK_S):
         if actor_call.is_begun:
             continue
-        if actor is None and is_actor_coming(order.port):
+        if actor is None and is_actor_coming(request.port):
             continue
         # The actor may have been spawned since the first lookup.
-        now = local_actor(order.port)
+        now = local_actor(request.port)
         actor = actor or now
         if now is None or now is not actor:
-            _actor_calls.give_up(order.token)
+            _actor_calls.cancel(request.token)
 
 
 def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
@@ -222,7 +195,7 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
 
     def run(instance: Any, *given: Any) -> Any:
         *before, call_token = given
-        actor_call = _actor_calls.take(call_token.token)
+        actor_call = _actor_calls.claim(call_token.token)
         result, answer, error = None, None, None
         try:
             actor_call.offered.wait()
@@ -240,7 +213,7 @@ def serve(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
 
     async def run_async(instance: Any, *given: Any) -> Any:
         *before, call_token = given
-        actor_call = _actor_calls.take(call_token.token)
+        actor_call = _actor_calls.claim(call_token.token)
         result, answer, error = None, None, None
         try:
             if not actor_call.offered.is_set():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh_core import Future
-    from mesh_tensor._engine.engine import Fetched
+    from mesh_tensor._engine.fetched import Fetched
 
 __all__ = ["fetch_shard", "inspect", "show"]
 
@@ -41,9 +41,9 @@ def fetch_shard(tree: T, shard: Mapping[str, int] | None = None, **coordinates: 
     """
     leaves, spec = pytree.tree_flatten(tree)
     chosen = {**(shard or {}), **coordinates}
-    places = [place for place, one in enumerate(leaves) if type(one) is Tensor]
-    pending = [leaves[place]._meta.mesh._engine.fetch(leaves[place], chosen) for place in places]
-    return future_of(_Fetch(leaves, spec, places, pending))
+    indexes = [index for index, one in enumerate(leaves) if type(one) is Tensor]
+    pending = [leaves[index]._meta.mesh._engine.fetch(leaves[index], chosen) for index in indexes]
+    return future_of(_Fetch(leaves, spec, indexes, pending))
 
 
 def inspect(tree: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> T:
@@ -60,11 +60,11 @@ class _Fetch:
     """The pending values of a tree; a `mesh_core.spi.Completion`."""
 
     def __init__(
-        self, leaves: Sequence[Any], spec: Any, places: Sequence[int], pending: Sequence[Fetched]
+        self, leaves: Sequence[Any], spec: Any, indexes: Sequence[int], pending: Sequence[Fetched]
     ) -> None:
         self._leaves = list(leaves)
         self._spec = spec
-        self._places = places
+        self._indexes = indexes
         self._pending = pending
 
     def wait(self, timeout: float | None) -> bool:
@@ -84,8 +84,8 @@ class _Fetch:
 
     def outcome(self) -> Any:
         """Return the tree, or raise the failure that one of its values depends on."""
-        for place, one in zip(self._places, self._pending, strict=True):
-            self._leaves[place] = one.value()
+        for index, one in zip(self._indexes, self._pending, strict=True):
+            self._leaves[index] = one.value()
         return pytree.tree_unflatten(self._leaves, self._spec)
 
     def cancel(self) -> bool:

@@ -85,7 +85,7 @@ class CheckedCompletion(DependentCompletion):
 
     def cancel(self) -> bool:
         """Cancel the call."""
-        is_given_up = super().cancel()
+        is_cancelled = super().cancel()
         if self._on_failure is not None:
             self._on_failure()
-        return is_given_up
+        return is_cancelled

@@ -1,0 +1,1 @@
+"""Tensors that travel between the program and the processes."""
