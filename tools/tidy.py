@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from tools.rules import crates, doors, imports, layout, prose, rust, sources
+from tools.rules import circles, crates, doors, imports, layout, prose, rust, sources
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
 from tools.workspace import ROOT
@@ -17,6 +17,7 @@ RULES = (
     prose.no_machine_paths,
     prose.no_registry_hosts,
     imports.no_private_import_across_packages,
+    circles.no_import_circle,
     doors.three_doors,
     doors.package_files,
     doors.core_range_holds,

@@ -9,6 +9,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Where", "position_of", "position_text", "signal_hint", "signal_name"]
 
+# The names of the signals 1 to 31 on Linux. The module `signal` has them too, but takes as long to
+# import as all other modules that errors need.
+_SIGNALS = (
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP "
+    "TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+)
 _SIGNAL_HINTS = {
     4: "a native library executed an instruction that this CPU does not support",
     6: "a native library called abort(): its last message is in the log",
@@ -112,12 +118,10 @@ def position_text(place: Mapping[str, int] | int | None) -> str:
 
 def signal_name(number: int) -> str:
     """Format a signal number as `SIGKILL (signal 9)`."""
-    from signal import Signals
-
-    try:
-        return f"{Signals(number).name} (signal {number})"
-    except ValueError:
+    names = _SIGNALS.split()
+    if not 1 <= number <= len(names):
         return f"signal {number}"
+    return f"SIG{names[number - 1]} (signal {number})"
 
 
 def signal_hint(number: int | None) -> str | None:

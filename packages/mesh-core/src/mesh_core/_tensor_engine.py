@@ -103,7 +103,7 @@ def tensor_engine() -> TensorEngine:
         RuntimeError: No such layer is installed, or several are.
     """
     # Few programs search all installed distributions, and the import takes milliseconds.
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # noqa: PLC0415
 
     found = list(entry_points(group=GROUP))
     if not found:

@@ -9,8 +9,8 @@
   than calls (`future_of`), the algebra of named dimensions (`MeshTrait`), tensor support
   (`TensorEngine`), wrappers around endpoints (`intercept_endpoints`), and stop requests by another
   component than the owner (`stop_owned`).
-- Services: signal handling (`on_signals`) and connection limits for listeners
-  (`ConnectionLimiter`).
+- Services: signal handling (`on_signals`), connection limits for listeners (`ConnectionLimiter`)
+  and tables of the configuration file (`read_config_table`).
 """
 
 from mesh_core._actors.active_calls import ActiveCall as ActiveCall
@@ -27,6 +27,7 @@ from mesh_core._calls.completion import Completion as Completion
 from mesh_core._calls.completion import done_future as done_future
 from mesh_core._calls.completion import failed_future as failed_future
 from mesh_core._calls.completion import future_of as future_of
+from mesh_core._configuration.config import read_config_table as read_config_table
 from mesh_core._hosts.process_locations import ProcessLocation as ProcessLocation
 from mesh_core._hosts.process_locations import draining_hosts as draining_hosts
 from mesh_core._hosts.process_locations import host_agents as host_agents

@@ -14,8 +14,6 @@ import it when they are first used.
 
 import typing as _typing
 
-from mesh_core._testing.config import parametrize_config as parametrize_config
-from mesh_core._testing.config import parametrize_config_pointwise as parametrize_config_pointwise
 from mesh_core._testing.faults import kill_proc as kill_proc
 from mesh_core._testing.faults import proc_pid as proc_pid
 from mesh_core._testing.faults import wait_until as wait_until
@@ -24,16 +22,23 @@ from mesh_core._testing.public_surface import PublicSurfaceChecks as PublicSurfa
 from mesh_core._testing.shared_bytes import shared_bytes_in_use as shared_bytes_in_use
 
 if _typing.TYPE_CHECKING:
+    from mesh_core._testing.config import parametrize_config as parametrize_config
+    from mesh_core._testing.config import (
+        parametrize_config_pointwise as parametrize_config_pointwise,
+    )
     from mesh_core._testing.fixtures import local_procs as local_procs
+
+_OF_PYTEST = ("local_procs", "parametrize_config", "parametrize_config_pointwise")
 
 
 def __getattr__(name: str) -> object:
-    if name == "local_procs":
-        from mesh_core._testing.fixtures import local_procs
+    if name in _OF_PYTEST:
+        # Programs without pytest use the rest of this module.
+        from mesh_core._testing import with_pytest  # noqa: PLC0415
 
-        return local_procs
+        return getattr(with_pytest, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "local_procs"})
+    return sorted({*globals(), *_OF_PYTEST})

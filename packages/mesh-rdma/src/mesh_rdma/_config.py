@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from mesh_core import ConfigError
-from mesh_core.spi import has_credentials
+from mesh_core.spi import has_credentials, read_config_table
 from mesh_rdma import _core
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["configure"]
 
-_FILE_VARIABLE = "MESH_CONFIG"
 _TABLE = "rdma"
 _STREAMS_MAX = 16
 _DEFAULTS: dict[str, Any] = {"rdma_listen": "auto", "rdma_tcp_streams": None}
@@ -95,21 +94,8 @@ def _read_environment() -> dict[str, Any]:
 
 
 def _read_file() -> dict[str, Any]:
-    path = os.environ.get(_FILE_VARIABLE)
-    if not path:
-        return {}
-    # Every process imports this module, and few have a file: tomllib takes 12 ms.
-    import tomllib  # noqa: PLC0415
-
-    try:
-        with open(path, "rb") as file:
-            tables = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(
-            f"{_FILE_VARIABLE} names {path!r}, which cannot be read ({error}): set it to a TOML"
-            " file, or unset it"
-        ) from error
-    return _read(tables.get(_TABLE, {}), f" (in {path!r})")
+    table, path = read_config_table(_TABLE)
+    return _read(table, f" (in {path!r})")
 
 
 _outside = {**_DEFAULTS, **_read_file(), **_read_environment()}

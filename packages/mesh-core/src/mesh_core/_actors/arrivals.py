@@ -169,7 +169,7 @@ def _driver_of(cls: type) -> type[ActorCell]:
     """Return the cell class that runs the actors of a class."""
     if is_loop_driven(cls):
         # Imports asyncio, which a program without async actors does not need.
-        from mesh_core._actors.async_server import LoopCell
+        from mesh_core._actors.async_server import LoopCell  # noqa: PLC0415
 
         return LoopCell
     return ThreadCell

@@ -38,7 +38,7 @@ def load_asyncio() -> Any:
 
     Its import takes as long as that of Mesh, and most programs never run an event loop.
     """
-    import asyncio
+    import asyncio  # noqa: PLC0415
 
     return asyncio
 

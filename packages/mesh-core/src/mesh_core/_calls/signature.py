@@ -52,6 +52,6 @@ class Arity:
 
 def _load_inspect() -> Any:
     """Import `inspect`, which only unusual methods and wrong arguments need, on first use."""
-    import inspect
+    import inspect  # noqa: PLC0415
 
     return inspect

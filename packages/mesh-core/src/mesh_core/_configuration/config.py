@@ -40,6 +40,7 @@ __all__ = [
     "get_global_config",
     "get_runtime_config",
     "inherit",
+    "read_config_table",
 ]
 
 _FILE_VARIABLE = "MESH_CONFIG"
@@ -357,16 +358,29 @@ def _warn_of_misspelt() -> None:
 
 def _similar(name: str, known: Iterable[str], *, count_max: int, cutoff: float) -> list[str]:
     """Return the known names that resemble a name; only wrong names need it."""
-    from difflib import get_close_matches
+    from difflib import get_close_matches  # noqa: PLC0415
 
     return get_close_matches(name, known, n=count_max, cutoff=cutoff)
 
 
-def _read_file() -> dict[str, Any]:
+def read_config_table(name: str) -> tuple[dict[str, Any], str]:
+    """Read a table of the file that `MESH_CONFIG` names, such as `rdma`.
+
+    Args:
+        name: The name of the table.
+
+    Returns:
+        The table, which is empty if there is no file or the file does not have it, and the path of
+        the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or a setting in it is outside of any table.
+    """
     path = os.environ.get(_FILE_VARIABLE)
     if not path:
-        return {}
-    import tomllib
+        return {}, ""
+    # Few programs have a file, and the import takes as long as a third of this package.
+    import tomllib  # noqa: PLC0415
 
     try:
         with open(path, "rb") as file:
@@ -378,8 +392,14 @@ def _read_file() -> dict[str, Any]:
         ) from error
     loose = [name for name, value in tables.items() if not isinstance(value, dict)]
     if loose:
-        raise ConfigError(f"{loose[0]!r} in {path!r} is not in a table: move it below [{_TABLE}]")
-    return _read(tables.get(_TABLE, {}), f" (in {path!r})")
+        raise ConfigError(f"{loose[0]!r} in {path!r} is not in a table: move it below [{name}]")
+    table: dict[str, Any] = tables.get(name, {})
+    return table, path
+
+
+def _read_file() -> dict[str, Any]:
+    table, path = read_config_table(_TABLE)
+    return _read(table, f" (in {path!r})")
 
 
 _layers = _Layers()

@@ -138,7 +138,7 @@ def folder(none: str) -> Kind:
 
     def read(given: Any) -> Any:
         # Most programs set no path, and pathlib is an expensive import.
-        from pathlib import Path
+        from pathlib import Path  # noqa: PLC0415
 
         if not isinstance(given, (str, PathLike)) or not str(given):
             raise ValueError

@@ -97,6 +97,6 @@ def attach_to_workers(
 
 def _attachment() -> ModuleType:
     """Import the implementation, which most programs never need, on first use."""
-    from mesh_core._hosts import attachment
+    from mesh_core._hosts import attachment  # noqa: PLC0415
 
     return attachment

@@ -29,6 +29,6 @@ def set_level(level: int) -> None:
 
 def _load() -> Any:
     """Import `logging`, which takes an eighth of the import time of Mesh, on first use."""
-    import logging
+    import logging  # noqa: PLC0415
 
     return logging

@@ -15,6 +15,6 @@ def register() -> None:
 def _start() -> None:
     # Most processes that import Mesh never become the root of a job, and the modules of a root take
     # longer to import than all others together.
-    from mesh_core._program.root import start_root
+    from mesh_core._program.root import start_root  # noqa: PLC0415
 
     start_root()

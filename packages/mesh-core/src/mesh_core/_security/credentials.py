@@ -219,7 +219,7 @@ def _seconds(valid_for: timedelta | float) -> float:
 
 def _time(seconds: int) -> datetime:
     # Most programs never look at the dates of credentials.
-    from datetime import UTC, datetime
+    from datetime import UTC, datetime  # noqa: PLC0415
 
     return datetime.fromtimestamp(seconds, UTC)
 

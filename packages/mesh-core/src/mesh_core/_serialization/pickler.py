@@ -438,7 +438,7 @@ def _is_sent_by_value(name: str, cloudpickle: Any) -> bool:
 
 def _load_cloudpickle() -> Any:
     """Import cloudpickle lazily, because its import costs as much as all other imports together."""
-    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415
 
     return cloudpickle
 

@@ -275,7 +275,7 @@ def _start(
     options: ServiceOptions, name: str, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Service[Any]:
     # Services need asyncio, which programs without them do not import.
-    from mesh_core._services.start import start_service
+    from mesh_core._services.start import start_service  # noqa: PLC0415
 
     return Service(*start_service(options, name, cls, args, kwargs))
 

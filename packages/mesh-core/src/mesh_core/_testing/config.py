@@ -7,6 +7,8 @@ import inspect
 from itertools import product
 from typing import Any
 
+import pytest
+
 from mesh_core._configuration.config import configured
 from mesh_core._configuration.settings import SETTINGS
 from mesh_core._errors import ConfigError
@@ -79,8 +81,6 @@ def _under(cases: list[dict[str, Any]]) -> Callable[[Any], Any]:
                     test(*args, **kwargs)
 
             shown = functools.wraps(test)(run)
-
-        import pytest
 
         shown.__signature__ = _with_argument(inspect.signature(test))
         return pytest.mark.parametrize(_ARGUMENT, cases, ids=_name)(shown)

@@ -99,6 +99,6 @@ def _worker(
     if ca not in (None, "trust_all_connections"):
         raise ValueError(f"ca {ca!r} is not known: leave it out")
     # Most programs serve no machine.
-    from mesh_core._workers.worker import Worker
+    from mesh_core._workers.worker import Worker  # noqa: PLC0415
 
     return Worker(address, credentials, leave_grace_s)

@@ -37,7 +37,7 @@ _HEAD_LEN_MAX = 1 << 12
 _USERS = frozenset(
     {
         "mesh_core._calls.event_loop",
-        "mesh_core._actors.own_thread",
+        "mesh_core._calls.own_thread",
         "mesh_core._actors.thread_server",
     }
 )
