@@ -169,12 +169,15 @@ def test_a_chunk_that_is_damaged_on_disk_is_fetched_again(
 ) -> None:
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
         only(handler)
-    largest = max((tmp_path / "chunks").rglob("*"), key=lambda path: path.stat().st_size)
-    with largest.open("r+b") as pack:
-        # Larger than the duplicate chunks that two concurrent readers may have fetched, which are
-        # never read.
-        pack.seek(2_000_000)
-        pack.write(b"damaged by something else" * 4000)
+    part = (source / "package/inner/large.bin").read_bytes()[1_500_000:1_500_032]
+    damaged_count = 0
+    for pack in filter(Path.is_file, (tmp_path / "chunks").rglob("*")):
+        stored = pack.read_bytes()
+        # Two concurrent readers may both have fetched a chunk, of which one copy is never read.
+        damaged_count += stored.count(part)
+        with pack.open("r+b") as file:
+            file.write(stored.replace(part, b"damaged by some other program..."))
+    assert damaged_count > 0
     with remotemount(this_host(), source, mountpoint, cache=cache) as handler:
         assert listing(mountpoint) == listing(source)
         assert 0 < only(handler).fetched_bytes < 500_000
