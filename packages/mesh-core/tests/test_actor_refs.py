@@ -204,7 +204,7 @@ def test_only_the_owner_stops_a_mesh(procs: ProcMesh) -> None:
     leaves, node = procs.spawn("leaf", Leaf, 1), procs.slice(gpus=0).spawn("node", Node)
     with pytest.raises(ValueError, match="slice"):
         leaves.slice(gpus=0).stop()
-    with pytest.raises(ValueError, match="owned"):
+    with pytest.raises(ValueError, match="only the actor that owns it"):
         node.stop_other.call_one(leaves).get()
     assert list(leaves.get.call().get().values()) == [1] * 4
     leaves.stop().get()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh_core import Actor, endpoint
 from mesh_core._errors import (
     ActorError,
     ConfigError,
@@ -25,6 +26,8 @@ from mesh_core._serialization.remote_error import as_actor_error, decode_excepti
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mesh_core import ProcMesh
 
 from hostile_exceptions import (
     PLACE,
@@ -401,3 +404,17 @@ def test_exception_by_value_reaches_another_interpreter() -> None:
         env=path,
     )
     assert ended.stdout == b"ActorError[Local] ('over there',)\n", ended.stderr
+
+
+class Failing(Actor):
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("bad batch")
+
+
+def test_frames_that_call_an_endpoint_are_left_out(procs: ProcMesh) -> None:
+    failing = procs.slice(gpus=0).spawn("failing", Failing)
+    with pytest.raises(ValueError, match="bad batch") as raised:
+        failing.fail.call_one().get()
+    assert 'raise ValueError("bad batch")' in str(raised.value)
+    assert "mesh_core/_actors" not in str(raised.value)
