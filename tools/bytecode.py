@@ -79,10 +79,10 @@ def _is_valid(compiled: Path, source: Path) -> bool:
     try:
         status = source.stat()
         with compiled.open("rb") as file:
-            _, flags, mtime, size = _HEADER.unpack(file.read(_HEADER.size))
+            found: tuple[bytes, int, int, int] = _HEADER.unpack(file.read(_HEADER.size))
     except (OSError, struct.error):
         return False
-    return flags == 0 and mtime == int(status.st_mtime) & _WORD and size == status.st_size & _WORD
+    return found[1:] == (0, int(status.st_mtime) & _WORD, status.st_size & _WORD)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from tools.rules import circles, crates, doors, imports, layout, prose, rust, sources
+from tools.rules import circles, crates, imports, layout, prose, public_modules, rust, sources
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
 from tools.workspace import ROOT
@@ -18,9 +18,9 @@ RULES = (
     prose.no_registry_hosts,
     imports.no_private_import_across_packages,
     circles.no_import_circle,
-    doors.three_doors,
-    doors.package_files,
-    doors.core_range_holds,
+    public_modules.public_modules,
+    public_modules.package_files,
+    public_modules.core_range_holds,
     rust.wire_is_pure,
     crates.banned_crates,
     crates.no_crate_edge_between_packages,

@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 #: All distributions, each after its dependencies. Releases happen in this order.
 PACKAGES = ("mesh-core", "mesh-rdma", "mesh-telemetry", "mesh-jobs", "mesh-fs", "mesh-tensor")
 
+_NO_NAMES = "\n__all__: list[str] = []\n"
+
 #: The public modules of a package: for users, for extensions, and for the tests of both.
-DOOR_FILES = ("__init__.py", "spi.py", "testing.py")
+PUBLIC_MODULES = ("__init__.py", "spi.py", "testing.py")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -63,8 +65,19 @@ class Package:
     @property
     def offers_names(self) -> bool:
         """Whether any of its public modules exports names."""
-        doors = (self.source / name for name in DOOR_FILES)
-        return any("\n__all__: list[str] = []\n" not in door.read_text("utf-8") for door in doors)
+        paths = [self.source / name for name in PUBLIC_MODULES]
+        texts = [path.read_text("utf-8") for path in paths if path.is_file()]
+        return any(_NO_NAMES not in text for text in texts)
+
+    @property
+    def public_modules(self) -> list[str]:
+        """Its public modules: the package, and those of `spi` and `testing` that it has."""
+        names = {"": "__init__.py", ".spi": "spi.py", ".testing": "testing.py"}
+        return [
+            f"{self.import_name}{name}"
+            for name, file in names.items()
+            if (self.source / file).is_file()
+        ]
 
     @property
     def project(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tools.workspace import ROOT
 
 SOURCE = ROOT / "tests/fixtures/mesh-jobs-example/src/mesh_jobs_example/backend.py"
 GUIDE = ROOT / "docs/guides/custom-job-backend.md"
-DOORS = {"mesh_core", "mesh_jobs", "mesh_jobs.spi", "mesh_jobs.testing"}
+PUBLIC_MODULES = {"mesh_core", "mesh_jobs", "mesh_jobs.spi", "mesh_jobs.testing"}
 
 
 def test_it_is_found_beside_our_own() -> None:
@@ -23,10 +23,10 @@ def test_it_is_found_beside_our_own() -> None:
     assert issubclass(found.load(), Backend)
 
 
-def test_it_needs_the_doors_alone() -> None:
+def test_it_needs_public_modules_alone() -> None:
     tree = ast.parse(SOURCE.read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {one for one in imported if one and one.startswith("mesh_")} <= DOORS
+    assert {one for one in imported if one and one.startswith("mesh_")} <= PUBLIC_MODULES
 
 
 @pytest.mark.parametrize("lines_max", [60])

@@ -47,8 +47,8 @@ FIELD_NAMES = """
 """
 
 
-class TestDoors(PublicSurfaceChecks):
-    doors = (mesh_core, mesh_core.spi, mesh_core.testing)
+class TestPublicModules(PublicSurfaceChecks):
+    modules = (mesh_core, mesh_core.spi, mesh_core.testing)
 
 
 def test_the_names_of_the_field_are_there() -> None:
@@ -63,11 +63,11 @@ def in_new_python(program: str) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi"])
-def test_import_is_light(door: str) -> None:
+@pytest.mark.parametrize("module", ["mesh_core", "mesh_core.spi"])
+def test_import_is_light(module: str) -> None:
     # Modules that Python loads at startup do not count.
     program = (
-        f"import sys; before = set(sys.modules); import {door}; print(*set(sys.modules)-before)"
+        f"import sys; before = set(sys.modules); import {module}; print(*set(sys.modules)-before)"
     )
     assert HEAVY & set(in_new_python(program).split()) == set()
 
@@ -85,13 +85,13 @@ except ImportError as error:
     assert in_new_python(program) == "pytest\n"
 
 
-@pytest.mark.parametrize("door", ["mesh_core", "mesh_core.spi", "mesh_core.testing"])
-def test_import_starts_no_thread_and_opens_no_file(door: str) -> None:
+@pytest.mark.parametrize("module", ["mesh_core", "mesh_core.spi", "mesh_core.testing"])
+def test_import_starts_no_thread_and_opens_no_file(module: str) -> None:
     # Processes are forked from one that has imported Mesh, and threads do not survive a fork.
     program = f"""
 import os
 tasks, files = len(os.listdir("/proc/self/task")), set(os.listdir("/proc/self/fd"))
-import {door}
+import {module}
 print(len(os.listdir("/proc/self/task")) - tasks, set(os.listdir("/proc/self/fd")) - files)
 """
     assert in_new_python(program) == "0 set()\n"

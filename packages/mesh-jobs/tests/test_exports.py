@@ -6,5 +6,5 @@ import mesh_jobs.testing
 from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(PublicSurfaceChecks):
-    doors = (mesh_jobs, mesh_jobs.spi, mesh_jobs.testing)
+class TestPublicModules(PublicSurfaceChecks):
+    modules = (mesh_jobs, mesh_jobs.spi, mesh_jobs.testing)

@@ -6,5 +6,5 @@ import mesh_rdma.testing
 from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(PublicSurfaceChecks):
-    doors = (mesh_rdma, mesh_rdma.spi, mesh_rdma.testing)
+class TestPublicModules(PublicSurfaceChecks):
+    modules = (mesh_rdma, mesh_rdma.spi, mesh_rdma.testing)

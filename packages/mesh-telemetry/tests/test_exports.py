@@ -6,5 +6,5 @@ import mesh_telemetry.testing
 from mesh_core.testing import PublicSurfaceChecks
 
 
-class TestDoors(PublicSurfaceChecks):
-    doors = (mesh_telemetry, mesh_telemetry.spi, mesh_telemetry.testing)
+class TestPublicModules(PublicSurfaceChecks):
+    modules = (mesh_telemetry, mesh_telemetry.spi, mesh_telemetry.testing)

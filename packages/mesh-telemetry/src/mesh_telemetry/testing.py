@@ -8,6 +8,6 @@ This module is empty if pytest is not installed.
 
 try:
     from mesh_telemetry._kit import SourceConformance as SourceConformance
-except ModuleNotFoundError as error:
-    if error.name != "pytest":
+except ModuleNotFoundError as _error:
+    if _error.name != "pytest":
         raise

@@ -21,38 +21,40 @@ class PublicSurfaceChecks:
 
     Derive a class that pytest collects, and list the public modules:
 
-        class TestDoors(PublicSurfaceChecks):
-            doors = (mesh_x, mesh_x.spi, mesh_x.testing)
+        class TestPublicModules(PublicSurfaceChecks):
+            modules = (mesh_x, mesh_x.spi, mesh_x.testing)
 
     Attributes:
-        doors: The package and its other public modules.
+        modules: The package and its other public modules.
     """
 
-    doors: ClassVar[tuple[ModuleType, ...]]
+    modules: ClassVar[tuple[ModuleType, ...]]
 
-    def test_each_door_says_what_it_is_for(self) -> None:
+    def test_each_module_has_a_docstring(self) -> None:
         """Check that each public module has a docstring."""
-        assert [door.__name__ for door in self.doors if not door.__doc__] == []
+        assert [module.__name__ for module in self.modules if not module.__doc__] == []
 
-    def test_each_door_holds_every_name_it_offers(self) -> None:
+    def test_listed_names_can_be_imported(self) -> None:
         """Check that all listed names can be imported, except those that need pytest."""
-        missing = [name for door in self.doors for name in names_of(door) if name not in dir(door)]
+        missing = [
+            name for module in self.modules for name in names_of(module) if name not in dir(module)
+        ]
         assert missing == []
 
-    def test_each_door_offers_every_public_name_it_holds(self) -> None:
+    def test_public_names_are_listed(self) -> None:
         """Check that all names that look public are listed."""
         stray = [
-            f"{door.__name__}.{name}"
-            for door in self.doors
-            for name in {*dir(door)} - {*names_of(door)}
+            f"{module.__name__}.{name}"
+            for module in self.modules
+            for name in {*dir(module)} - {*names_of(module)}
             # A submodule becomes an attribute as soon as any code has imported it.
-            if not name.startswith("_") and f"{door.__name__}.{name}" not in sys.modules
+            if not name.startswith("_") and f"{module.__name__}.{name}" not in sys.modules
         ]
         assert stray == []
 
-    def test_each_name_has_exactly_one_door(self) -> None:
+    def test_each_name_is_in_one_module(self) -> None:
         """Check that no name is listed in two modules."""
-        counts = Counter(name for door in self.doors for name in names_of(door))
+        counts = Counter(name for module in self.modules for name in names_of(module))
         assert [name for name, count in counts.items() if count > 1] == []
 
     def test_each_name_is_its_own(self) -> None:
@@ -79,13 +81,15 @@ class PublicSurfaceChecks:
         assert silent == []
 
     def _offered(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(door, name)) for door in self.doors for name in names_of(door)]
+        return [
+            (name, getattr(module, name)) for module in self.modules for name in names_of(module)
+        ]
 
 
-def names_of(door: ModuleType) -> list[str]:
+def names_of(module: ModuleType) -> list[str]:
     """Return the names that the source of a public module lists: in `__all__`, or by `a as a`."""
-    if hasattr(door, "__all__"):
-        return list(door.__all__)
-    source = Path(inspect.getfile(door)).read_text(encoding="utf-8")
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    source = Path(inspect.getfile(module)).read_text(encoding="utf-8")
     imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
     return [name.name for node in imports for name in node.names if name.asname == name.name]

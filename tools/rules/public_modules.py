@@ -6,29 +6,28 @@ from collections.abc import Iterator
 
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
-from tools.workspace import DOOR_FILES, Package, packages
+from tools.workspace import PUBLIC_MODULES, Package, packages
 
+_NO_NAMES = "__all__: list[str] = []"
 PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_exports.py")
 
 
-def three_doors(tree: Tree) -> Iterator[Finding]:
-    """Check the three public modules of each package: a docstring, a list of names; no more.
+def public_modules(tree: Tree) -> Iterator[Finding]:
+    """Check that the package, its `spi` and its `testing` are public and nothing else.
 
-    A package may also contain commands, modules that are run by name and export nothing.
+    Each has a docstring and exports names. A package may also contain commands, modules that are
+    run by name and export nothing.
     """
     for package in packages(tree.root):
         source = package.source
         prefix = source.relative_to(tree.root).as_posix()
-        for door in DOOR_FILES:
-            path = f"{prefix}/{door}"
-            if not (source / door).is_file():
-                yield Finding(path, 1, "a door is missing")
-            else:
-                yield from _door(tree, path)
+        for name in PUBLIC_MODULES:
+            if (source / name).is_file():
+                yield from _public_module(tree, f"{prefix}/{name}")
         for public in sorted(source.glob("[!_]*.py")):
-            if public.name not in DOOR_FILES and not _is_command(public.read_text()):
+            if public.name not in PUBLIC_MODULES and not _is_command(public.read_text()):
                 path = f"{prefix}/{public.name}"
-                yield Finding(path, 1, "a fourth public module: start its name with an underscore")
+                yield Finding(path, 1, "a public module: start its name with an underscore")
         if not (source / "py.typed").is_file():
             yield Finding(
                 f"{prefix}/py.typed", 1, "missing: type checkers would ignore the package"
@@ -56,11 +55,13 @@ def _manifest(package: Package) -> str:
     return (package.folder / "pyproject.toml").relative_to(package.root).as_posix()
 
 
-def _door(tree: Tree, path: str) -> Iterator[Finding]:
+def _public_module(tree: Tree, path: str) -> Iterator[Finding]:
     module = ast.parse(tree.text(path), filename=path)
     if not ast.get_docstring(module):
-        yield Finding(path, 1, "a door without a docstring: say whom it serves")
-    if not any(_lists_names(node) for node in module.body):
+        yield Finding(path, 1, "a public module without a docstring: describe its users")
+    if all(isinstance(node, ast.Expr) or ast.unparse(node) == _NO_NAMES for node in module.body):
+        yield Finding(path, 1, "a public module without names: delete it")
+    elif not any(_lists_names(node) for node in module.body):
         yield from _implicit_names(module, path)
 
 
@@ -69,7 +70,7 @@ def _is_command(text: str) -> bool:
     body = ast.parse(text).body
     ends = body and isinstance(body[-1], ast.If) and ast.unparse(body[-1].test)
     offers = [ast.unparse(node) for node in body if _lists_names(node)]
-    return ends == "__name__ == '__main__'" and offers == ["__all__: list[str] = []"]
+    return ends == "__name__ == '__main__'" and offers == [_NO_NAMES]
 
 
 def _lists_names(node: ast.stmt) -> bool:

@@ -1,3 +1,0 @@
-"""Fixtures and fakes for programs that use distributed tensors."""
-
-__all__: list[str] = []
