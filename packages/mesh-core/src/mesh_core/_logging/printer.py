@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from mesh_core._logging.line import LogLine, Stream
 
@@ -19,19 +18,22 @@ _NOTHING = (0,)
 _PLACE = re.compile(r"\s*\w+: *(\d+)/(\d+)\s*")
 
 
-@dataclass
 class _Group:
-    """A text that was printed once, and the processes that have repeated it since."""
+    """A text that was printed once, and the processes that have repeated it since.
 
-    mesh: str
-    stream: Stream
-    text: str
-    number: int
-    """Increasing number; groups are printed in this order."""
-    closes_at: float
-    repeats: dict[str, int] = field(default_factory=dict)
-    """Ranks by the full name of the process."""
-    repeat_count: int = 0
+    Attributes:
+        number: Increasing number; groups are printed in this order.
+        repeats: Ranks by the full name of the process.
+    """
+
+    def __init__(self, mesh: str, stream: Stream, text: str, number: int, closes_at: float) -> None:
+        self.mesh = mesh
+        self.stream: Stream = stream
+        self.text = text
+        self.number = number
+        self.closes_at = closes_at
+        self.repeats: dict[str, int] = {}
+        self.repeat_count = 0
 
 
 _Key = tuple[str, Stream, str]

@@ -8,8 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from mesh_core._processes.command import entry_environment
 from mesh_core._processes.cpu_binding import bind
@@ -22,8 +21,7 @@ from mesh_core._system import stdio as _stdio
 _EXIT_CANNOT_START = 127
 
 
-@dataclass(frozen=True, slots=True)
-class Cradle:
+class Cradle(NamedTuple):
     """What a process inherits from its template."""
 
     link: Link

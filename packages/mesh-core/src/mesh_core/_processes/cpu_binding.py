@@ -4,8 +4,8 @@ import ctypes
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _NODES = Path("/sys/devices/system/node")
 _KEYS = ("cpunodebind", "membind", "physcpubind", "cpus")
@@ -14,8 +14,7 @@ _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261,
 _NODE_COUNT_MAX = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """The processors and memory nodes that a process may use; None means no restriction."""
 
     cpus: frozenset[int] | None = None

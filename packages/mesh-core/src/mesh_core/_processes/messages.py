@@ -1,7 +1,7 @@
 """Messages between the controller, the process supervisor and the templates of a host."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # Shells change these variables constantly, and modules do not read them.
 _VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
@@ -13,8 +13,7 @@ SPROUT_LEN_MAX = 128 << 10
 WorldKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """Execution environment of a process, copied from the controller at the time of the spawn."""
 
     env: Mapping[str, str]
@@ -29,8 +28,7 @@ class World:
         return (env, self.path, self.cwd, self.argv0)
 
 
-@dataclass(frozen=True, slots=True)
-class Birth:
+class Birth(NamedTuple):
     """A process to start; the write end of its log pipe travels with the message."""
 
     slot: int
@@ -51,8 +49,7 @@ class Birth:
     """Seconds that it may be stopped before it is killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(NamedTuple):
     """Controller to supervisor: start processes, from a template with `preload` if allowed."""
 
     world: World
@@ -60,8 +57,7 @@ class Spawn:
     preload: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(NamedTuple):
     """Controller to supervisor: send a signal to a process if it still has this incarnation."""
 
     slot: int
@@ -69,20 +65,19 @@ class Kill:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Controller to supervisor: end all processes, kill them after `grace_s`, then exit."""
 
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class Branch:
     """Supervisor to template: fork another template that uses the attached descriptor."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
-class Preload:
+
+class Preload(NamedTuple):
     """Supervisor to template: import these modules, except those found unsafe before."""
 
     world: World
@@ -90,43 +85,39 @@ class Preload:
     denied: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(NamedTuple):
     """Supervisor to template: fork these processes."""
 
     world: World
     births: tuple[Birth, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Preloaded:
+class Preloaded(NamedTuple):
     """Template to supervisor: the import is done, except for modules newly found unsafe."""
 
     denied: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
 class Stale:
     """Template to supervisor: the source of an imported module has changed; the template exits."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
-class Seeded:
+
+class Seeded(NamedTuple):
     """Template to supervisor: this fork is a retained template and must outlive the job."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(NamedTuple):
     """Template to supervisor: the batch is forked, and every start was reported before."""
 
     is_last: bool = False
     """Whether the template has exited with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Born:
+class Born(NamedTuple):
     """Template to supervisor to controller: this process has started."""
 
     slot: int
@@ -134,8 +125,7 @@ class Born:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """Template to supervisor: this process could not be started or set up."""
 
     slot: int
@@ -145,8 +135,7 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(NamedTuple):
     """Supervisor to controller: this process and its process group are gone."""
 
     slot: int
@@ -159,8 +148,7 @@ class Exited:
     """What is known beyond the status."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(NamedTuple):
     """Supervisor to controller: a signal has stopped this process; it runs no code."""
 
     slot: int
@@ -168,24 +156,21 @@ class Stopped:
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
+class Continued(NamedTuple):
     """Supervisor to controller: this process runs again."""
 
     slot: int
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(NamedTuple):
     """Supervisor to controller: this module is no longer preloaded, for this reason."""
 
     module: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sprout:
+class Sprout(NamedTuple):
     """Session to retained template: fork a process supervisor.
 
     The supervisor's link, its log and the pipe for its pid travel with the message.

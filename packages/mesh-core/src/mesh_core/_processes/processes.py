@@ -10,9 +10,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec
 
 from mesh_core._logging.capture import ProcLog
 from mesh_core._logging.line import LogLine
@@ -45,10 +44,10 @@ _SUPERVISOR_SLOT = -1
 _CLOSE_LIMIT_S = 12.0
 _FLUSH_LIMIT_S = 5.0
 _DEATH_LIMIT_S = 1.0
+_UNCHANGED: Mapping[str, str | None] = {}
 
 
-@dataclass(frozen=True)
-class ProcSpec:
+class ProcSpec(NamedTuple):
     """A process to start."""
 
     slot: int
@@ -59,7 +58,7 @@ class ProcSpec:
     """Passed to `mesh_core._program.launch.main` in the process."""
     command: BootstrapCommand | None = None
     """What to execute; None to fork from a template."""
-    env: Mapping[str, str | None] = field(default_factory=dict)
+    env: Mapping[str, str | None] = _UNCHANGED
     """Changes to the controller's environment; None removes a variable."""
     bind: Mapping[str, str] | None = None
     """Processors and memory nodes: see `mesh_core._processes.cpu_binding.parse_binding`."""
@@ -67,8 +66,7 @@ class ProcSpec:
     """Seconds that it may be stopped, or that its start may be delayed by a stopped supervisor."""
 
 
-@dataclass(frozen=True)
-class ExitReport:
+class ExitReport(NamedTuple):
     """The exit of a process and its cause."""
 
     slot: int
@@ -85,8 +83,7 @@ class ExitReport:
     """Why it could not be started or set up, or why it was killed, if known."""
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(NamedTuple):
     """The fact that a signal has stopped a process."""
 
     signal: int
@@ -94,26 +91,34 @@ class Stop:
     """Monotonic clock, in seconds."""
 
 
-@dataclass
 class _Proc:
-    name: str
-    log: ProcLog
-    supervisor: "_Supervisor"
-    unresponsive_timeout_s: float
-    pid: int | None = None
-    signal_sent: int | None = None
-    stop: Stop | None = None
+    def __init__(
+        self, name: str, log: ProcLog, supervisor: "_Supervisor", unresponsive_timeout_s: float
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.supervisor = supervisor
+        self.unresponsive_timeout_s = unresponsive_timeout_s
+        self.pid: int | None = None
+        self.signal_sent: int | None = None
+        self.stop: Stop | None = None
 
 
-@dataclass
 class _Supervisor:
-    link: Link
-    process: "subprocess.Popen[bytes] | SeededProcess"
-    log: ProcLog
-    env: Mapping[str, str]
-    """The supervisor's environment when it started."""
-    stopped_s: float = 0.0
-    """Seconds for which it has been stopped, in running time of this process."""
+    def __init__(
+        self,
+        link: Link,
+        process: "subprocess.Popen[bytes] | SeededProcess",
+        log: ProcLog,
+        env: Mapping[str, str],
+    ) -> None:
+        self.link = link
+        self.process = process
+        self.log = log
+        # The supervisor's environment when it started.
+        self.env = env
+        # Seconds for which it has been stopped, in running time of this process.
+        self.stopped_s = 0.0
 
 
 _Key = tuple[int, int]

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from mesh_core._processes import template as _template
 from mesh_core._processes.job_dir import hold
@@ -58,33 +57,40 @@ _DAEMON_GRACE_S = 2.0
 _NOW_S = 0.001
 
 
-@dataclass
 class _Batch:
     """Start requests that wait for a template or are in progress on one."""
 
-    world: World
-    births: dict[tuple[int, int], Birth]
-    fds: dict[tuple[int, int], int]
-    preload: tuple[str, ...] = ()
-    try_count: int = 0
+    def __init__(
+        self,
+        world: World,
+        births: dict[tuple[int, int], Birth],
+        fds: dict[tuple[int, int], int],
+        preload: tuple[str, ...] = (),
+        try_count: int = 0,
+    ) -> None:
+        self.world = world
+        self.births = births
+        self.fds = fds
+        self.preload = preload
+        self.try_count = try_count
 
 
-@dataclass
 class _Template:
     """A template as the supervisor sees it; it works on the first of its batches if busy."""
 
-    link: Link
-    key: WorldKey | None
-    batches: deque[_Batch] = field(default_factory=deque)
-    is_busy: bool = False
+    def __init__(self, link: Link, key: WorldKey | None) -> None:
+        self.link = link
+        self.key = key
+        self.batches: deque[_Batch] = deque()
+        self.is_busy = False
 
 
-@dataclass
 class _Proc:
-    slot: int
-    incarnation: int
-    unresponsive_timeout_s: float
-    why: str | None = None
+    def __init__(self, slot: int, incarnation: int, unresponsive_timeout_s: float) -> None:
+        self.slot = slot
+        self.incarnation = incarnation
+        self.unresponsive_timeout_s = unresponsive_timeout_s
+        self.why: str | None = None
 
 
 class Supervisor:

@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from mesh_core._system import kernel as _kernel
 
@@ -21,11 +20,11 @@ _TEMPLATE_LIMIT_S = 1.0
 _STOPPED = "T"
 
 
-@dataclass
 class _Stop:
-    signal: int
-    limit_s: float
-    stopped_s: float = 0.0
+    def __init__(self, signal: int, limit_s: float) -> None:
+        self.signal = signal
+        self.limit_s = limit_s
+        self.stopped_s = 0.0
 
 
 class _Clock:

@@ -25,8 +25,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from mesh_core._processes.child import Cradle, apply_changes, become
 from mesh_core._processes.command import default_bootstrap_cmd
@@ -58,8 +57,7 @@ _MIDWIFE_COUNT_MAX = 8
 _BIRTHS_PER_MIDWIFE_MIN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """The origin of a template."""
 
     supervisor: int

@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mesh_core._processes.link import message_pair
 from mesh_core._processes.messages import SPROUT_LEN_MAX, Sprout
@@ -21,8 +21,7 @@ __all__ = ["SeededProcess", "Seeds", "TemplateCache", "ask"]
 _ANSWER_LIMIT_MS = 2_000
 
 
-@dataclass(frozen=True)
-class Seeds:
+class Seeds(NamedTuple):
     """The parts of the worker's template cache that a session uses."""
 
     bed: int

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mesh_core._configuration.config import effective, inherit
 from mesh_core._core import Listener
@@ -119,8 +119,7 @@ class _SessionLifecycle(Lifecycle):
             _hold.begin()
 
 
-@dataclass(frozen=True)
-class Inheritance:
+class Inheritance(NamedTuple):
     """The parameters that a session gets from its worker; descriptors are numbers."""
 
     worker: int
