@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,12 @@ from mesh_tensor import DeviceMesh
 def _one_thread() -> None:
     # The processes share the CPU cores.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_garbage() -> None:
+    # Tensors in reference cycles, and engines with them, outlive the tests of an earlier file.
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
