@@ -2,7 +2,7 @@
 
 use crate::material::{Chunk, SMALL, chunk, chunks, count_right, folder, open, put};
 use mesh_chunks::{Store, StoreError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file system of 1 MiB, mounted until it is dropped.
@@ -70,9 +70,11 @@ fn a_full_disk_is_told_and_what_is_there_stays() {
     }
     assert!(refused > 0);
     // Damage is detected on a full disk too.
-    let pack = &crate::material::files(folder.path(), "pack")[0];
-    let lost = std::fs::metadata(pack).expect("it is there").len() / (4096 + 48);
-    std::fs::remove_file(pack).expect("it was there");
+    let length = |pack: &PathBuf| std::fs::metadata(pack).expect("it is there").len();
+    let packs = crate::material::files(folder.path(), "pack");
+    let largest = packs.iter().max_by_key(|pack| length(pack)).expect("a pack");
+    let lost = length(largest) / (4096 + 48);
+    std::fs::remove_file(largest).expect("it was there");
     let left = count_right(&open(folder.path(), SMALL), &inside);
     assert!((1..=lost as usize + 1).contains(&(inside.len() - left)));
     // The disk has free space now.
