@@ -5,7 +5,7 @@ mod cluster;
 use bytes::Bytes;
 use cluster::{Cluster, HEARTBEAT, call, everyone};
 use mesh_runtime::fault;
-use mesh_runtime::node::{Effect, Node};
+use mesh_runtime::node::{Effect, Node, Target};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{HostId, PortId, ProcId};
 use std::time::Duration;
@@ -73,4 +73,20 @@ fn a_cast_to_a_dead_host_does_not_stand_for_a_watch_on_the_next_one() {
     let asked: Vec<Effect> = cluster.root().effects().collect();
     let call = Effect::Connect { peer: ProcId::new(2, 0), after: Duration::ZERO };
     assert!(asked.contains(&call), "nobody asks the new machine: {asked:?}");
+}
+
+#[test]
+fn a_connected_process_learns_of_a_death_before_it_notices_the_end_of_the_connection() {
+    let mut cluster = Cluster::new(1, 2, 16);
+    let callee = ProcId::new(0, 2);
+    let port = cluster.node(0, 1).new_port();
+    let targets = vec![Target { proc: callee, rank: 0 }];
+    cluster.node(0, 1).send(&call(targets, port, Bytes::new())).expect("there is room");
+    cluster.run();
+    assert!(cluster.node(0, 1).link_to(callee).is_some());
+    cluster.kill_proc_unread(callee);
+    cluster.run();
+    assert_eq!(deaths(cluster.node(0, 1)), [(callee, false)]);
+    // The next call connects again, and reaches the process that has taken the place.
+    assert!(cluster.node(0, 1).link_to(callee).is_none());
 }

@@ -82,6 +82,22 @@ impl Node {
         self.send_watch(proc, Bytes::copy_from_slice(&incarnation.to_le_bytes()));
     }
 
+    /// Requests the report of the death of a process to which a connection has opened.
+    ///
+    /// The report then precedes everything that the agent sends after the death. Otherwise a
+    /// process that has not noticed yet that the connection is gone would send a call to the dead
+    /// process, although the caller knows that it has been replaced.
+    pub(super) fn watch_connected(&mut self, proc: ProcId) {
+        if self.is_agent_of(proc) {
+            return;
+        }
+        let peer = self.peer(proc);
+        peer.is_watched = true;
+        if let Some(incarnation) = peer.incarnation {
+            self.watch_incarnation(proc, incarnation);
+        }
+    }
+
     /// Registers the watcher of a process on another host.
     ///
     /// Returns whether that host needs no request: the end of an agent is the end of its host,

@@ -436,6 +436,7 @@ impl Node {
             // Blocked senders try again, and request an ack if there still is no room.
             self.effects.push_back(Effect::Credited);
         }
+        self.watch_connected(proc);
     }
 
     /// Notes which incarnation of a peer is at the other end.

@@ -154,6 +154,19 @@ impl Cluster {
         self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
     }
 
+    /// Kills a process; the agent of its host notices, but nobody has read the end of a connection.
+    pub(crate) fn kill_proc_unread(&mut self, proc: ProcId) {
+        let cut: Vec<End> = self.ends.keys().copied().filter(|end| end.0 == proc).collect();
+        for end in cut {
+            self.wires.remove(&end);
+            if let Some(other) = self.ends.remove(&end) {
+                self.ends.remove(&other);
+            }
+        }
+        self.nodes.remove(&proc);
+        self.node(proc.host.0, 0).proc_died(proc, 0, Bytes::from_static(b"9"));
+    }
+
     /// Breaks the connection between two agents; both notice.
     pub(crate) fn break_link(&mut self, one: u32, other: u32) {
         let (one, other) = (ProcId::new(one, 0), ProcId::new(other, 0));
