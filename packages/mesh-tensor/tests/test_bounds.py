@@ -6,8 +6,16 @@ import pytest
 import torch
 
 import mesh_tensor as mt
+from mesh_core.testing import wait_until
 from mesh_tensor import DeviceMesh
+from mesh_tensor._engine.engine import Engine
 from mesh_tensor._instructions import compiled_op_cache
+
+
+def _is_settled(engine: Engine) -> bool:
+    """Return whether the program knows that all operations are done."""
+    engine.stream.settle()
+    return engine.stream.done == engine.stream.issued
 
 
 def test_compiled_ops_and_what_is_known_of_tensors_are_bounded(
@@ -22,6 +30,7 @@ def test_compiled_ops_and_what_is_known_of_tensors_are_bounded(
         if size % 50 == 0:
             assert mt.inspect(total) == 2 * size + 4
             counts = list(engine._workers.count.call().get().values())
+            wait_until(lambda: _is_settled(engine))
             # The last terms are the compiled ops since the last time that all operations were done,
             # four per size.
             assert len(engine.compiled_ops) <= 64 + 8 + 4 * 50
