@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -86,6 +86,19 @@ class Quiet(EchoWorkload):
     def restore(self, host: Host) -> None:
         if not self._servers.get(host.name):
             super().restore(host)
+
+
+class Hasty(EchoWorkload):
+    """Declares a host dead whose power was not cut."""
+
+    def declared_dead(self) -> Mapping[str, int]:
+        return {"h1": 1}
+
+
+def test_living_host_that_is_declared_dead_is_counted(worlds: Worlds) -> None:
+    verdict = run(Hasty(), Settings(seconds=0.5, hosts=2, lanes=2, hang_s=1.0))
+    assert not verdict.is_right
+    assert verdict.misjudged == {"h1": 1}
 
 
 @pytest.mark.parametrize(

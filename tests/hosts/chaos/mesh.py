@@ -80,10 +80,21 @@ class MeshWorkload:
         files = (self._folder / "done").iterdir()
         return Counter(int(line) for file in files for line in file.read_text().splitlines())
 
+    def declared_dead(self) -> Mapping[str, int]:
+        """Count the hosts that the program found dead."""
+        assert self._crew is not None
+        deaths = self._folder / "deaths"
+        lines = deaths.read_text().splitlines() if deaths.exists() else []
+        print("\n".join(["", *lines]))
+        times = Counter(line.partition(" ")[0] for line in lines)
+        hosts = self._crew.hosts
+        return {
+            host.name: times[address]
+            for host, address in zip(hosts, self._crew.addresses(hosts), strict=True)
+        }
+
     def stop(self) -> None:
         """Stop the program and the workers."""
-        if (deaths := self._folder / "deaths").exists():
-            print(deaths.read_text())
         if self._program is not None:
             with self._program:
                 pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,15 +51,21 @@ class Verdict:
     silent: Sequence[str]
     """Hosts that never answered again, and after what."""
     faults: int
+    misjudged: Mapping[str, int]
+    """How often each host was declared dead although its power was not cut."""
 
     @property
     def is_right(self) -> bool:
-        """Whether no call was lost, executed twice or hung, and every host recovered."""
-        return self.balance.is_right and not self.silent
+        """Whether no call was lost, executed twice or hung, and no living host declared dead."""
+        return self.balance.is_right and not self.silent and not self.misjudged
 
     def __str__(self) -> str:
         silent = ", ".join(self.silent) or "none"
-        return f"{table(self.times)}\n\n{self.balance}\n\nnever back: {silent}"
+        misjudged = ", ".join(f"{name} {n} times" for name, n in self.misjudged.items()) or "none"
+        return (
+            f"{table(self.times)}\n\n{self.balance}\n\nnever back: {silent}\n"
+            f"alive, but declared dead: {misjudged}"
+        )
 
 
 def run(
@@ -95,6 +102,7 @@ class _Run:
         self._servers = world.hosts[1:]
         self._ledger = Ledger()
         self._recovery = Recovery()
+        self._power_cuts: Counter[str] = Counter()
         self._pause = threading.Event()
 
     def to_the_end(self) -> Verdict:
@@ -105,7 +113,9 @@ class _Run:
         silent = self._recovery.wait(self._settings.hang_s)
         load.stop(self._settings.hang_s)
         balance = self._ledger.balance(self._workload.executions())
-        return Verdict(balance, self._recovery.times(), silent, faults)
+        # A power cut ends a host once. Whatever goes beyond is a host that was alive.
+        misjudged = Counter(self._workload.declared_dead()) - self._power_cuts
+        return Verdict(balance, self._recovery.times(), silent, faults, misjudged)
 
     def _break_all(self) -> int:
         """Inject one fault after the other until the time is over, and return their number."""
@@ -135,6 +145,7 @@ class _Run:
         with dish.make(self._world, host, self._workload, choice.chance) as fault:
             span = f" for {choice.hold_s:.2f} s" if dish.stays else ""
             self._say(f"{at_s:7.1f} s  {fault.name}{span}")
+            self._power_cuts.update(one.name for one in struck if not one.is_on)
             self._pause.wait(choice.hold_s if dish.stays else 0)
         mended = time.monotonic()
         if dish.takes:

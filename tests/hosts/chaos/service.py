@@ -54,6 +54,7 @@ class _Service:
         self._credentials = Credentials.load(credentials)
         self._folder = folder
         self._clerks: dict[str, Any] = {}
+        self._lost: set[str] = set()
         self._joining: dict[str, threading.Lock] = {}
 
     def join(self, address: str) -> None:
@@ -74,24 +75,27 @@ class _Service:
         try:
             answer = clerks.slice(hosts=0, procs=number % PROCS).note.call_one(number).get()
         except HostDied as died:
-            with open(self._folder / "deaths", "a") as deaths:
-                deaths.write(f"{address} {died.reason}\n")
-            self._join_again(address, clerks)
+            self._join_again(address, clerks, died.reason)
             return "HostDied"
         except MeshError as error:
             return type(error).__name__
         assert answer == number
         return None
 
-    def _join_again(self, address: str, dead: Any) -> None:
+    def _join_again(self, address: str, dead: Any, reason: str) -> None:
         """Attach the host in one thread only, although several threads may have found it dead."""
         with self._joining.setdefault(address, threading.Lock()):
             if self._clerks[address] is not dead:
                 return
+            if address not in self._lost:
+                self._lost.add(address)
+                with open(self._folder / "deaths", "a") as deaths:
+                    deaths.write(f"{address} {reason}\n")
             try:
                 self.join(address)
             except MeshError:
                 return  # The worker is not back yet: the next call tries again.
+            self._lost.discard(address)
 
 
 _service: _Service | None = None

@@ -56,5 +56,9 @@ class Workload(Protocol):
         """Return the number of executions of each call; called once, at the end."""
         ...
 
+    def declared_dead(self) -> Mapping[str, int]:
+        """Return how often each host was declared dead, by name; called once, at the end."""
+        ...
+
     def stop(self) -> None:
         """Stop the service."""
