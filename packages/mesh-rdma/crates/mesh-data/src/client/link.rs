@@ -302,8 +302,7 @@ pub(crate) fn unix_socket(descriptor: &PeerDescriptor, stop: &Stop) -> Result<So
 /// Translates the error of a connection to the local socket of a process.
 pub(crate) fn unreachable(error: SocketError, descriptor: &PeerDescriptor) -> DataError {
     match error {
-        // The socket listens as long as the process lives.
-        SocketError::System(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+        SocketError::System(error) if is_of_exited_process(&error) => {
             let why = "it has ended".to_owned();
             DataError::PeerDied { name: descriptor.name.clone(), why }
         }
@@ -312,6 +311,13 @@ pub(crate) fn unreachable(error: SocketError, descriptor: &PeerDescriptor) -> Da
         }
         error => error.of(&descriptor.name),
     }
+}
+
+/// Whether the process had exited before the connection was made, or exits while it is made.
+fn is_of_exited_process(error: &io::Error) -> bool {
+    // The socket listens as long as the process lives. If it exits after that, no process has its
+    // pid any more.
+    error.kind() == io::ErrorKind::ConnectionRefused || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 pub(crate) fn exchange(
@@ -330,4 +336,23 @@ pub(crate) fn exchange(
 
 fn no_arena(why: String) -> DataError {
     DataError::NoWay { transport: "arena", why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_exited_process;
+    use crate::copy::attach::Attached;
+    use rustix::process::Pid;
+    use std::io;
+    use std::process::Command;
+
+    #[test]
+    fn process_that_exits_while_it_is_opened_has_ended() {
+        let mut child = Command::new("true").spawn().expect("there is a program `true`");
+        let pid = Pid::from_child(&child);
+        child.wait().expect("a child can be waited for");
+        let error = Attached::open(pid).expect_err("the child has exited");
+        assert!(is_of_exited_process(&error), "{error}");
+        assert!(!is_of_exited_process(&io::Error::from_raw_os_error(libc::EMFILE)));
+    }
 }
