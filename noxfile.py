@@ -226,7 +226,7 @@ def rdma(session: nox.Session) -> None:
 @nox.session
 def verbs(session: nox.Session) -> None:
     """Run the tests of RDMA over verbs, in a virtual machine with verbs devices."""
-    _install(session, "rdma", "mesh-rdma")
+    _install(session, "verbs", "mesh-rdma")
     # In the virtual machine compilation takes many times as long, and its result would be lost.
     # Some packages contain files for other versions of Python, which are skipped with status 1.
     compile_all = ["python", "-m", "compileall", "-qq", "-j2", session.virtualenv.location]
