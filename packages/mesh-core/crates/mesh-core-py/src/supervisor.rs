@@ -125,6 +125,32 @@ impl PySupervisor {
         Some(due.saturating_sub(self.epoch.elapsed()).as_secs_f64())
     }
 
+    /// How a mesh restarts, such as "permanent"; `None` if the mesh is not known.
+    fn restart_of(&self, child: u64) -> Option<&'static str> {
+        Some(match self.lock().child(ChildId(child))?.policy().restart {
+            Restart::Never => "never",
+            Restart::Temporary => "temporary",
+            Restart::Transient => "transient",
+            Restart::Permanent => "permanent",
+        })
+    }
+
+    fn is_new(&self, child: u64, rank: u32, failure: u64) -> bool {
+        self.lock().is_new(ChildId(child), rank, FailureId(failure))
+    }
+
+    fn was_received(&self, failure: u64) -> bool {
+        self.lock().was_received(FailureId(failure))
+    }
+
+    fn notify_program(&self, failure: u64) -> bool {
+        self.lock().notify_program(FailureId(failure))
+    }
+
+    fn lose_host(&self, failure: u64) -> bool {
+        self.lock().lose_host(FailureId(failure))
+    }
+
     fn children_of(&self, owner: u64) -> Vec<u64> {
         self.lock().children_of(owner_of(owner)).iter().map(|child| child.0).collect()
     }

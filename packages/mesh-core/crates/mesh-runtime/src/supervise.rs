@@ -108,6 +108,31 @@ impl Supervisor {
         self.owners.get(&owner).map_or(&[], |entry| &entry.children)
     }
 
+    /// Whether neither a caller nor the program has received the failure of a rank, and it was not
+    /// reported before its mesh began to stop.
+    pub fn is_new(&self, child: ChildId, rank: u32, failure: FailureId) -> bool {
+        let is_reported = self.children.get(&child).is_some_and(|c| c.is_reported(rank, failure));
+        !is_reported && !self.ledger.was_received(failure)
+    }
+
+    /// Whether a caller has received the failure, or the program was notified of it.
+    pub fn was_received(&self, failure: FailureId) -> bool {
+        self.ledger.was_received(failure)
+    }
+
+    /// Notes that the program is notified of a failure without a mesh that could report it.
+    ///
+    /// Returns false if a caller or the program has received it already.
+    pub fn notify_program(&mut self, failure: FailureId) -> bool {
+        !self.ledger.was_received(failure) && self.ledger.notify_program(failure)
+    }
+
+    /// Notes the loss of a host. Returns false if the same loss was noted before: it is reported
+    /// once for every process of the host.
+    pub fn lose_host(&mut self, failure: FailureId) -> bool {
+        self.ledger.lose_host(failure)
+    }
+
     /// Whether the failure is not settled yet for the owner.
     pub fn is_open(&self, failure: FailureId, owner: Owner) -> bool {
         self.ledger.is_open(failure, owner)
@@ -154,12 +179,16 @@ impl Supervisor {
         out: &mut Vec<Effect>,
     ) {
         let Some(child) = self.children.get_mut(&id) else { return };
+        let owner = child.owner;
+        let entry = &self.owners[&owner];
+        let is_ending = child.is_stopping || entry.state != OwnerState::Running;
+        if !is_ending {
+            child.note_reported(rank, failure);
+        }
         if child.is_dead(rank) {
             return;
         }
-        let owner = child.owner;
-        let entry = &self.owners[&owner];
-        if child.is_stopping || entry.state != OwnerState::Running {
+        if is_ending {
             child.remove_rank(rank);
             return;
         }
@@ -305,7 +334,10 @@ impl Supervisor {
             return;
         }
         if owner == ROOT {
-            out.push(Effect::Root { failure, why });
+            // Its parts may be reported one after the other; the program is notified once.
+            if self.ledger.notify_program(failure) {
+                out.push(Effect::Root { failure, why });
+            }
             self.ledger.settle((failure, owner), Outcome::Root, out);
         } else {
             out.push(Effect::FailOwner { owner, failure, why });

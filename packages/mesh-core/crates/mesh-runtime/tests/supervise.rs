@@ -316,3 +316,36 @@ fn a_replaced_rank_is_supervised_again() {
     bench.back(0);
     assert_eq!(bench.fail(MESH, 0, F3), [ask(F3, Why::NoRestart)]);
 }
+
+#[test]
+fn a_failure_is_new_until_somebody_receives_it() {
+    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
+    assert!(bench.supervisor.is_new(MESH, 0, F1));
+    bench.step(Event::Observed { failure: F1 });
+    assert!(!bench.supervisor.is_new(MESH, 0, F1), "a caller has received it");
+    bench.fail(MESH, 1, F2);
+    assert!(!bench.supervisor.is_new(MESH, 1, F2), "it was reported before the stop");
+    assert!(bench.supervisor.is_new(MESH, 2, F2), "of this rank it was not");
+    bench.step(Event::ChildStopping { child: MESH });
+    bench.fail(MESH, 3, F3);
+    assert!(bench.supervisor.is_new(MESH, 3, F3), "it was reported during the stop only");
+}
+
+#[test]
+fn the_program_is_notified_of_a_failure_once() {
+    let mut bench = Bench::with_owner(ROOT, false, Policy::default());
+    assert!(bench.supervisor.notify_program(F1));
+    assert!(!bench.supervisor.notify_program(F1));
+    bench.fail(MESH, 0, F1);
+    assert_eq!(bench.pass(GRACE), [settled(F1, ROOT, Outcome::Root)]);
+    bench.step(Event::Observed { failure: F2 });
+    assert!(!bench.supervisor.notify_program(F2), "a caller has received it");
+}
+
+#[test]
+fn the_loss_of_a_host_is_noted_once() {
+    let mut supervisor = Supervisor::new(Config::default());
+    assert!(supervisor.lose_host(F1));
+    assert!(!supervisor.lose_host(F1));
+    assert!(supervisor.lose_host(F2));
+}

@@ -1,15 +1,16 @@
-"""Meshes that the actors of this process own, and the handling of their failures.
+"""Carries out what the supervision of this process decides.
 
-The core makes the decisions (`Supervisor`). This module carries them out: it restarts ranks, calls
-`__supervise__`, fails owners, stops the meshes of owners that have ended, and finally notifies the
-program.
+The core holds the state of supervision and makes the decisions (`Supervisor`): which mesh belongs
+to which owner, what is being stopped or restarted, and who has received a failure. This module
+reports events to it, and carries out the effects: it restarts ranks, calls `__supervise__`, fails
+owners, stops the meshes of owners that have ended, and finally notifies the program. It keeps only
+what the core cannot hold: handles of meshes, the contents of errors, futures and threads.
 """
 
 from __future__ import annotations
 
 import threading
 import traceback
-from collections import deque
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Supervisor, Targets
@@ -82,35 +83,35 @@ class Ask:
     def _raised(self, error: BaseException) -> None:
         if error.__cause__ is None:
             error.__cause__ = self._failure.error
-        self._ownership.raised[self._failure_id] = error
-        self._ownership.handled(self._failure_id, self._owner, "raised")
+        self._ownership.raised(self._failure_id, self._owner, error)
+
+
+class _OpenFailure:
+    """The contents of a failure that is not settled yet."""
+
+    __slots__ = ("detail", "error", "hit")
+
+    def __init__(self, detail: FailureDetail) -> None:
+        self.detail = detail
+        #: The meshes and ranks that it affects.
+        self.hit: list[tuple[int, int]] = []
+        #: What the `__supervise__` of an owner raised.
+        self.error: BaseException | None = None
 
 
 class Ownership:
-    """Owners, the meshes that they own, and the failures that are not settled yet."""
+    """Handles of the meshes that actors of this process own, and the contents of failures."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._tree = Supervisor(effective().failure_grace_s)
         self._lock = threading.RLock()
         self._owned: dict[int, Owned] = {}
+        # Only the journal needs them whole; the core has its own.
         self._policies: dict[int, RestartPolicy] = {}
-        self._details: dict[int, FailureDetail] = {}
-        # Meshes that are being stopped, and for each rank the last failure reported before the
-        # stop.
-        self._stopping: set[int] = set()
-        self._heard: dict[int, dict[int, int]] = {}
-        # The meshes and ranks that each failure affects.
-        self._hit: dict[int, list[tuple[int, int]]] = {}
-        self.raised: dict[int, BaseException] = {}
+        self._failures: dict[int, _OpenFailure] = {}
         # Threads that stop the meshes of ending owners.
         self._enders: list[threading.Thread] = []
-        # Recent failures that callers received.
-        self._seen: deque[int] = deque(maxlen=1024)
-        # Host losses that have already been recorded for all processes of the host.
-        self._lost_hosts: deque[int] = deque(maxlen=1024)
-        # Failures that the program was notified of.
-        self._told: set[int | None] = set()
         # While the program ends, it is notified of each failure immediately.
         self._is_root_ending = False
         # Meshes of the program that stopped after it began to end.
@@ -122,7 +123,6 @@ class Ownership:
         self._reviving: dict[tuple[int, int], Future[Any] | None] = {}
         self._revival = threading.Lock()
         self._ended = threading.Condition(self._lock)
-        self._ending: set[int] = set()
 
     # Events.
 
@@ -195,12 +195,7 @@ class Ownership:
 
     def stopping(self, uid: int) -> None:
         """Record that the owner is stopping a mesh."""
-
-        def stop(tree: Supervisor) -> list[Todo]:
-            self._stopping.add(uid)
-            return tree.child_stopping(uid)
-
-        self._do(stop)
+        self._do(lambda tree: tree.child_stopping(uid))
 
     def stopped(self, uid: int) -> None:
         """Record that a mesh has terminated."""
@@ -213,8 +208,6 @@ class Ownership:
         with self._lock:
             self._owned.pop(uid, None)
             self._policies.pop(uid, None)
-            self._heard.pop(uid, None)
-            self._stopping.discard(uid)
         self._runtime.forget_orders(uid)
 
     def actor_failed(self, uid: int, rank: int, body: bytes) -> None:
@@ -229,7 +222,7 @@ class Ownership:
     def _lost_at_the_end(self, uid: int, failure_id: int) -> Owned | None:
         """Return the mesh of a failure that an ending program would otherwise miss."""
         with self._lock:
-            if not self._is_root_ending or failure_id in self._seen:
+            if not self._is_root_ending or self._tree.was_received(failure_id):
                 return None
             if uid in self._tree.children_of(ROOT):
                 return self._owned.get(uid)
@@ -237,9 +230,7 @@ class Ownership:
 
     def actor_left(self, uid: int, rank: int, body: bytes) -> None:
         """Handle a rank that stopped itself, which matters only for the policy `permanent`."""
-        with self._lock:
-            policy = self._policies.get(uid)
-        if policy is not None and policy.restart == "permanent":
+        if self._tree.restart_of(uid) == "permanent":
             detail = FailureDetail.decode(body)
             detail.failure_id = self._runtime.engine.new_port()
             detail.code = ACTOR_FAILED
@@ -253,10 +244,9 @@ class Ownership:
         with self._lock:
             meshes = list(self._owned.values())
             lost = {proc}
-            if detail.code == HOST_DIED and detail.failure_id not in self._lost_hosts:
+            if detail.code == HOST_DIED and self._tree.lose_host(detail.failure_id):
                 # All processes of the host are lost at once. They form a single failure, which the
                 # owner gets in one report.
-                self._lost_hosts.append(detail.failure_id)
                 lost.update(*(mesh._table.procs_on(proc >> 32) for mesh in meshes))
         hit = [pair for one in sorted(lost) for pair in self._hit_on(one, meshes)]
         # A failure is named after the first mesh in this list. Meshes of processes come first, then
@@ -298,9 +288,7 @@ class Ownership:
 
     def brings_back(self, mesh: Owned) -> bool:
         """Return whether the policy of a mesh restarts the process of a dead rank."""
-        with self._lock:
-            policy = self._policies.get(mesh._uid)
-        return policy is not None and policy.restart in ("permanent", "transient")
+        return self._tree.restart_of(mesh._uid) in ("permanent", "transient")
 
     def expect_only(self, proc: int) -> None:
         """Notify a replacement process which of the actors of its predecessor will be restarted."""
@@ -317,8 +305,9 @@ class Ownership:
         if not hit:
             return
         with self._lock:
-            self._details[failure_id] = detail
-            self._hit.setdefault(failure_id, []).extend(hit)
+            failure = self._failures.setdefault(failure_id, _OpenFailure(detail))
+            failure.detail = detail
+            failure.hit.extend(hit)
         if self._runtime.engine.holds_fault(body):
             # A caller still holds a call that failed because of it, and will receive the failure.
             self.observed(failure_id)
@@ -332,30 +321,14 @@ class Ownership:
             self._do_failed(uid, rank, failure_id, kind)
 
     def _do_failed(self, uid: int, rank: int, failure_id: int, kind: str) -> None:
-        def fail(tree: Supervisor) -> list[Todo]:
-            if not self._is_going(uid):
-                self._heard.setdefault(uid, {})[rank] = failure_id
-            return tree.rank_failed(uid, rank, failure_id, kind)
-
-        self._do(fail)
-
-    def _is_going(self, uid: int) -> bool:
-        """Return whether a mesh is being stopped, or will be because its owner is ending."""
-        return uid in self._stopping or any(
-            uid in self._tree.children_of(owner) for owner in self._ending
-        )
+        self._do(lambda tree: tree.rank_failed(uid, rank, failure_id, kind))
 
     def is_news(self, uid: int, rank: int, body: bytes) -> bool:
         """Return whether the failure of a rank of a stopping mesh was not reported before."""
-        failure_id = FailureDetail.decode(body).failure_id
-        with self._lock:
-            is_heard = self._heard.get(uid, {}).get(rank) == failure_id
-            return not is_heard and failure_id not in self._seen
+        return self._tree.is_new(uid, rank, FailureDetail.decode(body).failure_id)
 
     def observed(self, failure_id: int) -> None:
         """Record that a waiting caller received a failure."""
-        with self._lock:
-            self._seen.append(failure_id)
         self._do(lambda tree: tree.observed(failure_id))
 
     def handled(self, failure_id: int, owner: int, verdict: str) -> None:
@@ -363,6 +336,13 @@ class Ownership:
         if recorder.is_on:
             recorder.record("supervised", actor=owner, call=failure_id, text=verdict)
         self._do(lambda tree: tree.handled(failure_id, owner, verdict))
+
+    def raised(self, failure_id: int, owner: int, error: BaseException) -> None:
+        """Record that a call of `__supervise__` raised an exception."""
+        with self._lock:
+            unknown = _OpenFailure(FailureDetail(failure_id, PROC_DIED, {}))
+            self._failures.setdefault(failure_id, unknown).error = error
+        self.handled(failure_id, owner, "raised")
 
     def restart_done(self, uid: int, rank: int, ok: bool) -> None:
         """Record whether the restart of a rank succeeded."""
@@ -385,9 +365,8 @@ class Ownership:
 
     def end_owner(self, port: int, failed: bool) -> None:
         """Stop the meshes of an actor, youngest first, and wait until they have stopped."""
-        with self._lock:
-            self._ending.add(port)
-            if port == ROOT:
+        if port == ROOT:
+            with self._lock:
                 self._is_root_ending = self._runtime.is_root
         for mesh in self.children_of(port):
             if mesh._uid in self._runtime.stopped_meshes:
@@ -396,9 +375,7 @@ class Ownership:
         event = (lambda t: t.owner_failed(port)) if failed else (lambda t: t.owner_stopping(port))
         self._do(event)
         with self._lock:
-            if not self._tree.children_of(port):
-                self._ending.discard(port)
-            while port in self._ending:
+            while self._tree.children_of(port):
                 self._ended.wait()
             enders, self._enders = self._enders, []
         if port == ROOT:
@@ -467,16 +444,19 @@ class Ownership:
     def _fail_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)
         if cell is not None:
-            error = self.raised.pop(failure_id, None) or self.failure(failure_id, owner, why).error
-            cell.fail_of(error)
+            cell.fail_of(self._raised_by(failure_id) or self.failure(failure_id, owner, why).error)
+
+    def _raised_by(self, failure_id: int) -> BaseException | None:
+        """Return what `__supervise__` raised about a failure, once."""
+        with self._lock:
+            failure = self._failures.get(failure_id)
+            if failure is None:
+                return None
+            error, failure.error = failure.error, None
+            return error
 
     def _root(self, _: int, failure_id: int, why: str, _ranks: list[int]) -> None:
-        failure = self.failure(failure_id, ROOT, why)
-        with self._lock:
-            if failure_id in self._told:
-                return
-            self._told.add(failure_id)
-        self._tell(failure)
+        self._tell(self.failure(failure_id, ROOT, why))
 
     def _stop_child(self, uid: int, failed: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
@@ -505,11 +485,8 @@ class Ownership:
     def _tell_program(self, failure: MeshFailure) -> None:
         """Notify the ending program of a failure, at most once per failure."""
         failure_id = failure.error.__dict__.get("_failure_id")
-        with self._lock:
-            if failure_id in self._told or failure_id in self._seen:
-                return
-            self._told.add(failure_id)
-        self._tell(failure)
+        if failure_id is None or self._tree.notify_program(failure_id):
+            self._tell(failure)
 
     def _tell(self, failure: MeshFailure) -> None:
         """Notify the program of an unhandled failure."""
@@ -520,34 +497,35 @@ class Ownership:
         else:
             _run_apart(lambda: lifecycle.unhandled(failure))
 
-    def _owner_done(self, owner: int, _: int, _why: str, _ranks: list[int]) -> None:
+    def _owner_done(self, _owner: int, _: int, _why: str, _ranks: list[int]) -> None:
         with self._lock:
-            self._ending.discard(owner)
             self._ended.notify_all()
 
     def _settled(self, owner: int, failure_id: int, _outcome: str, _ranks: list[int]) -> None:
         with self._lock:
+            failure = self._failures.get(failure_id)
+            if failure is None:
+                return
             settled = set(self._tree.children_of(owner))
             # Other owners may still have to be notified of the failure.
-            left = [
+            failure.hit = [
                 (uid, rank)
-                for uid, rank in self._hit.get(failure_id, ())
+                for uid, rank in failure.hit
                 if uid in self._owned and uid not in settled
             ]
-            if left:
-                self._hit[failure_id] = left
-            else:
-                self._details.pop(failure_id, None)
-                self._hit.pop(failure_id, None)
+            if not failure.hit:
+                del self._failures[failure_id]
 
     def failure(self, failure_id: int, owner: int, why: str) -> MeshFailure:
         """Create the `MeshFailure` that an owner gets."""
         with self._lock:
-            detail = self._details.get(failure_id) or FailureDetail(failure_id, PROC_DIED, {})
+            unknown = _OpenFailure(FailureDetail(failure_id, PROC_DIED, {}))
+            failure = self._failures.get(failure_id, unknown)
+            detail = failure.detail
             mine = set(self._tree.children_of(owner))
             hit = [
                 (self._owned[uid], rank)
-                for uid, rank in self._hit.get(failure_id, ())
+                for uid, rank in failure.hit
                 if uid in self._owned and uid in mine
             ]
         meshes = tuple(dict.fromkeys(mesh for mesh, _ in hit))

@@ -17,6 +17,8 @@ pub struct Child {
     /// Restarts in progress: by rank if ranks restart individually, otherwise one with key 0.
     rounds: BTreeMap<u32, Round>,
     intensity: Intensity,
+    /// The last failure of each rank that was reported before the mesh began to stop.
+    reported: BTreeMap<u32, FailureId>,
 }
 
 /// Ranks that are being restarted together, and the failures that this repairs.
@@ -68,6 +70,7 @@ impl Child {
             dead: BTreeSet::new(),
             rounds: BTreeMap::new(),
             intensity: Intensity::default(),
+            reported: BTreeMap::new(),
         }
     }
 
@@ -99,6 +102,16 @@ impl Child {
     /// Returns the ranks that are being restarted.
     pub fn restarting_ranks(&self) -> impl Iterator<Item = u32> + '_ {
         self.rounds.values().flat_map(|round| round.waiting.iter().copied())
+    }
+
+    /// Whether this was the last failure of the rank that was reported before the mesh began to
+    /// stop.
+    pub(super) fn is_reported(&self, rank: u32, failure: FailureId) -> bool {
+        self.reported.get(&rank) == Some(&failure)
+    }
+
+    pub(super) fn note_reported(&mut self, rank: u32, failure: FailureId) {
+        self.reported.insert(rank, failure);
     }
 
     pub(super) fn is_dead(&self, rank: u32) -> bool {

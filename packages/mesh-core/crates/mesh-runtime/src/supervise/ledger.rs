@@ -40,8 +40,44 @@ pub(super) struct Ledger {
     /// Failures that were recently settled for good, oldest first.
     ///
     /// Parts of them may still be reported.
-    recent: VecDeque<Key>,
-    recent_set: BTreeSet<Key>,
+    recent: Recent<Key>,
+    /// Failures that a caller received.
+    received: Recent<FailureId>,
+    /// Failures that the program was notified of.
+    notified: Recent<FailureId>,
+    /// Losses of hosts.
+    lost_hosts: Recent<FailureId>,
+}
+
+/// A bounded set that forgets its oldest members.
+#[derive(Debug)]
+struct Recent<T> {
+    len_max: usize,
+    order: VecDeque<T>,
+    members: BTreeSet<T>,
+}
+
+impl<T: Copy + Ord> Recent<T> {
+    fn new(len_max: usize) -> Self {
+        Self { len_max, order: VecDeque::new(), members: BTreeSet::new() }
+    }
+
+    fn contains(&self, member: T) -> bool {
+        self.members.contains(&member)
+    }
+
+    /// Returns false if it is a member already.
+    fn insert(&mut self, member: T) -> bool {
+        if !self.members.insert(member) {
+            return false;
+        }
+        self.order.push_back(member);
+        if self.order.len() > self.len_max {
+            let oldest = self.order.pop_front().expect("it is over its bound");
+            self.members.remove(&oldest);
+        }
+        true
+    }
 }
 
 impl Ledger {
@@ -49,11 +85,13 @@ impl Ledger {
         Self {
             grace,
             recent_max,
+            received: Recent::new(recent_max),
+            notified: Recent::new(recent_max),
+            lost_hosts: Recent::new(recent_max),
             open: BTreeMap::new(),
             deadlines: VecDeque::new(),
             observed: VecDeque::new(),
-            recent: VecDeque::new(),
-            recent_set: BTreeSet::new(),
+            recent: Recent::new(recent_max),
         }
     }
 
@@ -72,7 +110,7 @@ impl Ledger {
 
     /// Notes that a restart has started or was joined that repairs a part of the failure.
     pub(super) fn mending(&mut self, failure: FailureId, owner: Owner) {
-        if self.recent_set.contains(&(failure, owner)) {
+        if self.recent.contains((failure, owner)) {
             return;
         }
         let is_observed = self.was_observed(failure);
@@ -114,7 +152,7 @@ impl Ledger {
         out: &mut Vec<Effect>,
     ) {
         let key = (failure, owner);
-        if self.recent_set.contains(&key) {
+        if self.recent.contains(key) {
             return;
         }
         let is_observed = self.was_observed(failure);
@@ -138,6 +176,7 @@ impl Ledger {
 
     /// Notes that a caller has received the failure.
     pub(super) fn observed(&mut self, failure: FailureId, now: Duration, out: &mut Vec<Effect>) {
+        self.received.insert(failure);
         if !self.was_observed(failure) {
             self.observed.push_back((now + self.grace, failure));
             if self.observed.len() > self.recent_max {
@@ -155,6 +194,21 @@ impl Ledger {
         for key in consumed {
             self.settle(key, Outcome::Observed, out);
         }
+    }
+
+    /// Whether a caller has received the failure, or the program was notified of it.
+    pub(super) fn was_received(&self, failure: FailureId) -> bool {
+        self.received.contains(failure) || self.notified.contains(failure)
+    }
+
+    /// Notes that the program is notified. Returns false if it was before.
+    pub(super) fn notify_program(&mut self, failure: FailureId) -> bool {
+        self.notified.insert(failure)
+    }
+
+    /// Notes that a host was lost. Returns false if the loss was noted before.
+    pub(super) fn lose_host(&mut self, failure: FailureId) -> bool {
+        self.lost_hosts.insert(failure)
     }
 
     /// Handles the decision of the owner's `__supervise__`. Returns the reason if the owner fails.
@@ -229,12 +283,8 @@ impl Ledger {
         let (failure, owner) = key;
         out.push(Effect::Settled { failure, owner, outcome });
         // A repaired failure may later turn out to have affected something that cannot be repaired.
-        if outcome != Outcome::Restarted && self.recent_set.insert(key) {
-            self.recent.push_back(key);
-            if self.recent.len() > self.recent_max {
-                let oldest = self.recent.pop_front().expect("it is over its bound");
-                self.recent_set.remove(&oldest);
-            }
+        if outcome != Outcome::Restarted {
+            self.recent.insert(key);
         }
     }
 
