@@ -40,7 +40,9 @@ class _Input:
     def readline(self) -> str:
         """Return a line; an empty string if the code must continue."""
         prompt = self._debugger.output.take_prompt()
-        self._session.say(prompt=prompt)
+        # A client that attached during the last output is not prompted before it was greeted:
+        # it would get two prompts, and take the greeting for the output of its first command.
+        self._session.say(prompt=prompt, to=self._greeted)
         while True:
             line, client = self._session.wait(self._greeted)
             if line is not None:
@@ -49,7 +51,7 @@ class _Input:
                 return ""
             self._greeted = client
             self._debugger.show_place()
-            self._session.say(prompt=prompt)
+            self._session.say(prompt=prompt, to=client)
 
 
 class _Output:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PREFIX", "DebugSession"]
 
+#: Any client, as the receiver of a message.
+ANY_CLIENT = object()
+
 #: Prefix of the names of session sockets.
 PREFIX = "debug-"
 # Exceptions from other threads are raised only between two waits.
@@ -139,10 +142,15 @@ class DebugSession:
             if self.is_released:
                 return None, client
 
-    def say(self, **said: Any) -> None:
-        """Send a message to the client, if one is attached."""
+    def say(self, *, to: object = ANY_CLIENT, **said: Any) -> None:
+        """Send a message to the client, if one is attached.
+
+        Args:
+            to: Send it only if this client is attached.
+            said: The message.
+        """
         client = self._client
-        if client is None or self._is_editor:
+        if client is None or self._is_editor or not (to is ANY_CLIENT or to is client):
             return
         text = said.get("text")
         if isinstance(text, str) and len(text) > _TEXT_LEN_MAX:
