@@ -22,7 +22,7 @@ from tools.workspace import ROOT, cache_folder, read_toml
 CRATE = ROOT / "fuzz"
 
 #: For all targets together, without the build: enough to run the kept inputs and a few new ones.
-SECONDS = 20.0
+SECONDS = 12.0
 #: Limit of resident memory per target, including the fuzzer's own tables and corpus.
 MEMORY_MAX_MB = 512
 #: Time limit of a single input; no target waits for anything.

@@ -35,7 +35,7 @@ class Session:
 #: Programs on few hosts with arbitrary faults.
 SMALL = Session("sim", ("--seeds", "20"))
 #: Casts over many hosts, some of which die: small enough for every change.
-LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "3"))
+LARGE = Session("sim", ("--actors", "4000", "--deaths", "100", "--seeds", "2"))
 
 #: Sessions that run concurrently. The longest ones are first, so that none of them is left over at
 #: the end; `rust` is the first because it compiles crates that others need.
@@ -50,6 +50,7 @@ SHARED: tuple[Session, ...] = (
     Session("rdma"),
     Session("slurm"),
     Session("hosts"),
+    Session("chaos", ("--minutes", "0.5")),
     Session("docs"),
     Session("readme"),
     Session("examples"),
@@ -65,11 +66,8 @@ SHARED: tuple[Session, ...] = (
     LARGE,
 )
 
-#: Sessions that run alone after the others: they count system calls, or keep the machine busy.
-ALONE: tuple[Session, ...] = (
-    Session("bench", ("counts", "--check")),
-    Session("chaos", ("--minutes", "0.5")),
-)
+#: Sessions that run alone after the others, because they count system calls.
+ALONE: tuple[Session, ...] = (Session("bench", ("counts", "--check")),)
 
 
 def nox_command(args: Sequence[str]) -> list[str]:
