@@ -6,14 +6,14 @@ same members. The result of a call has the shape of the mesh that was called.
 
 import os
 
-from mesh_core import Actor, current_rank, current_size, endpoint, this_host
+from mesh_core import Actor, current_rank, endpoint, this_host
 
 
 class Worker(Actor):
     @endpoint
     def where(self) -> str:
         replica, stage = current_rank()["replica"], current_rank()["stage"]
-        return f"replica {replica} of {current_size()['replica']}, stage {stage}"
+        return f"replica {replica} of {current_rank().extent['replica']}, stage {stage}"
 
     @endpoint
     def pid(self) -> int:

@@ -11,7 +11,8 @@ import os
 import signal
 import time
 
-from mesh_core import Actor, Service, ServiceOverloaded, endpoint
+from mesh_core import Actor, endpoint
+from mesh_core.services import Service, ServiceOverloaded
 
 
 class Till(Actor):

@@ -18,6 +18,9 @@ _NO_NAMES = "\n__all__: list[str] = []\n"
 #: The public modules of a package: for users, for extensions, and for the tests of both.
 PUBLIC_MODULES = ("__init__.py", "spi.py", "testing.py")
 
+#: The public modules that a single package has in addition, as ARCHITECTURE.md explains.
+ADDITIONAL_PUBLIC_MODULES = {"mesh-core": ("compat.py", "services.py")}
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
@@ -65,18 +68,22 @@ class Package:
     @property
     def offers_names(self) -> bool:
         """Whether any of its public modules exports names."""
-        paths = [self.source / name for name in PUBLIC_MODULES]
-        texts = [path.read_text("utf-8") for path in paths if path.is_file()]
+        texts = [(self.source / name).read_text("utf-8") for name in self.public_files]
         return any(_NO_NAMES not in text for text in texts)
 
     @property
+    def public_files(self) -> list[str]:
+        """The files of its public modules: the package, and those of the others that it has."""
+        names = PUBLIC_MODULES + ADDITIONAL_PUBLIC_MODULES.get(self.name, ())
+        return [name for name in names if (self.source / name).is_file()]
+
+    @property
     def public_modules(self) -> list[str]:
-        """Its public modules: the package, and those of `spi` and `testing` that it has."""
-        names = {"": "__init__.py", ".spi": "spi.py", ".testing": "testing.py"}
+        """The import names of its public modules."""
+        names = [name.removesuffix(".py") for name in self.public_files]
         return [
-            f"{self.import_name}{name}"
-            for name, file in names.items()
-            if (self.source / file).is_file()
+            self.import_name if name == "__init__" else f"{self.import_name}.{name}"
+            for name in names
         ]
 
     @property

@@ -119,6 +119,7 @@ print([echo == payload for echo in members.echo.call(payload).get(timeout=60).va
 
 def test_a_gateway_need_not_be_a_host_of_the_job(cluster: Cluster) -> None:
     code = """
+from mesh_core.compat import attach
 attach(gateway)
 print(*attached().where.call().get(timeout=30).values())
 """

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from tools.rules.finding import Finding
 from tools.rules.tree import Tree
-from tools.workspace import PUBLIC_MODULES, Package, packages
+from tools.workspace import Package, packages
 
 _NO_NAMES = "__all__: list[str] = []"
 PACKAGE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "tests/test_exports.py")
 
 
 def public_modules(tree: Tree) -> Iterator[Finding]:
-    """Check that the package, its `spi` and its `testing` are public and nothing else.
+    """Check that the modules of `tools/workspace.py` are public and nothing else.
 
     Each has a docstring and exports names. A package may also contain commands, modules that are
     run by name and export nothing.
@@ -21,11 +21,10 @@ def public_modules(tree: Tree) -> Iterator[Finding]:
     for package in packages(tree.root):
         source = package.source
         prefix = source.relative_to(tree.root).as_posix()
-        for name in PUBLIC_MODULES:
-            if (source / name).is_file():
-                yield from _public_module(tree, f"{prefix}/{name}")
+        for name in package.public_files:
+            yield from _public_module(tree, f"{prefix}/{name}")
         for public in sorted(source.glob("[!_]*.py")):
-            if public.name not in PUBLIC_MODULES and not _is_command(public.read_text()):
+            if public.name not in package.public_files and not _is_command(public.read_text()):
                 path = f"{prefix}/{public.name}"
                 yield Finding(path, 1, "a public module: start its name with an underscore")
         if not (source / "py.typed").is_file():

@@ -1,4 +1,4 @@
-"""The rule about public modules: at most three, without accidental exports."""
+"""The rule about public modules: only those of the list, without accidental exports."""
 
 import pytest
 
@@ -49,6 +49,13 @@ def test_names_are_offered_by_a_list_or_by_their_own_name(make_tree: MakeTree) -
     assert list(public_modules(make_tree(tree_files(spi=text)))) == []
     text = '"""S."""\nfrom mesh_jobs._a import b\n\n__all__ = ["b"]\n'
     assert list(public_modules(make_tree(tree_files(spi=text)))) == []
+
+
+def test_an_additional_module_is_public_in_its_package_only(make_tree: MakeTree) -> None:
+    files = tree_files(services=MODULE)
+    files["packages/mesh-core/src/mesh_core/services.py"] = MODULE
+    found = [finding.path for finding in public_modules(make_tree(files))]
+    assert found == ["packages/mesh-jobs/src/mesh_jobs/services.py"]
 
 
 def test_a_command_is_right(make_tree: MakeTree) -> None:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mesh_core import Actor, Channel, Port, Service, endpoint, this_host
+from mesh_core import Actor, Channel, Port, endpoint, this_host
+from mesh_core.services import Service
 
 
 class Ledger(Actor):

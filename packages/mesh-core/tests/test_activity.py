@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mesh_core import Actor, concurrent_endpoint, endpoint, this_proc
-from mesh_core.spi import Activity, activity
+from mesh_core.spi import Activity, current_process
 from mesh_core.testing import wait_until
 
 
@@ -42,7 +42,7 @@ class Async(Actor):
 
 
 def of(name: str) -> Activity:
-    (found,) = [one for one in activity() if one.name == name]
+    (found,) = [one for one in current_process.activity() if one.name == name]
     return found
 
 
@@ -67,4 +67,4 @@ def test_what_is_served_and_what_waits(cls: type[Plain | Async], running: int, q
     wait_until(lambda: of(name).served == 4)
     assert of(name).running == ()
     actor.stop().get()
-    assert all(one.name != name for one in activity())
+    assert all(one.name != name for one in current_process.activity())

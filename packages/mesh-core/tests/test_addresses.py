@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from workers import WorkerProcess
 
-from mesh_core import (
-    Credentials,
-    HostDied,
-    attach_to_workers,
-    configured,
-    run_worker_loop_forever,
-    shutdown_context,
-)
+from mesh_core import Credentials, HostDied, attach_to_workers, configured, shutdown_context
 from mesh_core._hosts.address import DEFAULT_PORT, Address
 from mesh_core._hosts.route import Route
+from mesh_core.compat import run_worker_loop_forever
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh_core import (
-    Actor,
-    Context,
-    context,
-    current_actor_name,
-    current_rank,
-    current_size,
-    endpoint,
-    this_host,
-    this_proc,
-)
+from mesh_core import Actor, Context, context, current_rank, endpoint, this_host, this_proc
+from mesh_core.compat import current_actor_name, current_size
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh
@@ -200,8 +191,8 @@ def test_this_host_has_no_dimensions_and_one_host() -> None:
 
 def test_the_root_context_is_not_started_by_asking_for_ranks() -> None:
     code = (
-        "import mesh_core, mesh_core._runtime.runtime as r; mesh_core.current_rank();"
-        "mesh_core.current_size(); print(r.is_running())"
+        "import mesh_core.compat, mesh_core._runtime.runtime as r; mesh_core.current_rank();"
+        "mesh_core.compat.current_size(); print(r.is_running())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

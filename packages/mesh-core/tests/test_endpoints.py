@@ -24,8 +24,8 @@ from mesh_core import (
     current_rank,
     endpoint,
     patch_actor,
-    send,
 )
+from mesh_core.compat import send
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh

@@ -10,14 +10,7 @@ import pytest
 from whole_program import run
 
 from mesh_core import Actor, Channel, ProcDied, RestartPolicy, context, endpoint, span, this_proc
-from mesh_core.spi import (
-    EVENT_KINDS,
-    Event,
-    EventStream,
-    LogLine,
-    register_proc_mesh_spawn_callback,
-    subscribe,
-)
+from mesh_core.spi import Event, EventStream, LogLine, register_proc_mesh_spawn_callback
 from mesh_core.testing import LocalProcs, kill_proc, local_procs, wait_until
 
 if TYPE_CHECKING:
@@ -87,7 +80,7 @@ def collect(stream: EventStream, kind: str, count: int = 1) -> list[Event]:
 def test_events_of_a_call_come_in_order_with_one_number() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
-    with subscribe(CALL) as stream:
+    with EventStream.subscribe(CALL) as stream:
         worker.add.call_one(1).get()
         found = stream.poll()
     assert [event.kind for event in found] == CALL
@@ -100,7 +93,7 @@ def test_events_of_a_call_come_in_order_with_one_number() -> None:
 def test_only_the_kinds_asked_for_are_given() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
-    with subscribe(["completed"]) as stream:
+    with EventStream.subscribe(["completed"]) as stream:
         worker.add.call_one(1).get()
         with span("ignored"):
             pass
@@ -111,7 +104,7 @@ def test_only_the_kinds_asked_for_are_given() -> None:
 def test_every_subscriber_gets_everything() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
-    with subscribe(CALL) as one, subscribe(CALL) as two:
+    with EventStream.subscribe(CALL) as one, EventStream.subscribe(CALL) as two:
         worker.add.call_one(1).get()
         assert [event.kind for event in one.poll()] == CALL
         worker.add.call_one(1).get()
@@ -122,20 +115,20 @@ def test_every_subscriber_gets_everything() -> None:
 
 def test_a_late_subscriber_gets_nothing_from_before() -> None:
     worker = this_proc().spawn("worker", Worker)
-    with subscribe(CALL):
+    with EventStream.subscribe(CALL):
         worker.add.call_one(1).get()
-        with subscribe(CALL) as late:
+        with EventStream.subscribe(CALL) as late:
             assert late.poll() == []
     worker.stop().get()
 
 
 def test_recording_ends_with_the_last_subscriber() -> None:
     worker = this_proc().spawn("worker", Worker)
-    with subscribe() as one:
+    with EventStream.subscribe() as one:
         pass
     worker.add.call_one(1).get()
     assert one.poll() == []
-    with subscribe(CALL) as two:
+    with EventStream.subscribe(CALL) as two:
         assert two.poll() == []
     worker.stop().get()
 
@@ -144,7 +137,7 @@ def test_all_kinds_are_merged_by_time() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     before = time.time_ns()
-    with subscribe([*CALL, "span_begin", "span_end"]) as stream:
+    with EventStream.subscribe([*CALL, "span_begin", "span_end"]) as stream:
         for _ in range(50):
             with span("call"):
                 worker.add.call_one(1).get()
@@ -157,7 +150,7 @@ def test_all_kinds_are_merged_by_time() -> None:
 
 
 def test_a_subscriber_that_is_behind_loses_the_oldest_and_is_told() -> None:
-    with subscribe(["metric", "span_begin"], len_max=10) as stream:
+    with EventStream.subscribe(["metric", "span_begin"], len_max=10) as stream:
         for number in range(25):
             with span(str(number)):
                 pass
@@ -167,7 +160,10 @@ def test_a_subscriber_that_is_behind_loses_the_oldest_and_is_told() -> None:
 
 def test_messages_are_bounded_too() -> None:
     port, receiver = Channel[int].open()
-    with subscribe(["sent"], len_max=16) as stream, subscribe(["sent"], len_max=40) as other:
+    with (
+        EventStream.subscribe(["sent"], len_max=16) as stream,
+        EventStream.subscribe(["sent"], len_max=40) as other,
+    ):
         for number in range(100):
             port.send(number)
             if number % 30 == 0:
@@ -179,7 +175,7 @@ def test_messages_are_bounded_too() -> None:
 
 
 def test_poll_gives_no_more_than_asked_for() -> None:
-    with subscribe(["span_begin"]) as stream:
+    with EventStream.subscribe(["span_begin"]) as stream:
         for number in range(5):
             with span(str(number)):
                 pass
@@ -191,7 +187,7 @@ def test_events_of_a_message_say_who_has_sent_it_and_what_for() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
     asker = this_proc().spawn("asker", Asker)
-    with subscribe(CALL) as stream:
+    with EventStream.subscribe(CALL) as stream:
         port = asker.ask.call_one(worker).get()
         asked = named(stream, "add")
     assert [event.kind for event in asked] == CALL
@@ -202,14 +198,14 @@ def test_events_of_a_message_say_who_has_sent_it_and_what_for() -> None:
 
 def test_the_program_is_no_sender() -> None:
     worker = this_proc().spawn("worker", Worker)
-    with subscribe(CALL) as stream:
+    with EventStream.subscribe(CALL) as stream:
         worker.add.call_one(0).get()
         assert {event.sender for event in named(stream, "add")} == {0}
     worker.stop().get()
 
 
 def test_what_is_asked_by_mesh_itself_has_no_endpoint() -> None:
-    with subscribe() as stream:
+    with EventStream.subscribe() as stream:
         worker = this_proc().spawn("worker", Worker)
         worker.initialized.get()
         worker.stop().get()
@@ -220,8 +216,8 @@ def test_numbers_of_endpoints_outlive_a_job(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
-        from mesh_core.spi import subscribe
-        with subscribe() as stream:
+        from mesh_core.spi import EventStream
+        with EventStream.subscribe() as stream:
             for name in ("say", "add"):
                 worker = this_host().spawn_procs().spawn("worker", Worker)
                 getattr(worker, name).call_one().get()
@@ -245,7 +241,7 @@ class Late(Actor):
 
     @endpoint
     def heard(self, since_start: bool) -> list[str]:
-        with subscribe(["received"], since_start=since_start) as stream:
+        with EventStream.subscribe(["received"], since_start=since_start) as stream:
             return [event.endpoint for event in stream.poll() if event.endpoint]
 
 
@@ -256,7 +252,7 @@ class Late(Actor):
 def test_the_first_messages_of_a_process_are_kept_for_who_wants_them(
     local_procs: LocalProcs, is_recorded: bool, since_start: bool, expected: list[str]
 ) -> None:
-    with subscribe(["sent"] if is_recorded else ["log_line"]):
+    with EventStream.subscribe(["sent"] if is_recorded else ["log_line"]):
         late = local_procs().spawn("late", Late)
     late.add.call_one(1).get()
     assert late.heard.call_one(since_start).get() == expected
@@ -264,7 +260,7 @@ def test_the_first_messages_of_a_process_are_kept_for_who_wants_them(
 
 
 def test_iteration_ends_when_nothing_happens() -> None:
-    with subscribe(["span_begin"]) as stream:
+    with EventStream.subscribe(["span_begin"]) as stream:
         with span("once"):
             pass
         assert [event.text for event in stream.events(timeout=0.01)] == ["once"]
@@ -272,7 +268,7 @@ def test_iteration_ends_when_nothing_happens() -> None:
 
 def test_iteration_wakes_for_what_happens_and_ends_at_close() -> None:
     seen: list[str] = []
-    stream = subscribe(["span_begin"])
+    stream = EventStream.subscribe(["span_begin"])
 
     def read() -> None:
         seen.extend(event.text for event in stream)
@@ -289,7 +285,7 @@ def test_iteration_wakes_for_what_happens_and_ends_at_close() -> None:
 
 def test_iteration_sees_messages() -> None:
     worker = this_proc().spawn("worker", Worker)
-    with subscribe(["answered"]) as stream:
+    with EventStream.subscribe(["answered"]) as stream:
         worker.add.call_one(1).get()
         assert next(iter(stream)).kind == "answered"
     worker.stop().get()
@@ -298,8 +294,8 @@ def test_iteration_sees_messages() -> None:
 @pytest.mark.parametrize(
     ("subscribe_wrongly", "text"),
     [
-        (lambda: subscribe(["sneezed"]), "unknown kind of event 'sneezed'"),
-        (lambda: subscribe(len_max=0), "len_max 0 is less than 1"),
+        (lambda: EventStream.subscribe(["sneezed"]), "unknown kind of event 'sneezed'"),
+        (lambda: EventStream.subscribe(len_max=0), "len_max 0 is less than 1"),
     ],
 )
 def test_what_cannot_be_subscribed_to(subscribe_wrongly: Callable[[], object], text: str) -> None:
@@ -308,7 +304,7 @@ def test_what_cannot_be_subscribed_to(subscribe_wrongly: Callable[[], object], t
 
 
 def test_life_of_an_actor() -> None:
-    with subscribe(["spawned", "started", "failed", "stopped"]) as stream:
+    with EventStream.subscribe(["spawned", "started", "failed", "stopped"]) as stream:
         worker = this_proc().spawn("short-lived", Worker)
         worker.add.call_one(1).get()
         worker.stop().get()
@@ -334,7 +330,7 @@ def wait_for(stream: EventStream, kind: str) -> list[Event]:
 
 
 def test_failure_and_what_the_owner_says_to_it() -> None:
-    with subscribe(["failed", "supervised"]) as stream:
+    with EventStream.subscribe(["failed", "supervised"]) as stream:
         owner = this_proc().spawn("owner", Owner)
         owner.fail_child.call_one().get()
         found = wait_for(stream, "supervised")
@@ -348,7 +344,7 @@ def test_failure_and_what_the_owner_says_to_it() -> None:
 
 
 def test_processes_that_start_die_and_come_back(local_procs: LocalProcs) -> None:
-    with subscribe(["proc_started", "proc_died", "restarted"]) as stream:
+    with EventStream.subscribe(["proc_started", "proc_died", "restarted"]) as stream:
         procs = local_procs({"gpus": 2}, name="mortal")
         worker = procs.spawn("worker", Worker, restart=RestartPolicy("permanent"))
         worker.add.call(1).get()
@@ -366,7 +362,7 @@ def test_processes_that_start_die_and_come_back(local_procs: LocalProcs) -> None
 
 def test_lines_that_processes_print(procs: ProcMesh) -> None:
     workers = procs.spawn("workers", Worker)
-    with subscribe(["log_line"]) as stream:
+    with EventStream.subscribe(["log_line"]) as stream:
         workers.slice(gpus=1).shout.call_one("hello").get()
         (event,) = collect(stream, "log_line")
     assert (event.text, event.rank) == ("hello", 1)
@@ -377,7 +373,7 @@ def test_lines_that_processes_print(procs: ProcMesh) -> None:
 def test_a_caller_that_gives_up() -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
-    with subscribe(["sent", "cancelled"]) as stream:
+    with EventStream.subscribe(["sent", "cancelled"]) as stream:
         assert worker.wait.call_one().cancel()
         sent, cancelled = stream.poll()
     assert (sent.kind, cancelled.kind) == ("sent", "cancelled")
@@ -388,14 +384,14 @@ def test_a_caller_that_gives_up() -> None:
 def test_a_message_that_nobody_takes(procs: ProcMesh) -> None:
     port, receiver = Channel[int].open()
     receiver.close()
-    with subscribe(["refused"]) as stream:
+    with EventStream.subscribe(["refused"]) as stream:
         port.send(1)
         (event,) = wait_for(stream, "refused")
     assert event.code > 0
 
 
 def test_links_come_up_and_go_down_and_deaths_are_heard_of(local_procs: LocalProcs) -> None:
-    with subscribe(["link_up", "link_down", "peer_died"]) as stream:
+    with EventStream.subscribe(["link_up", "link_down", "peer_died"]) as stream:
         procs = local_procs()
         waiting = procs.spawn("worker", Worker).wait.call_one()
         kill_proc(procs)
@@ -411,8 +407,8 @@ def test_subscribers_outlive_the_job(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
-        from mesh_core.spi import subscribe
-        stream = subscribe()
+        from mesh_core.spi import EventStream
+        stream = EventStream.subscribe()
         for _ in range(2):
             mesh = this_host().spawn_procs({"n": 1}, name="team").spawn("worker", Worker)
             mesh.add.call_one().get()
@@ -441,7 +437,7 @@ def test_threads_record_without_losing_anything() -> None:
             with span("work"):
                 pass
 
-    with subscribe(["span_begin", "span_end"]) as stream:
+    with EventStream.subscribe(["span_begin", "span_end"]) as stream:
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -459,7 +455,7 @@ def test_kinds_are_documented() -> None:
 
     here = Path(__file__).resolve()
     text = (here.parents[3] / "docs" / "protocol" / "events.md").read_text(encoding="utf-8")
-    assert [kind for kind in sorted(EVENT_KINDS) if f"`{kind}`" not in text] == []
+    assert [kind for kind in sorted(Event.KINDS) if f"`{kind}`" not in text] == []
 
 
 def test_callback_hears_of_every_process_mesh(local_procs: LocalProcs) -> None:

@@ -1,4 +1,4 @@
-"""The public interface: three modules, each name in exactly one, and a fast import."""
+"""The public interface: five modules, each name in exactly one, and a fast import."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import pytest
 
 import mesh_core
+import mesh_core.compat
+import mesh_core.services
 import mesh_core.spi
 import mesh_core.testing
 from mesh_core.testing import PublicSurfaceChecks
@@ -48,11 +50,32 @@ FIELD_NAMES = """
 
 
 class TestPublicModules(PublicSurfaceChecks):
-    modules = (mesh_core, mesh_core.spi, mesh_core.testing)
+    modules = (
+        mesh_core,
+        mesh_core.compat,
+        mesh_core.services,
+        mesh_core.spi,
+        mesh_core.testing,
+    )
 
 
 def test_the_names_of_the_field_are_there() -> None:
-    assert [name for name in FIELD_NAMES.split() if not hasattr(mesh_core, name)] == []
+    modules = (mesh_core, mesh_core.compat)
+    missing = [
+        name for name in FIELD_NAMES.split() if not any(hasattr(module, name) for module in modules)
+    ]
+    assert missing == []
+
+
+def test_importing_the_package_loads_no_services() -> None:
+    program = """
+import sys
+import mesh_core
+import mesh_core.compat
+import mesh_core.spi
+print(*(name for name in sys.modules if name.startswith("mesh_core._services")))
+"""
+    assert in_new_python(program) == "\n"
 
 
 def in_new_python(program: str) -> str:
@@ -63,7 +86,9 @@ def in_new_python(program: str) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("module", ["mesh_core", "mesh_core.spi"])
+@pytest.mark.parametrize(
+    "module", ["mesh_core", "mesh_core.compat", "mesh_core.services", "mesh_core.spi"]
+)
 def test_import_is_light(module: str) -> None:
     # Modules that Python loads at startup do not count.
     program = (

@@ -26,12 +26,11 @@ from mesh_core import (
     concurrent_endpoint,
     context,
     current_rank,
-    current_size,
     endpoint,
-    send,
     this_host,
     this_proc,
 )
+from mesh_core.compat import current_size, send
 
 
 class Counter(Actor):

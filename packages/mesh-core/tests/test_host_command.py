@@ -6,11 +6,11 @@ import sys
 import pytest
 from host_recorder import Recorder
 
-from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd, take_entry
+from mesh_core._processes.command import BootstrapCommand, take_entry
 
 
 def fresh() -> BootstrapCommand:
-    return default_bootstrap_cmd("launch_for_test")
+    return BootstrapCommand.default("launch_for_test")
 
 
 def test_command_is_executed_with_its_environment(recorder: Recorder) -> None:
@@ -58,7 +58,7 @@ def test_program_that_does_not_exist_is_named(recorder: Recorder) -> None:
 def test_command_can_be_pickled_and_changed() -> None:
     import pickle
 
-    command = default_bootstrap_cmd().with_env({"A": "1", "B": None}).with_env({"A": "2"})
+    command = BootstrapCommand.default().with_env({"A": "1", "B": None}).with_env({"A": "2"})
     assert command.program == sys.executable
     assert command.env == {"A": "2", "B": None}
     assert pickle.loads(pickle.dumps(command)) == command

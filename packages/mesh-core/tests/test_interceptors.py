@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mesh_core import Actor, DeadlineExceeded, configured, endpoint, this_host, this_proc
-from mesh_core.spi import intercept_endpoints, is_actor_ending
+from mesh_core.spi import current_process, intercept_endpoints
 from mesh_core.testing import wait_until
 
 LIMIT_S = 30.0
@@ -35,12 +35,12 @@ class AsyncWorker(Actor):
 class Sleeper(Actor):
     @endpoint
     def sleep(self) -> bool:
-        wait_until(is_actor_ending, LIMIT_S)
+        wait_until(current_process.is_actor_ending, LIMIT_S)
         return True
 
     @endpoint
     def is_ending(self) -> bool:
-        return is_actor_ending()
+        return current_process.is_actor_ending()
 
 
 def noting(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ def test_endpoints_are_guarded_from_their_next_call_on_until_that_is_removed() -
 
 
 def test_an_actor_hears_that_it_is_to_end() -> None:
-    assert not is_actor_ending()
+    assert not current_process.is_actor_ending()
     procs = this_host().spawn_procs(name="team")
     sleeper = procs.spawn("sleeper", Sleeper)
     assert not sleeper.is_ending.call_one().get(LIMIT_S)

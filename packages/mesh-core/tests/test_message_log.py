@@ -11,7 +11,7 @@ import pytest
 from whole_program import run
 
 from mesh_core import Actor, ProcDied, endpoint, this_proc
-from mesh_core.spi import LOG_HEADER, MESSAGE_KINDS, MESSAGE_RECORD, log_messages, subscribe
+from mesh_core.spi import EventStream, MessageLog
 from mesh_core.testing import LocalProcs, kill_proc, local_procs, wait_until
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from mesh_core.spi import MessageLog
 
 __all__ = ["local_procs"]
 
@@ -37,16 +36,16 @@ class Worker(Actor):
 
     @endpoint
     def log_to(self, folder: Path, *, since_start: bool) -> None:
-        self.log = log_messages(100, since_start=since_start)
+        self.log = MessageLog(100, since_start=since_start)
         extend(self.log, folder, 1)
 
 
 def extend(log: MessageLog, folder: Path, number: int, records: int = 500) -> None:
     """Add a file to a log."""
     coming = folder / f"{number}.coming"
-    length = LOG_HEADER.size + records * MESSAGE_RECORD.size
+    length = MessageLog.HEADER.size + records * MessageLog.RECORD.size
     with open(coming, "w+b") as file:
-        file.write(LOG_HEADER.pack(MARK, log.time_base_ns, 0, 0, 0))
+        file.write(MessageLog.HEADER.pack(MARK, log.time_base_ns, 0, 0, 0))
         file.truncate(length)
         file.flush()
         log.extend(file.fileno(), length, coming, f"{folder}/{number}.", ".seg")
@@ -56,15 +55,17 @@ def records_in(folder: Path) -> Iterator[tuple[Any, ...]]:
     """Yield the records of all files that were started, as another process sees them."""
     for path in sorted(folder.glob("*.seg")):
         content = path.read_bytes()
-        _, base_ns, count, _, _ = LOG_HEADER.unpack_from(content)
-        end = LOG_HEADER.size + count * MESSAGE_RECORD.size
-        for record in MESSAGE_RECORD.iter_unpack(content[LOG_HEADER.size : end]):
+        _, base_ns, count, _, _ = MessageLog.HEADER.unpack_from(content)
+        end = MessageLog.HEADER.size + count * MessageLog.RECORD.size
+        for record in MessageLog.RECORD.iter_unpack(content[MessageLog.HEADER.size : end]):
             yield record[0] + base_ns, *record[1:]
 
 
 def kinds(folder: Path, names: tuple[str, ...], name: str) -> list[str]:
     """Return the kinds of records of the calls of an endpoint."""
-    return [MESSAGE_KINDS[record[6]] for record in records_in(folder) if names[record[8]] == name]
+    return [
+        MessageLog.KINDS[record[6]] for record in records_in(folder) if names[record[8]] == name
+    ]
 
 
 def taken(folder: Path) -> list[tuple[Any, ...]]:
@@ -72,14 +73,14 @@ def taken(folder: Path) -> list[tuple[Any, ...]]:
     return [
         record
         for record in records_in(folder)
-        if MESSAGE_KINDS[record[6]] == "taken" and record[8] != 0
+        if MessageLog.KINDS[record[6]] == "taken" and record[8] != 0
     ]
 
 
 def test_a_call_is_in_the_file_when_it_has_returned(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
-    log = log_messages(100)
+    log = MessageLog(100)
     try:
         extend(log, tmp_path, 1)
         for count in range(1, 4):
@@ -100,7 +101,7 @@ def test_a_call_is_in_the_file_when_it_has_returned(tmp_path: Path) -> None:
 
 def test_what_comes_before_there_is_a_file_waits_for_it(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
-    log = log_messages(100)
+    log = MessageLog(100)
     try:
         for _ in range(5):
             worker.add.call_one(0).get()
@@ -121,7 +122,7 @@ def test_what_comes_before_there_is_a_file_waits_for_it(tmp_path: Path) -> None:
 def test_without_a_file_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
     worker.add.call_one(0).get()
-    log = log_messages(7)
+    log = MessageLog(7)
     try:
         for _ in range(4):
             worker.add.call_one(0).get()
@@ -153,7 +154,7 @@ def test_a_log_may_begin_with_the_first_messages_of_its_process(
     for since_start in (True, False):
         folder = tmp_path / str(since_start)
         folder.mkdir()
-        with subscribe(CALL):
+        with EventStream.subscribe(CALL):
             worker = local_procs().spawn("worker", Worker)
             worker.add.call_one(0).get()
             worker.log_to.call_one(folder, since_start=since_start).get()
@@ -167,13 +168,13 @@ def test_a_log_outlives_a_job(tmp_path: Path) -> None:
         tmp_path,
         f"""
         from pathlib import Path
-        from mesh_core.spi import LOG_HEADER, MESSAGE_RECORD, log_messages
-        log = log_messages(1000)
+        from mesh_core.spi import MessageLog
+        log = MessageLog(1000)
         for number, name in enumerate(("say", "add")):
             worker = this_host().spawn_procs().spawn("worker", Worker)
             path = Path({str(folder)!r}) / str(number)
             with open(path, "w+b") as file:
-                file.write(LOG_HEADER.pack(b"MESHTEST", log.time_base_ns, 0, 0, 0))
+                file.write(MessageLog.HEADER.pack(b"MESHTEST", log.time_base_ns, 0, 0, 0))
                 file.truncate(1 << 16)
                 file.flush()
                 log.extend(file.fileno(), 1 << 16, path, f"{{path}}.", ".seg")
@@ -192,14 +193,14 @@ def test_a_log_outlives_a_job(tmp_path: Path) -> None:
 
 def test_a_fork_writes_to_no_log(tmp_path: Path) -> None:
     worker = this_proc().spawn("worker", Worker)
-    log = log_messages(100)
+    log = MessageLog(100)
     try:
         extend(log, tmp_path, 1)
         worker.add.call_one(0).get()
         before = len(list(records_in(tmp_path)))
         pid = os.fork()
         if pid == 0:
-            with subscribe(["span_begin"]) as stream:
+            with EventStream.subscribe(["span_begin"]) as stream:
                 os._exit(len(stream.poll()))
         wait_until(lambda: os.waitpid(pid, os.WNOHANG) == (pid, 0))
         assert len(list(records_in(tmp_path))) == before
@@ -210,8 +211,8 @@ def test_a_fork_writes_to_no_log(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="waiting_max 0 is less than 1"):
-        log_messages(0)
-    log = log_messages(1)
+        MessageLog(0)
+    log = MessageLog(1)
     try:
         with open(tmp_path / "short", "w+b") as file, pytest.raises(OSError, match="no room"):
             log.extend(file.fileno(), 100, tmp_path / "short", "short.", ".seg")

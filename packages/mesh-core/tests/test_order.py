@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh_core import Actor, Channel, endpoint, send
+from mesh_core import Actor, Channel, endpoint
+from mesh_core.compat import send
 
 if TYPE_CHECKING:
     from mesh_core import ProcMesh

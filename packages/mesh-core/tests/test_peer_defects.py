@@ -116,7 +116,7 @@ def test_defect_05_cleanup_errors_are_reported(pair: ProcMesh) -> None:
 def test_defect_05_program_beats_environment(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
-        "configure(log_tail_lines=7); print(get_global_config()['log_tail_lines'])",
+        "configure(log_tail_lines=7); print(Config.current().log_tail_lines)",
         env={"MESH_LOG_TAIL_LINES": "9"},
     )
     assert ended.out == "7\n", ended.err

@@ -20,7 +20,7 @@ from mesh_core import (
     SupervisionError,
     this_host,
 )
-from mesh_core.spi import subscribe
+from mesh_core.spi import EventStream
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def test_failure_just_after_a_restart_is_another_one(
     mesh = trio.slice(n=0).spawn("worker", Worker, restart="permanent")
     mesh.fail.broadcast()
     assert answer(mesh) == 1
-    with subscribe({"restarted"}) as stream:
+    with EventStream.subscribe({"restarted"}) as stream:
         restarts = stream.events(timeout=20)
         mesh.fail.broadcast()
         assert next(restarts).code == 0
@@ -241,9 +241,9 @@ def test_restarted_program_part_ends_the_program_with_no_noise(tmp_path: Path) -
     ended = run(
         tmp_path,
         """
-        from mesh_core.spi import subscribe
+        from mesh_core.spi import EventStream
         mesh = this_host().spawn_procs({"n": 2}).spawn("worker", Worker, restart="permanent")
-        with subscribe({"restarted"}) as stream:
+        with EventStream.subscribe({"restarted"}) as stream:
             kill(mesh.slice(n=1))
             print(next(stream.events(timeout=20)).rank)
         print(mesh.add.call().get().values())

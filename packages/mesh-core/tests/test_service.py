@@ -17,12 +17,11 @@ from mesh_core import (
     CallCancelled,
     DeadlineExceeded,
     MeshStopped,
-    Service,
-    ServiceOverloaded,
     configured,
     endpoint,
     this_host,
 )
+from mesh_core.services import Service, ServiceOverloaded
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:

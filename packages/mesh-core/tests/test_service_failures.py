@@ -15,15 +15,13 @@ from service_actors import Caller, Holder, Unstartable, Worker
 from mesh_core import (
     Actor,
     ActorFailed,
-    HealthCheck,
     MeshFailure,
     ProcDied,
-    Service,
-    SessionMoved,
     SupervisionError,
     endpoint,
     this_host,
 )
+from mesh_core.services import HealthCheck, Service, SessionMoved
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:

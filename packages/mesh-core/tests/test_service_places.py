@@ -17,7 +17,6 @@ from mesh_core import (
     Actor,
     DeadlockError,
     Port,
-    Service,
     SupervisionError,
     attach_to_workers,
     configured,
@@ -25,6 +24,7 @@ from mesh_core import (
     shutdown_context,
     this_host,
 )
+from mesh_core.services import Service
 from mesh_core.testing import kill_proc, wait_until
 
 if TYPE_CHECKING:

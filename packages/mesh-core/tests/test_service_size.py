@@ -12,8 +12,9 @@ import pytest
 from host_recorder import wait_until_gone
 from service_actors import Caller, Holder, Worker
 
-from mesh_core import Autoscale, MeshStopped, Service, SessionMoved
+from mesh_core import MeshStopped
 from mesh_core._services.scaling import Intensity, Scaler
+from mesh_core.services import Autoscale, Service, SessionMoved
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:

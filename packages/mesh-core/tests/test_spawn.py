@@ -21,7 +21,6 @@ from mesh_core import (
     ProcDied,
     SupervisionError,
     context,
-    default_bootstrap_cmd,
     endpoint,
     this_host,
 )
@@ -100,7 +99,7 @@ def test_bootstrap_that_exits_is_a_death() -> None:
     [
         (BootstrapCommand("/no/such/program", args=()), "'/no/such/program': No such file"),
         (BootstrapCommand("/etc/passwd", args=()), "'/etc/passwd': Permission denied"),
-        (default_bootstrap_cmd().with_env({"X": "x" * (2 << 20)}), "Argument list too long"),
+        (BootstrapCommand.default().with_env({"X": "x" * (2 << 20)}), "Argument list too long"),
         (BootstrapCommand("/bin/false", args=()), "exited with status 1"),
         (BootstrapCommand("/bin/true", args=()), "exited with status 0"),
     ],
@@ -134,14 +133,14 @@ def test_what_spawns_a_mesh_may_be_long() -> None:
             kept = sys.modules["builtins"].__dict__["kept_load"]
             return [one == load for one in (self.own, self.given, kept)]
 
-    for command in (None, default_bootstrap_cmd()):
+    for command in (None, BootstrapCommand.default()):
         with this_host().spawn_procs(bootstrap=keep, bootstrap_command=command) as procs:
             laden = procs.spawn("laden", Laden, load)
             assert laden.all_of_it.call_one(load).get() == [True] * 3
 
 
 def test_command_and_environment_are_followed() -> None:
-    command = default_bootstrap_cmd().with_env({"COLOUR": "blue"})
+    command = BootstrapCommand.default().with_env({"COLOUR": "blue"})
     with this_host().spawn_procs(bootstrap_command=command) as procs:
         assert procs.spawn("env", Env).get.call_one("COLOUR").get() == "blue"
     with this_host().with_python_executable(sys.executable).spawn_procs() as procs:
@@ -179,7 +178,7 @@ def test_python_executable_reaches_processes_that_actors_spawn(tmp_path: Path) -
 
 def test_command_may_depend_on_the_place() -> None:
     def command(point: Any) -> BootstrapCommand:
-        return default_bootstrap_cmd().with_env({"PLACE": str(point["n"])})
+        return BootstrapCommand.default().with_env({"PLACE": str(point["n"])})
 
     with this_host().spawn_procs({"n": 2}, bootstrap_command=command) as procs:
         assert procs.spawn("env", Env).get.call("PLACE").get().values() == ["0", "1"]

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mesh_core import Actor, DeadlineExceeded, MeshStopped, endpoint, this_host
-from mesh_core.spi import snapshot, stop_owned
+from mesh_core.spi import current_process, stop_owned
 
 LIMIT_S = 30.0
 WHY = "the night shift is over"
@@ -43,7 +43,11 @@ class Chief(Actor):
 
 def number_of(name: str) -> int:
     """Return the number of a mesh that this process owns."""
-    return next(one.actor for one in snapshot() if one.kind == "spawned" and one.text == name)
+    return next(
+        one.actor
+        for one in current_process.snapshot()
+        if one.kind == "spawned" and one.text == name
+    )
 
 
 def test_callers_get_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,13 +188,13 @@ def test_held_call_counts_as_waiting(tmp_path: Path) -> None:
     ended = run(
         tmp_path,
         """
-        from mesh_core.spi import subscribe
+        from mesh_core.spi import EventStream
         note_failures()
         procs = this_host().spawn_procs({"n": 2})
         mesh = procs.spawn("worker", Worker)
         pids = mesh.pid.call().get().values()
         held = mesh.slice(n=1).sleep.call_one(60)
-        with subscribe({"proc_died"}) as stream:
+        with EventStream.subscribe({"proc_died"}) as stream:
             os.kill(pids[1], signal.SIGKILL)
             next(stream.events(timeout=20))
         print(noted_failures())

@@ -14,18 +14,17 @@ from mesh_core import (
     Port,
     ProcId,
     TraceContext,
-    Uid,
     concurrent_endpoint,
     context,
     endpoint,
     get_meter,
     span,
     this_proc,
-    trace_context,
     traced,
     with_trace_context,
 )
-from mesh_core.spi import Counter, Event, EventStream, SpanIdentity, subscribe
+from mesh_core.compat import Uid
+from mesh_core.spi import Event, EventStream, Meter, SpanIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stream() -> Iterator[EventStream]:
-    with subscribe({"span_begin", "span_end", "metric"}) as stream:
+    with EventStream.subscribe({"span_begin", "span_end", "metric"}) as stream:
         yield stream
 
 
@@ -59,11 +58,11 @@ class Tracer(Actor):
 
     @endpoint
     def now(self) -> TraceContext | None:
-        return trace_context()
+        return TraceContext.current()
 
     @endpoint
     def listen(self) -> None:
-        self.stream = subscribe({"span_begin", "span_end"})
+        self.stream = EventStream.subscribe({"span_begin", "span_end"})
 
     @endpoint
     def begun(self) -> list[tuple[str, TraceContext, TraceContext | None]]:
@@ -81,13 +80,13 @@ class AsyncTracer(Actor):
     async def now(self) -> tuple[TraceContext | None, TraceContext | None]:
         async def later() -> TraceContext | None:
             await asyncio.sleep(0)
-            return trace_context()
+            return TraceContext.current()
 
-        return trace_context(), await asyncio.create_task(later())
+        return TraceContext.current(), await asyncio.create_task(later())
 
     @endpoint
     def plain(self) -> TraceContext | None:
-        return trace_context()
+        return TraceContext.current()
 
 
 def ids(event: Event) -> tuple[TraceContext, TraceContext | None]:
@@ -173,7 +172,7 @@ def test_measurements_keep_their_values(stream: EventStream, amount: float) -> N
 def test_measurement_carries_its_instrument(stream: EventStream) -> None:
     get_meter().create_counter("steps", unit="s", description="time").add(1)
     (event,) = stream.poll()
-    assert isinstance(event.subject, Counter)
+    assert isinstance(event.subject, Meter.Counter)
     assert (event.subject.name, event.subject.unit, event.subject.description) == (
         "steps",
         "s",
@@ -189,7 +188,7 @@ def test_counter_does_not_fall() -> None:
 def test_without_subscriber_nothing_is_recorded() -> None:
     with span("load"):
         get_meter().create_gauge("loss").set(1)
-    with subscribe({"span_begin", "span_end", "metric"}) as late:
+    with EventStream.subscribe({"span_begin", "span_end", "metric"}) as late:
         assert late.poll() == []
 
 
@@ -223,7 +222,7 @@ def test_a_call_runs_in_the_span_of_its_caller(stream: EventStream, proc: ProcMe
     tracer = proc.spawn("tracer", Tracer)
     assert tracer.now.call_one().get() is None
     with span("ask"):
-        here = trace_context()
+        here = TraceContext.current()
         there = tracer.now.call_one().get()
     assert here is not None
     assert here == there == begun(stream)["ask"][0]
@@ -249,10 +248,10 @@ def test_a_trace_of_somebody_else_goes_on(stream: EventStream, proc: ProcMesh) -
     tracer = proc.spawn("tracer", Tracer)
     theirs = TraceContext.from_traceparent(HEADER)
     with with_trace_context(theirs):
-        assert trace_context() == theirs == tracer.now.call_one().get()
+        assert TraceContext.current() == theirs == tracer.now.call_one().get()
         with with_trace_context(None), span("ours"):
             pass
-    assert trace_context() is None
+    assert TraceContext.current() is None
     own, parent = begun(stream)["ours"]
     assert (own.trace_id, parent) == (theirs.trace_id, theirs)
 
@@ -288,7 +287,7 @@ async def test_tasks_of_an_endpoint_are_in_the_span_of_its_caller(
 
     async def ask(name: str) -> list[TraceContext | None]:
         with span(name):
-            own = trace_context()
+            own = TraceContext.current()
             return [own, *await tracer.now.call_one(), await tracer.plain.call_one()]
 
     both = await asyncio.gather(ask("a"), ask("b"))
@@ -299,7 +298,7 @@ async def test_tasks_of_an_endpoint_are_in_the_span_of_its_caller(
 class Teller(Actor):
     @endpoint(explicit_response_port=True)
     def tell(self, port: Port[TraceContext | None]) -> None:
-        port.send(trace_context())
+        port.send(TraceContext.current())
 
 
 def test_an_endpoint_with_a_port_is_in_the_span_of_its_caller(stream: EventStream) -> None:

@@ -17,15 +17,9 @@ from host_recorder import children, wait_until_gone
 from whole_program import run
 from workers import WorkerProcess
 
-from mesh_core import (
-    HostDied,
-    attach_to_workers,
-    configured,
-    run_worker_loop_forever,
-    shutdown_context,
-    start_worker_loop_forever,
-)
-from mesh_core.spi import draining_hosts
+from mesh_core import HostDied, attach_to_workers, configured, shutdown_context
+from mesh_core.compat import run_worker_loop_forever, start_worker_loop_forever
+from mesh_core.spi import current_process
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -176,8 +170,10 @@ def test_a_worker_told_to_end_waits_until_the_owner_has_stopped_its_processes() 
         worker.send(signal.SIGTERM)
         for _ in range(3):
             assert actors.pid.call_one().get() == pid
-        wait_until(lambda: bool(draining_hosts()), LIMIT_S)
-        assert all(0 < left_s <= 2 * LIMIT_S for left_s in draining_hosts().values())
+        wait_until(lambda: bool(current_process.draining_hosts()), LIMIT_S)
+        assert all(
+            0 < left_s <= 2 * LIMIT_S for left_s in current_process.draining_hosts().values()
+        )
         procs.stop().get()
         # Well before the grace period is over.
         assert worker.wait() == 0
@@ -188,7 +184,8 @@ def test_a_worker_loop_returns_when_the_owner_shuts_it_down(tmp_path: Path) -> N
         tmp_path,
         """
         import threading
-        from mesh_core import attach_to_workers, run_worker_loop_until_shutdown
+        from mesh_core import attach_to_workers
+        from mesh_core.compat import run_worker_loop_until_shutdown
         import socket
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"

@@ -23,6 +23,7 @@ PRELUDE = """
 import asyncio, ctypes, os, queue, signal, sys, threading, time
 import mesh_core
 from mesh_core import *
+from mesh_core.services import Service
 
 class Worker(Actor):
     def __init__(self, fails=False):

@@ -175,10 +175,10 @@ sys.exit(main(sys.argv[4:]))
     [
         ("tempfile.mkdtemp", "after", signal.SIGTERM, "60", 7),
         ("os.rename", "after", signal.SIGINT, "60", 7),
-        ("mesh_jobs._worker.worker.run_worker_loop_forever", "before", signal.SIGINT, "60", 7),
+        ("mesh_jobs._worker.worker.run_worker", "before", signal.SIGINT, "60", 7),
         ("mesh_core._workers.worker.on_signals", "before", signal.SIGTERM, "60", 7),
         # These signals arrive after the worker has started to exit for another reason.
-        ("mesh_jobs._worker.worker.run_worker_loop_forever", "after", signal.SIGTERM, "0.1", 0),
+        ("mesh_jobs._worker.worker.run_worker", "after", signal.SIGTERM, "0.1", 0),
         ("shutil.rmtree", "before", signal.SIGTERM, "0.1", 0),
         ("shutil.rmtree", "after", signal.SIGINT, "0.1", 0),
     ],

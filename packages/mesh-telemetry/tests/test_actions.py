@@ -14,7 +14,7 @@ from recorded_actors import LIMIT_S, Worker
 from recorded_program import config
 
 from mesh_core import Actor, ActorError, MeshStopped, endpoint, this_host
-from mesh_core.spi import snapshot
+from mesh_core.spi import current_process
 from mesh_core.testing import wait_until
 from mesh_telemetry import Telemetry
 
@@ -106,7 +106,7 @@ def test_what_an_actor_owns_is_stopped(telemetry: Telemetry, name: str) -> None:
 
 
 def test_telemetry_itself_and_the_program_are_refused(telemetry: Telemetry) -> None:
-    own = [one.actor for one in snapshot() if one.text.startswith("mesh-telemetry")]
+    own = [one.actor for one in current_process.snapshot() if one.text.startswith("mesh-telemetry")]
     assert own
     for number in own:
         status, said = stop(telemetry, mesh_id=number, proc="0.0")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh_core import Actor, endpoint, this_proc
-from mesh_core.spi import MESSAGE_RECORD, log_messages
+from mesh_core.spi import MessageLog
 from mesh_telemetry._events.message_segments import MessageSegments
 from mesh_telemetry._events.segments import message_counts, message_length, segments_of
 
@@ -33,7 +33,7 @@ def worker() -> Iterator[Worker]:
 
 
 def segments(folder: Path, retention_s: float = 60.0, spill: Path | None = None) -> MessageSegments:
-    return MessageSegments(folder, log_messages(10_000), ROOM, retention_s, spill)
+    return MessageSegments(folder, MessageLog(10_000), ROOM, retention_s, spill)
 
 
 def counts(folder: Path) -> list[int]:
@@ -63,10 +63,10 @@ def test_messages_stay_within_their_room(tmp_path: Path, worker: Worker) -> None
         assert kept.dropped == 0
         found = counts(tmp_path)
         # All space is used, except for segments that are handed over in advance.
-        assert sum(found) * MESSAGE_RECORD.size > ROOM // 2
+        assert sum(found) * MessageLog.RECORD.size > ROOM // 2
         begun = len(found) + kept.sealed.evicted_bytes // message_length(found[0])
         records = sum(found) + kept.sealed.evicted_count
-        assert came == records * MESSAGE_RECORD.size + begun * message_length(0)
+        assert came == records * MessageLog.RECORD.size + begun * message_length(0)
         assert records >= 5 * 20 * 50
     finally:
         kept.close()
@@ -121,7 +121,7 @@ def test_segments_go_by_age_and_spilled_ones_elsewhere(tmp_path: Path, worker: W
 def test_without_a_folder_messages_are_dropped_and_counted(tmp_path: Path, worker: Worker) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
-    kept = MessageSegments(folder, log_messages(20), ROOM, 60.0)
+    kept = MessageSegments(folder, MessageLog(20), ROOM, 60.0)
     try:
         for path in folder.iterdir():
             path.unlink()

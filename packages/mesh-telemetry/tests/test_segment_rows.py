@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mesh_core.spi import LOG_HEADER, MESSAGE_KINDS, MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_telemetry._events.proc_folder import Place, ProcFolder
 from mesh_telemetry._events.segments import Segment, message_header
 from mesh_telemetry._rows.message_tables import message_batch
 from mesh_telemetry._rows.segment_rows import SegmentRows
 
 PLACE = Place(0, "here", 1, 0, 27, "procs", 0, 4711, 0, 99)
-RECEIVED = MESSAGE_KINDS.index("received")
+RECEIVED = MessageLog.KINDS.index("received")
 
 
 def record(number: int) -> bytes:
     """Pack a message that was received at this time in microseconds."""
-    return MESSAGE_RECORD.pack(number * 1000, 20, 1, number + 1, 3, 4, RECEIVED, 0, 0, 0, 0)
+    return MessageLog.RECORD.pack(number * 1000, 20, 1, number + 1, 3, 4, RECEIVED, 0, 0, 0, 0)
 
 
 class Written:
@@ -35,11 +35,11 @@ class Written:
     def append(self, content: bytes, *, counted: int = 1) -> None:
         """Append bytes, and increase the record count afterwards."""
         with open(self.path, "r+b") as file:
-            header = file.read(LOG_HEADER.size)
+            header = file.read(MessageLog.HEADER.size)
             file.seek(0, os.SEEK_END)
             file.write(content)
             file.seek(0)
-            file.write(message_header(0, LOG_HEADER.unpack(header)[2] + counted))
+            file.write(message_header(0, MessageLog.HEADER.unpack(header)[2] + counted))
 
     def times(self, *, is_sealed: bool = False) -> list[int]:
         """Read the rows, and return their times."""

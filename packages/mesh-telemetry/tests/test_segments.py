@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh_core.spi import MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_core.testing import wait_until
 from mesh_telemetry._events.folders import is_locked, open_host_folder, remove_if_free, sweep
 from mesh_telemetry._events.segments import (
@@ -40,7 +40,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
 
 
 def test_records_behind_the_count_are_left_out(tmp_path: Path) -> None:
-    record = MESSAGE_RECORD.pack(5, 20, 1, 2, 3, 4, 1, 0, 0, 0, 0)
+    record = MessageLog.RECORD.pack(5, 20, 1, 2, 3, 4, 1, 0, 0, 0, 0)
     path = tmp_path / "messages.00000001.0.seg"
     path.write_bytes(message_header(-7, 3) + 5 * record + record[:9])
     assert read_messages(str(path)) == (-7, 3 * record)

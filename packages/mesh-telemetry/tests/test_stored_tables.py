@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from mesh_core.spi import MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_telemetry._disk.conversion import convert, waiting_in
 from mesh_telemetry._disk.spill import bound
 from mesh_telemetry._disk.stored_runs import HostNote, note_host
@@ -57,7 +57,7 @@ class Host:
         lines.close()
         for number, first in enumerate(range(0, count // 2, 60), 1):
             records = [
-                MESSAGE_RECORD.pack(
+                MessageLog.RECORD.pack(
                     at * 1000, 99 if at % 10 == 0 else 50, 2, at + 1, 4, 5, 1, 0, 0, 0, 0
                 )
                 for at in range(first, min(first + 60, count // 2))

@@ -18,7 +18,7 @@ from mesh_core import (
     as_endpoint,
     endpoint,
 )
-from mesh_core.spi import is_actor_coming
+from mesh_core.spi import current_process
 from mesh_tensor._worker import actor_calls
 
 
@@ -96,14 +96,21 @@ SIZES = {"dp": 2}
 LOOKS = threading.Semaphore(0)
 
 
+class ObservedProcess:
+    """The current process, which releases `LOOKS` whenever it says whether an actor is loaded."""
+
+    local_actor = staticmethod(current_process.local_actor)
+
+    @staticmethod
+    def is_actor_spawning(port: int) -> bool:
+        is_spawning = current_process.is_actor_spawning(port)
+        LOOKS.release()
+        return is_spawning
+
+
 class Onlooker(Actor):
     def __init__(self) -> None:
-        def looked(port: int) -> bool:
-            is_coming = is_actor_coming(port)
-            LOOKS.release()
-            return is_coming
-
-        actor_calls.is_actor_coming = looked
+        actor_calls.current_process = ObservedProcess()
 
 
 def _import_slowly() -> None:

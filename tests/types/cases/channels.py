@@ -10,11 +10,11 @@ from mesh_core import (
     Point,
     Port,
     PortReceiver,
-    RankedPortReceiver,
     ValueMesh,
     endpoint,
     this_proc,
 )
+from mesh_core.compat import RankedPortReceiver
 
 
 class Source(Actor):

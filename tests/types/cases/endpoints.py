@@ -2,16 +2,8 @@
 
 from typing import assert_type
 
-from mesh_core import (
-    Actor,
-    Future,
-    Port,
-    ValueMesh,
-    concurrent_endpoint,
-    endpoint,
-    send,
-    this_host,
-)
+from mesh_core import Actor, Future, Port, ValueMesh, concurrent_endpoint, endpoint, this_host
+from mesh_core.compat import send
 
 
 class Trainer(Actor):

@@ -2,18 +2,8 @@
 
 from typing import Literal, assert_type
 
-from mesh_core import (
-    Actor,
-    Autoscale,
-    Future,
-    HealthCheck,
-    Service,
-    ServiceOptions,
-    ServiceStatus,
-    ValueMesh,
-    endpoint,
-    this_host,
-)
+from mesh_core import Actor, Future, ValueMesh, endpoint, this_host
+from mesh_core.services import Autoscale, HealthCheck, Service, ServiceOptions, ServiceStatus
 
 
 class Generator(Actor):

@@ -18,17 +18,13 @@ from mesh_core import (
     traced,
 )
 from mesh_core.spi import (
-    Counter,
     Event,
     EventStream,
-    Gauge,
     LogLine,
-    LogState,
     MessageLog,
+    Meter,
     SpanIdentity,
-    log_messages,
     register_proc_mesh_spawn_callback,
-    subscribe,
 )
 from mesh_core.testing import LocalProcs, kill_proc, proc_pid, wait_until
 
@@ -49,7 +45,7 @@ get_or_spawn_controller("registry", Registry)  # expect-error: size is missing
 get_or_spawn_controller("registry", Registry, "no")  # expect-error: size is an int
 get_or_spawn_controller("registry", int)  # expect-error: not an actor
 
-with subscribe({"sent"}, len_max=10) as stream:
+with EventStream.subscribe({"sent"}, len_max=10) as stream:
     assert_type(stream, EventStream)
     assert_type(stream.poll(), list[Event])
     for event in stream.events(timeout=1.0):
@@ -60,15 +56,15 @@ with subscribe({"sent"}, len_max=10) as stream:
         if isinstance(event.subject, SpanIdentity):
             assert_type(event.subject.context, TraceContext)
             assert_type(event.subject.parent, TraceContext | None)
-log = log_messages(100, since_start=True)
+log = MessageLog(100, since_start=True)
 assert_type(log, MessageLog)
 assert_type(log.endpoint_names(), tuple[str, ...])
 assert_type(log.state().ended, list[tuple[Path, int]])
-assert_type(log.close(), LogState)
-log_messages(since_start=True)  # expect-error: waiting_max is missing
+assert_type(log.close(), MessageLog.State)
+MessageLog(since_start=True)  # expect-error: waiting_max is missing
 log.extend("file", 100, Path("coming"), "1.", ".seg")  # expect-error: a descriptor is an int
-subscribe([1])  # expect-error: kinds are strings
-subscribe(len_max="no")  # expect-error: a length is an int
+EventStream.subscribe([1])  # expect-error: kinds are strings
+EventStream.subscribe(len_max="no")  # expect-error: a length is an int
 register_proc_mesh_spawn_callback(lambda mesh: mesh.stop())
 register_proc_mesh_spawn_callback(3)  # expect-error: not callable
 
@@ -87,8 +83,8 @@ assert_type(double(3), int)
 double("no")  # expect-error: n is an int
 upper(3)  # expect-error: text is a str
 span(3)  # expect-error: a name is a str
-assert_type(get_meter().create_counter("steps"), Counter)
-assert_type(get_meter().create_gauge("loss"), Gauge)
+assert_type(get_meter().create_counter("steps"), Meter.Counter)
+assert_type(get_meter().create_gauge("loss"), Meter.Gauge)
 get_meter().create_counter("steps").add("no")  # expect-error: an amount is a number
 get_meter().create_gauge("loss").set(0.5, {"rank": 0})
 

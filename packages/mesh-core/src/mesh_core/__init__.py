@@ -1,36 +1,30 @@
 """Actors, meshes and supervision: a distributed program in one script.
 
-The package has three public modules: `mesh_core` for programs, `mesh_core.spi` for libraries that
-extend Mesh (telemetry, transports, schedulers), and `mesh_core.testing` for tests. Every other
-module starts with an underscore and is private.
+The package has five public modules: `mesh_core` for programs, `mesh_core.services` for replicated
+services, `mesh_core.compat` for programs that were written for Monarch, `mesh_core.spi` for
+libraries that extend Mesh (telemetry, transports, schedulers), and `mesh_core.testing` for tests.
+Every other module starts with an underscore and is private.
 """
 
 from mesh_core._actors.context import Context as Context
 from mesh_core._actors.context import Instance as Instance
 from mesh_core._actors.context import context as context
-from mesh_core._actors.context import current_actor_name as current_actor_name
 from mesh_core._actors.context import current_rank as current_rank
-from mesh_core._actors.context import current_size as current_size
 from mesh_core._actors.controller import get_or_spawn_controller as get_or_spawn_controller
 from mesh_core._calls.accumulator import Accumulator as Accumulator
 from mesh_core._calls.actor import Actor as Actor
 from mesh_core._calls.channel import Channel as Channel
 from mesh_core._calls.channel import Port as Port
 from mesh_core._calls.channel import PortReceiver as PortReceiver
-from mesh_core._calls.channel import RankedPortReceiver as RankedPortReceiver
 from mesh_core._calls.coroutine_future import returns_future as returns_future
 from mesh_core._calls.endpoint import Endpoint as Endpoint
 from mesh_core._calls.endpoint import as_endpoint as as_endpoint
 from mesh_core._calls.endpoint import concurrent_endpoint as concurrent_endpoint
 from mesh_core._calls.endpoint import endpoint as endpoint
-from mesh_core._calls.endpoint import send as send
 from mesh_core._calls.future import Future as Future
 from mesh_core._configuration.config import Config as Config
-from mesh_core._configuration.config import clear_runtime_config as clear_runtime_config
 from mesh_core._configuration.config import configure as configure
 from mesh_core._configuration.config import configured as configured
-from mesh_core._configuration.config import get_global_config as get_global_config
-from mesh_core._configuration.config import get_runtime_config as get_runtime_config
 from mesh_core._core import Region as Region
 from mesh_core._errors import ActorError as ActorError
 from mesh_core._errors import ActorFailed as ActorFailed
@@ -52,11 +46,9 @@ from mesh_core._errors import Unpicklable as Unpicklable
 from mesh_core._failover.errors import TakeOverError as TakeOverError
 from mesh_core._failover.job import Job as Job
 from mesh_core._failover.take_over import take_over as take_over
-from mesh_core._hosts.attach import attach as attach
 from mesh_core._hosts.attach import attach_to_workers as attach_to_workers
 from mesh_core._ids import ActorAddr as ActorAddr
 from mesh_core._ids import ProcId as ProcId
-from mesh_core._ids import Uid as Uid
 from mesh_core._meshes.actor_mesh import ActorMesh as ActorMesh
 from mesh_core._meshes.mesh import HostMesh as HostMesh
 from mesh_core._meshes.mesh import ProcMesh as ProcMesh
@@ -64,30 +56,17 @@ from mesh_core._meshes.mesh import this_host as this_host
 from mesh_core._meshes.mesh import this_proc as this_proc
 from mesh_core._meshes.patches import patch_actor as patch_actor
 from mesh_core._observability.trace_context import TraceContext as TraceContext
-from mesh_core._observability.trace_context import trace_context as trace_context
 from mesh_core._observability.trace_context import with_trace_context as with_trace_context
 from mesh_core._observability.tracing import get_meter as get_meter
 from mesh_core._observability.tracing import span as span
 from mesh_core._observability.tracing import traced as traced
 from mesh_core._processes.command import BootstrapCommand as BootstrapCommand
-from mesh_core._processes.command import default_bootstrap_cmd as default_bootstrap_cmd
 from mesh_core._program import first_use as _first_use
 from mesh_core._program.shutdown import shutdown_context as shutdown_context
 from mesh_core._security.credentials import Credentials as Credentials
 from mesh_core._security.errors import CredentialsError as CredentialsError
-from mesh_core._services.errors import ServiceOverloaded as ServiceOverloaded
-from mesh_core._services.errors import SessionMoved as SessionMoved
-from mesh_core._services.options import Autoscale as Autoscale
-from mesh_core._services.options import HealthCheck as HealthCheck
-from mesh_core._services.options import ServiceOptions as ServiceOptions
-from mesh_core._services.service import Service as Service
-from mesh_core._services.session import Session as Session
-from mesh_core._services.view import ReplicaStatus as ReplicaStatus
-from mesh_core._services.view import ServiceStatus as ServiceStatus
 from mesh_core._shapes.shape import Extent as Extent
 from mesh_core._shapes.shape import Point as Point
-from mesh_core._shapes.shape import Shape as Shape
-from mesh_core._shapes.shape import Slice as Slice
 from mesh_core._shapes.shape_errors import MeshIndexError as MeshIndexError
 from mesh_core._shapes.shape_errors import SelectorError as SelectorError
 from mesh_core._shapes.shape_errors import ShapeError as ShapeError
@@ -97,10 +76,6 @@ from mesh_core._shapes.value_mesh import ValueMesh as ValueMesh
 from mesh_core._supervision.policy import MeshFailure as MeshFailure
 from mesh_core._supervision.policy import RestartPolicy as RestartPolicy
 from mesh_core._supervision.policy import unhandled_fault_hook as unhandled_fault_hook
-from mesh_core._workers.serve import run_worker_loop_forever as run_worker_loop_forever
-from mesh_core._workers.serve import (
-    run_worker_loop_until_shutdown as run_worker_loop_until_shutdown,
-)
-from mesh_core._workers.serve import start_worker_loop_forever as start_worker_loop_forever
+from mesh_core._workers.serve import run_worker as run_worker
 
 _first_use.register()

@@ -65,7 +65,7 @@ class TensorEngineCall:
             selected actor; `rref` to keep the results remotely.
         procs: All processes that were spawned together with those of the actors.
         region: The processes that have the actors.
-        port: The port of the actors, for `mesh_core.spi.local_actor`.
+        port: The port of the actors, for `mesh_core.spi.current_process.local_actor`.
         propagate: The endpoint's declaration of its results.
         has_timeout: Whether the call may be abandoned without a request by the caller.
         send: Sends the message for the processes, as the only argument. It returns what the verb

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from mesh_core._hosts.address import DEFAULT_PORT
-from mesh_core._workers.serve import run_worker_loop_forever, run_worker_loop_until_shutdown
+from mesh_core._workers.serve import run_worker
 
 __all__: list[str] = []
 
@@ -38,9 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="seconds that processes not stopped by the owner of the job can run after SIGTERM",
     )
     options = parser.parse_args(arguments)
-    run = run_worker_loop_until_shutdown if options.until_shutdown else run_worker_loop_forever
     try:
-        run(options.listen, credentials=options.credentials, leave_grace_s=options.leave_grace)
+        run_worker(
+            options.listen,
+            credentials=options.credentials,
+            until_shutdown=options.until_shutdown,
+            leave_grace_s=options.leave_grace,
+        )
     except (ValueError, OSError) as error:
         print(f"mesh worker: {error}", file=sys.stderr)
         return 2

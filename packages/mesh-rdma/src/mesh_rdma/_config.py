@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from mesh_core import ConfigError
-from mesh_core.spi import has_credentials, read_config_table
+from mesh_core.spi import current_process, read_config_table
 from mesh_rdma import _core
 
 if TYPE_CHECKING:
@@ -100,5 +100,5 @@ def _read_file() -> dict[str, Any]:
 
 _outside = {**_DEFAULTS, **_read_file(), **_read_environment()}
 _chosen: dict[str, Any] = {}
-_core.find_credentials_with(has_credentials)
+_core.find_credentials_with(current_process.has_credentials)
 _apply({})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mesh_core._runtime.runtime import runtime
 
-__all__ = ["is_actor_coming", "local_actor"]
+__all__ = ["is_actor_spawning", "local_actor"]
 
 
 def local_actor(port: int) -> object | None:
@@ -16,7 +16,7 @@ def local_actor(port: int) -> object | None:
     return None if cell is None or cell.is_ended else cell
 
 
-def is_actor_coming(port: int) -> bool:
+def is_actor_spawning(port: int) -> bool:
     """Return whether an actor is still to be spawned at a port of this process.
 
     Messages to that port wait until the actor has started. Spawning takes as long as importing the

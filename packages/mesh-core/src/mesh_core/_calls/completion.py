@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-__all__ = ["Completion", "done_future", "failed_future", "future_of"]
+__all__ = ["Completion", "CompletionFuture"]
 
 R = TypeVar("R")
+V = TypeVar("V")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -36,14 +37,28 @@ class Completion(Protocol[R_co]):
         """Call `callback` on any thread once the work has ended, or now if it already has."""
 
 
-class _CompletionFuture(Future[R], Generic[R]):
-    """The outcome of some work."""
+class CompletionFuture(Future[R], Generic[R]):
+    """The future of a `Completion`, with constructors of futures that are settled from the start.
+
+    Args:
+        completion: The work.
+    """
 
     __slots__ = ("_completion",)
 
     def __init__(self, completion: Completion[R]) -> None:
         self._start()
         self._completion = completion
+
+    @staticmethod
+    def completed(value: V) -> Future[V]:
+        """Return a future that already has a value."""
+        return _SettledFuture(_VALUE, value)
+
+    @staticmethod
+    def failed(error: BaseException) -> Future[Any]:
+        """Return a future that already has an exception."""
+        return _SettledFuture(_ERROR, error)
 
     def _wait(self, timeout: float | None) -> None:
         if not self._completion.wait(timeout):
@@ -92,18 +107,3 @@ class _SettledFuture(Future[R]):
     def __init__(self, state: int, outcome: Any) -> None:
         self._start()
         self._settle(state, outcome)
-
-
-def future_of(completion: Completion[R]) -> Future[R]:
-    """Return the future of some work."""
-    return _CompletionFuture(completion)
-
-
-def done_future(value: R) -> Future[R]:
-    """Return a future that already has a value."""
-    return _SettledFuture(_VALUE, value)
-
-
-def failed_future(error: BaseException) -> Future[Any]:
-    """Return a future that already has an exception."""
-    return _SettledFuture(_ERROR, error)

@@ -93,6 +93,15 @@ class Config:
         for name, setting in SETTINGS.items():
             object.__setattr__(self, name, given.get(name, setting.default))
 
+    @staticmethod
+    def current() -> Config:
+        """Return the effective settings in the current context.
+
+        Raises:
+            ConfigError: The file or the environment, which are read on first use, contain an error.
+        """
+        return effective()
+
     def as_mapping(self) -> dict[str, Any]:
         """Return the settings as plain data, for `from_mapping` in another process."""
         mapping = dict(self)

@@ -33,7 +33,7 @@ from mesh_core._meshes.spawn_checks import check_arguments, checked_dims, module
 from mesh_core._meshes.spawn_order import SpawnOrder
 from mesh_core._meshes.start_order import StartOrder
 from mesh_core._observability.events import recorder
-from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd
+from mesh_core._processes.command import BootstrapCommand
 from mesh_core._runtime.handle_job import runtime_of_job
 from mesh_core._runtime.runtime import is_running, runtime
 from mesh_core._serialization.pickler import encode_order, encode_value
@@ -174,7 +174,7 @@ class HostMesh(ContextMesh):
 
         Processes that actors in them spawn on their `this_host()` use that interpreter, too.
         """
-        command = default_bootstrap_cmd()
+        command = BootstrapCommand.default()
         changed = BootstrapCommand(path, args=command.args, env=command.env)
         return HostMesh(self._hosts, self._region, changed, self._job)
 
@@ -680,7 +680,7 @@ def _commands(
 ) -> list[BootstrapCommand] | None:
     if command is None:
         if effective().process_start == "exec":
-            return [default_bootstrap_cmd()] * len(mesh)
+            return [BootstrapCommand.default()] * len(mesh)
         return None
     if isinstance(command, BootstrapCommand):
         return [command] * len(mesh)

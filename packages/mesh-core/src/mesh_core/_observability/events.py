@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, ClassVar, Self
 
     from mesh_core._core import Engine
     from mesh_core._observability.message_log import MessageLog
@@ -33,7 +33,6 @@ __all__ = [
     "Event",
     "EventStream",
     "recorder",
-    "subscribe",
 ]
 
 # The record of a message event, as in docs/protocol/events.md: nanoseconds, port, peer, call,
@@ -98,7 +97,10 @@ class Event:
         value: The measured value.
         attributes: The attributes of a span or a measurement.
         subject: The object that the event describes, if there is one, such as a `LogLine`.
+        KINDS: All kinds of events.
     """
+
+    KINDS: ClassVar[frozenset[str]] = EVENT_KINDS
 
     __slots__ = (
         "actor",
@@ -317,6 +319,48 @@ class EventStream:
         self._is_closed = False
         self._count: memoryview | None = None
 
+    @classmethod
+    def subscribe(
+        cls,
+        kinds: Iterable[str] | None = None,
+        len_max: int | None = None,
+        *,
+        since_start: bool = False,
+    ) -> Self:
+        """Start to record the events of this process.
+
+        Each subscriber gets all events from now on. In a program that has not used Mesh yet, this
+        call starts Mesh.
+
+        Args:
+            kinds: The kinds of events to receive; by default all.
+            len_max: Maximum number of events to retain until they are read; by default the
+                setting `event_ring_len_max`.
+            since_start: Whether to begin with the first messages of this process. This requires
+                that there was no subscriber in this process before, and that messages were recorded
+                in the process that spawned it.
+
+        Raises:
+            ValueError: A kind is unknown, or `len_max` is less than 1.
+
+        Example:
+            >>> from mesh_core.spi import EventStream
+            >>> with EventStream.subscribe({"spawned", "failed"}) as stream:
+            ...     stream.poll()
+            []
+        """
+        wanted = None if kinds is None else frozenset(kinds)
+        unknown = sorted((wanted or frozenset()) - EVENT_KINDS)
+        if unknown:
+            known = ", ".join(sorted(EVENT_KINDS))
+            raise ValueError(f"unknown kind of event {unknown[0]!r}: use some of {known}")
+        bound = effective().event_ring_len_max if len_max is None else len_max
+        if bound < 1:
+            raise ValueError(f"len_max {bound} is less than 1: keep at least one event")
+        stream = cls(wanted, bound)
+        recorder.join(stream, since_start)
+        return stream
+
     @property
     def dropped(self) -> int:
         """The number of events that were lost because they were not read in time."""
@@ -468,41 +512,3 @@ class EventStream:
 recorder = Recorder()
 follow(recorder.follow)
 os.register_at_fork(after_in_child=recorder.start_anew)
-
-
-def subscribe(
-    kinds: Iterable[str] | None = None, len_max: int | None = None, *, since_start: bool = False
-) -> EventStream:
-    """Start to record the events of this process.
-
-    Each subscriber gets all events from now on. In a program that has not used Mesh yet, this call
-    starts Mesh.
-
-    Args:
-        kinds: The kinds of events to receive; by default all.
-        len_max: Maximum number of events to retain until they are read; by default the setting
-            `event_ring_len_max`.
-        since_start: Whether to begin with the first messages of this process. This requires that
-            there was no subscriber in this process before, and that messages were recorded in the
-            process that spawned it.
-
-    Raises:
-        ValueError: A kind is unknown, or `len_max` is less than 1.
-
-    Example:
-        >>> from mesh_core.spi import subscribe
-        >>> with subscribe({"spawned", "failed"}) as stream:
-        ...     stream.poll()
-        []
-    """
-    wanted = None if kinds is None else frozenset(kinds)
-    unknown = sorted((wanted or frozenset()) - EVENT_KINDS)
-    if unknown:
-        known = ", ".join(sorted(EVENT_KINDS))
-        raise ValueError(f"unknown kind of event {unknown[0]!r}: use some of {known}")
-    bound = effective().event_ring_len_max if len_max is None else len_max
-    if bound < 1:
-        raise ValueError(f"len_max {bound} is less than 1: keep at least one event")
-    stream = EventStream(wanted, bound)
-    recorder.join(stream, since_start)
-    return stream

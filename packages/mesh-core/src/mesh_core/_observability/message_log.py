@@ -9,20 +9,16 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from mesh_core._observability.events import recorder
+from mesh_core._observability.events import MESSAGE_KINDS, MESSAGE_RECORD, recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import ClassVar
 
     from mesh_core._core import Engine, EventLog
 
-__all__ = ["LOG_HEADER", "LogState", "MessageLog", "log_messages"]
-
-#: Header of a log file: a marker that the owner of the log chooses, the offset to add to the times
-#: of records, the number of records, the number of numbered endpoints, and the number of waiting
-#: records.
-LOG_HEADER = Struct("<8sqQQQ24x")
+__all__ = ["LogState", "MessageLog"]
 
 
 class LogState(NamedTuple):
@@ -44,14 +40,38 @@ class LogState(NamedTuple):
 
 
 class MessageLog:
-    """A log of all messages of this process. It continues when a program starts another job.
+    """Writes all messages of this process to files, which the caller adds to the log.
+
+    In a program that has not used Mesh yet, the constructor starts Mesh. The log continues when the
+    program starts another job.
 
     Args:
-        waiting_max: Maximum number of messages that may wait for a file.
-        since_start: See `log_messages`.
+        waiting_max: Maximum number of messages that wait while no file has room; beyond that, the
+            oldest are dropped and counted.
+        since_start: Whether to begin with the first messages of this process. This requires that
+            there was no subscriber in this process before, and that messages were recorded in the
+            process that spawned it.
+
+    Attributes:
+        HEADER: The header of a file: a marker that the owner of the log chooses, the offset to add
+            to the times of records, the number of records, the number of numbered endpoints, and
+            the number of waiting records.
+        RECORD: The record of a message; see docs/protocol/events.md.
+        KINDS: The kinds of message events, by their number in a record; 0 is not used.
+        State: The type of the state of a log.
+
+    Raises:
+        ValueError: `waiting_max` is less than 1.
     """
 
-    def __init__(self, waiting_max: int, *, since_start: bool) -> None:
+    HEADER: ClassVar[Struct] = Struct("<8sqQQQ24x")
+    RECORD: ClassVar[Struct] = MESSAGE_RECORD
+    KINDS: ClassVar[tuple[str, ...]] = MESSAGE_KINDS
+    State = LogState
+
+    def __init__(self, waiting_max: int, *, since_start: bool = False) -> None:
+        if waiting_max < 1:
+            raise ValueError(f"waiting_max {waiting_max} is less than 1: keep at least one message")
         self._waiting_max = waiting_max
         self._since_start = since_start
         self._native: EventLog | None = None
@@ -133,23 +153,3 @@ class MessageLog:
         self._dropped += dropped
         # Request the next file when the current one is half full, so that it is ready in time.
         return used, bool(waiting) or (not ready and used * 2 >= room)
-
-
-def log_messages(waiting_max: int, *, since_start: bool = False) -> MessageLog:
-    """Start to write all messages of this process to files, which the caller adds to the log.
-
-    In a program that has not used Mesh yet, this call starts Mesh.
-
-    Args:
-        waiting_max: Maximum number of messages that wait while no file has room; beyond that, the
-            oldest are dropped and counted.
-        since_start: Whether to begin with the first messages of this process. This requires that
-            there was no subscriber in this process before, and that messages were recorded in the
-            process that spawned it.
-
-    Raises:
-        ValueError: `waiting_max` is less than 1.
-    """
-    if waiting_max < 1:
-        raise ValueError(f"waiting_max {waiting_max} is less than 1: keep at least one message")
-    return MessageLog(waiting_max, since_start=since_start)

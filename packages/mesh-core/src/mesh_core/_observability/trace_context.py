@@ -25,7 +25,6 @@ __all__ = [
     "enter_span",
     "new_span",
     "origin",
-    "trace_context",
     "with_trace_context",
 ]
 
@@ -124,6 +123,16 @@ class TraceContext:
         """The value of the HTTP header `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{self._encoded[24]:02x}"
 
+    @staticmethod
+    def current() -> TraceContext | None:
+        """Return the span of the current code, to propagate it by other means than calls.
+
+        This is the innermost recorded `span`, else the span of the caller whose message is being
+        served, else None.
+        """
+        encoded = _encoded_now()
+        return None if encoded is None else _decoded(encoded)
+
     @classmethod
     def from_traceparent(cls, text: str) -> TraceContext:
         """Parse the HTTP header `traceparent`.
@@ -156,10 +165,10 @@ class with_trace_context:
         context: The span; None changes nothing.
 
     Example:
-        >>> from mesh_core import TraceContext, trace_context, with_trace_context
+        >>> from mesh_core import TraceContext, with_trace_context
         >>> header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         >>> with with_trace_context(TraceContext.from_traceparent(header)):
-        ...     trace_context().span_id
+        ...     TraceContext.current().span_id
         '00f067aa0ba902b7'
     """
 
@@ -181,16 +190,6 @@ class with_trace_context:
     ) -> None:
         # Do not use a token: a generator may end in a different context than it began in.
         _current.set(self._outer)
-
-
-def trace_context() -> TraceContext | None:
-    """Return the span of the current code, to propagate it by other means than calls.
-
-    This is the innermost recorded `span`, else the span of the caller whose message is being
-    served, else None.
-    """
-    encoded = _encoded_now()
-    return None if encoded is None else _decoded(encoded)
 
 
 def origin() -> bytes | None:

@@ -226,9 +226,21 @@ class Gauge(_Instrument):
 
 
 class Meter:
-    """Factory for instruments, with the method names of OpenTelemetry."""
+    """Factory for instruments, with the method names of OpenTelemetry.
+
+    Attributes:
+        Counter: The type of a sum that only increases.
+        Gauge: The type of a metric whose latest value matters.
+        Histogram: The type of a distribution of values.
+        UpDownCounter: The type of a sum that increases and decreases.
+    """
 
     __slots__ = ()
+
+    Counter = Counter
+    Gauge = Gauge
+    Histogram = Histogram
+    UpDownCounter = UpDownCounter
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
         """Create a sum that only increases."""

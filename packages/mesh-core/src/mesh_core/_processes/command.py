@@ -28,7 +28,7 @@ class BootstrapCommand:
         TypeError: `args` is a string instead of a sequence of strings.
 
     Example:
-        >>> command = default_bootstrap_cmd().with_env({"OMP_NUM_THREADS": "1"})
+        >>> command = BootstrapCommand.default().with_env({"OMP_NUM_THREADS": "1"})
         >>> command.args
         ('-m', 'mesh_core._program.launch')
     """
@@ -54,6 +54,15 @@ class BootstrapCommand:
         values = (arg0, tuple(args), dict(env or {}), inherit_env, program)
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def default(cls, launch: str = "mesh_core._program.launch") -> "BootstrapCommand":
+        """Return the command that starts a process with this interpreter.
+
+        Args:
+            launch: The module that runs a process.
+        """
+        return cls(sys.executable, args=("-m", launch))
 
     def with_env(self, changes: Mapping[str, str | None]) -> "BootstrapCommand":
         """Return the same command with further changes to the environment.
@@ -90,13 +99,9 @@ class BootstrapCommand:
         return f"BootstrapCommand({fields})"
 
 
-def default_bootstrap_cmd(launch: str = "mesh_core._program.launch") -> BootstrapCommand:
-    """Return the command that starts a process with this interpreter.
-
-    Args:
-        launch: The module that runs a process.
-    """
-    return BootstrapCommand(sys.executable, args=("-m", launch))
+def default_bootstrap_cmd() -> BootstrapCommand:
+    """Return the command that starts a process with this interpreter."""
+    return BootstrapCommand.default()
 
 
 def entry_environment(entry: bytes, path: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple, ParamSpec
 
 from mesh_core._logging.capture import ProcLog
 from mesh_core._logging.line import LogLine
-from mesh_core._processes.command import BootstrapCommand, default_bootstrap_cmd
+from mesh_core._processes.command import BootstrapCommand
 from mesh_core._processes.cpu_binding import parse_binding
 from mesh_core._processes.event_pump import Pump
 from mesh_core._processes.link import FDS_PER_MESSAGE_MAX, Link, close_all
@@ -528,7 +528,7 @@ def _birth(
         env = {**command.env, **env}
         inherits_env = command.inherit_env
     elif _needs_exec({**world.env, **env}, supervisor_env):
-        command = default_bootstrap_cmd(launch)
+        command = BootstrapCommand.default(launch)
     if command is not None:
         argv = (command.program, command.arg0 or command.program, *command.args)
     return Birth(

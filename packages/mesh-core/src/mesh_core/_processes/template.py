@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 from mesh_core._processes.child import Cradle, apply_changes, become
-from mesh_core._processes.command import default_bootstrap_cmd
+from mesh_core._processes.command import BootstrapCommand
 from mesh_core._processes.link import Link, close_all, message_pair
 from mesh_core._processes.messages import (
     Birth,
@@ -324,7 +324,7 @@ class _Template:
         is_fit = self._why_unsafe is None and (self._is_blank or birth.is_warm)
         if is_fit or birth.argv is not None:
             return birth
-        command = default_bootstrap_cmd(self._launch)
+        command = BootstrapCommand.default(self._launch)
         argv = (command.program, command.program, *command.args)
         return Birth(
             birth.slot, birth.incarnation, birth.name, birth.entry, birth.env, argv,

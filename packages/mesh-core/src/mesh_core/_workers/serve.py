@@ -10,17 +10,18 @@ if TYPE_CHECKING:
     from mesh_core._workers.worker import Worker
 
 __all__ = [
+    "run_worker",
     "run_worker_loop_forever",
     "run_worker_loop_until_shutdown",
     "start_worker_loop_forever",
 ]
 
 
-def run_worker_loop_forever(
+def run_worker(
     address: str,
     *,
     credentials: str | PathLike[str] | None = None,
-    ca: str | None = None,
+    until_shutdown: bool = False,
     leave_grace_s: float = 0.0,
 ) -> None:
     """Serve this machine as a host, to one job after another, until a signal.
@@ -34,6 +35,29 @@ def run_worker_loop_forever(
             select one.
         credentials: The folder with the worker's credentials, required if other machines can reach
             the address.
+        until_shutdown: Whether to return also after the owner of a job has shut down its hosts.
+        leave_grace_s: Seconds that the processes of the job continue after a signal.
+
+    Raises:
+        ValueError: The address is malformed, or other machines could reach it without credentials.
+        CredentialsError: The credentials do not exist, or other users can access them.
+        OSError: The address is in use, or does not belong to this machine.
+    """
+    _worker(address, credentials, None, leave_grace_s).run(until_shutdown=until_shutdown)
+
+
+def run_worker_loop_forever(
+    address: str,
+    *,
+    credentials: str | PathLike[str] | None = None,
+    ca: str | None = None,
+    leave_grace_s: float = 0.0,
+) -> None:
+    """Serve this machine as a host until a signal, as `mesh_core.run_worker` does.
+
+    Args:
+        address: The address to listen on.
+        credentials: The folder with the worker's credentials.
         ca: Accepted for programs written for Monarch, in which case it must be
             `trust_all_connections`.
         leave_grace_s: Seconds that the processes of the job continue after a signal.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh_core import Credentials, Future, HostMesh, MeshError, attach_to_workers, this_host
-from mesh_core.spi import draining_hosts, host_numbers
+from mesh_core.spi import current_process
 from mesh_jobs._backend.report import THIS_HOST, HostDraining, HostReport
 from mesh_jobs._errors import JobError
 from mesh_jobs._job.host_cache import CachedHosts
@@ -128,13 +128,13 @@ def leaving_here(order_id: str) -> list[HostDraining]:
     """Return the hosts of an order that this program uses and whose workers are shutting down."""
     if not any(pid == os.getpid() and order == order_id for pid, order, _ in _attached):
         return []
-    leaving = draining_hosts()
+    leaving = current_process.draining_hosts()
     return [
         HostDraining(name, rank, "end", leaving[number], epoch)
         for (pid, order, name), one in list(_attached.items())
         if pid == os.getpid() and order == order_id
         for rank, (number, (_, epoch)) in enumerate(
-            zip(host_numbers(one.mesh), one.workers, strict=False)
+            zip(current_process.host_numbers(one.mesh), one.workers, strict=False)
         )
         if number in leaving
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mesh_core import ConfigError, run_worker_loop_forever
+from mesh_core import ConfigError, run_worker
 from mesh_jobs._atomic_files import write_json
 from mesh_jobs._host.host import SERVES_JOB, ServedHost
 from mesh_jobs._worker.control import ControlOptions, WorkerControl, control_beside
@@ -100,7 +100,7 @@ def serve(options: WorkerOptions) -> bool:
             tee_output(on_line, STDOUT),
             tee_output(lambda line: host.record_line(line, True), STDERR),
         ):
-            run_worker_loop_forever(listened, credentials=keys, leave_grace_s=options.leave_grace_s)
+            run_worker(listened, credentials=keys, leave_grace_s=options.leave_grace_s)
             if lease.is_over:
                 print(f"mesh worker: unused for {options.ttl_s:g} s, exiting", flush=True)
     return lease.is_over

@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mesh_core.spi import failed_future, future_of, is_recorded
+from mesh_core.spi import CompletionFuture, is_recorded
 from mesh_rdma import _core
 from mesh_rdma._buffers.buffer import checked_word
 from mesh_rdma._buffers.memory import memory_of, writable_memory_of
@@ -149,7 +149,7 @@ class RDMAAction:
         except RDMAError as error:
             for part in parts:
                 part.cancel()
-            return failed_future(error)
+            return CompletionFuture.failed(error)
         parts += [
             Task(partial(_change, change, found, timeout), _no_end).start()
             for change, found in zip(self._changes, self._found, strict=True)
@@ -160,7 +160,7 @@ class RDMAAction:
         if is_recorded():
             nbytes = sum(local.nbytes for _, _, local in self._steps) + _WORD * len(self._changes)
             record_transfer(whole, "action", nbytes)
-        return future_of(whole)
+        return CompletionFuture(whole)
 
     def _check_word(self, src: Memory, dst: RDMABuffer, *numbers: int) -> None:
         found = writable_memory_of(src)

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from mesh_core.spi import done_future, failed_future, future_of, is_recorded
+from mesh_core.spi import CompletionFuture, is_recorded
 from mesh_rdma import _core
 from mesh_rdma._buffers.memory import memory_of, writable_memory_of
 from mesh_rdma._errors import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RDMABuffer", "checked_word"]
 
-_DONE = done_future(None)
+_DONE = CompletionFuture.completed(None)
 _TIMEOUT_S = 60.0
 
 # A forked child shares neither the registrations nor the connections of its parent.
@@ -257,10 +257,10 @@ class RDMABuffer:
         try:
             (copy,) = begin_pulls([pull], timeout)
         except RDMAError as error:
-            return failed_future(error)
+            return CompletionFuture.failed(error)
         if is_recorded():
             record_transfer(copy, "copy", length, peer=self.owner)
-        return future_of(copy)
+        return CompletionFuture(copy)
 
     def fetch_add(
         self, add: int, *, offset: int = 0, timeout: float | None = _TIMEOUT_S
@@ -384,7 +384,7 @@ class RDMABuffer:
 
     def _failed(self, verb: str, local: _core.Local, error: RDMAError) -> Future[None]:
         record_failed_transfer(error, verb, local.nbytes, self.owner)
-        return failed_future(error)
+        return CompletionFuture.failed(error)
 
     def _begin(
         self, path: Path, verb: str, local: _core.Local, offset: int, timeout: float | None
@@ -402,13 +402,13 @@ class RDMABuffer:
                 peer=self.owner,
                 started_ns=started_ns,
             )
-        return _DONE if transfer is None else future_of(transfer)
+        return _DONE if transfer is None else CompletionFuture(transfer)
 
     def _now(self, do: Callable[[_core.Target | PluginTarget | StagedTarget], Any]) -> Future[Any]:
         try:
-            return done_future(do(self._reach().target))
+            return CompletionFuture.completed(do(self._reach().target))
         except RDMAError as error:
-            return failed_future(error)
+            return CompletionFuture.failed(error)
 
     def _check(self, offset: int, length: int) -> None:
         if offset < 0 or length < 0 or offset + length > self._size:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mesh_core import returns_future
-from mesh_core.spi import done_future, failed_future, future_of
+from mesh_core.spi import CompletionFuture
 from mesh_rdma import _core
 from mesh_rdma._buffers.buffer import RDMABuffer
 from mesh_rdma._buffers.memory import memory_of
@@ -311,7 +311,7 @@ class VersionedReader:
         try:
             version = self._try_hold(after, timeout)
         except RDMAError as error:
-            return failed_future(error)
+            return CompletionFuture.failed(error)
         if version is not None:
             return _step_of(version, version.buffer.read_into(dst, timeout=timeout))
         return self._read_later(dst, after, timeout)
@@ -421,5 +421,5 @@ def _step_of(version: Version, reading: Future[None]) -> Future[int]:
     """Return a future of the number of a version, which is done when the version has been read."""
     if reading.done() and reading.exception() is None:
         version.release()
-        return done_future(version.step)
-    return future_of(_VersionRead(version, reading))
+        return CompletionFuture.completed(version.step)
+    return CompletionFuture(_VersionRead(version, reading))

@@ -9,7 +9,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mesh_core.spi import future_of
+from mesh_core.spi import CompletionFuture
 from mesh_rdma import _core
 from mesh_rdma._buffers.arena import allocate
 from mesh_rdma._buffers.buffer import RDMABuffer, restore
@@ -115,7 +115,7 @@ def replicate(
     if not near or not src.size():
         raise RDMABoundsError("replicate() got no buffers, or empty ones: pass at least one byte")
     replication = _Replication(src, near, timeout)
-    return future_of(Task(replication.run, replication.end).start())
+    return CompletionFuture(Task(replication.run, replication.end).start())
 
 
 class _Replication:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh_core.spi import done_future, future_of
+from mesh_core.spi import CompletionFuture
 from mesh_rdma._collectives.tree_coordinator import TreeCoordinator
 from mesh_rdma._completions.settled_group import SettledGroup
 from mesh_rdma._errors import RDMABoundsError, RDMAError
@@ -52,8 +52,8 @@ def spread(
             )
         dst._check_writable()
     if not dsts or not src.size():
-        return done_future(None)
-    return future_of(TreeCoordinator(src, dsts, timeout).start())
+        return CompletionFuture.completed(None)
+    return CompletionFuture(TreeCoordinator(src, dsts, timeout).start())
 
 
 def collect(
@@ -99,7 +99,7 @@ def collect(
             parts += [(part, (place,)) for part in begin_pulls([pull], timeout)]
         except RDMAError as error:
             parts.append((_Failed(error), (place,)))
-    return future_of(SettledGroup(parts, len(srcs)))
+    return CompletionFuture(SettledGroup(parts, len(srcs)))
 
 
 class _Failed:

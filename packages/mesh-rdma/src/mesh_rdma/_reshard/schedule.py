@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from mesh_core.spi import failed_future, future_of
+from mesh_core.spi import CompletionFuture
 from mesh_rdma._completions.settled_group import SettledGroup
 from mesh_rdma._errors import RDMABoundsError, RDMAError
 from mesh_rdma._operations.pull import Pull
@@ -121,8 +121,8 @@ class Schedule:
         except RDMAError as error:
             for part, _ in parts:
                 part.cancel()
-            return failed_future(error)
-        return future_of(SettledGroup(parts, len(dsts)))
+            return CompletionFuture.failed(error)
+        return CompletionFuture(SettledGroup(parts, len(dsts)))
 
 
 def plan_reshard(

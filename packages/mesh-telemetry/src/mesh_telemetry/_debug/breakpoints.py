@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 from mesh_core import CallCancelled, context
-from mesh_core.spi import intercept_endpoints, process_location
+from mesh_core.spi import current_process, intercept_endpoints
 from mesh_telemetry._debug.failure_rules import read_rules
 from mesh_telemetry._debug.session import DebugSession
 
@@ -129,7 +129,7 @@ class Breakpoints:
             "kind": kind,
             "port": port,
             "actor": me.name if port else None,
-            "rank": me.rank.rank if port else process_location().rank,
+            "rank": me.rank.rank if port else current_process.location().rank,
             "function": frame.f_code.co_qualname,
             "file": frame.f_code.co_filename,
             "line": line,
@@ -177,7 +177,7 @@ class Breakpoints:
         traceback = None if error.__traceback__ is None else error.__traceback__.tb_next
         if traceback is None or isinstance(error, CallCancelled):
             return
-        names = (None, context().actor_instance.name, process_location().mesh_name)
+        names = (None, context().actor_instance.name, current_process.location().mesh_name)
         limits_s = [rule.limit_s for rule in self._rules if rule.mesh in names]
         if limits_s:
             # The failure must reach the caller even if no session can be opened.
@@ -204,7 +204,7 @@ def _breakpoint_hook(*args: Any, **kwargs: Any) -> None:
     frame = sys._getframe(1)
     port = context().actor_instance.actor_id.port
     present = list(_present)
-    if present and (port or process_location().mesh_name != _ROOT):
+    if present and (port or current_process.location().mesh_name != _ROOT):
         present[-1].pause(frame)
     elif _python_hook is sys.__breakpointhook__:
         # The same as Python's own hook, but in the frame of the caller.

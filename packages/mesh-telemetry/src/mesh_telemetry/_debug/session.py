@@ -12,7 +12,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from mesh_core.spi import is_actor_ending, process_location
+from mesh_core.spi import current_process
 from mesh_telemetry._debug.lines import LineReader, encoded
 from mesh_telemetry._events.process_socket import short_socket_path
 
@@ -83,7 +83,7 @@ class DebugSession:
     @property
     def is_released(self) -> bool:
         """Whether the code must continue, regardless of other requests."""
-        return self._is_released or self._is_late() or is_actor_ending()
+        return self._is_released or self._is_late() or current_process.is_actor_ending()
 
     @property
     def is_over(self) -> bool:
@@ -193,7 +193,11 @@ class DebugSession:
             ready = {
                 number for number, _ in poll.poll(_EDITOR_LOOK_MS if self._is_editor else None)
             }
-            if self._is_editor and not self._is_released and self._place.run(is_actor_ending):
+            if (
+                self._is_editor
+                and not self._is_released
+                and self._place.run(current_process.is_actor_ending)
+            ):
                 self.release()
             if client is not None and client.fileno() in ready:
                 # Served before new clients: if this client has disconnected, it no longer occupies
@@ -254,7 +258,7 @@ class DebugSession:
             return f"session {self.id} has been stepped through with pdb: attach without --dap"
         if not _has_debugpy():
             return (
-                f"debugpy is not installed on {process_location().host_name}: "
+                f"debugpy is not installed on {current_process.location().host_name}: "
                 "pip install 'mesh-telemetry[debug]' there"
             )
         return None

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mesh_core.spi import MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_telemetry._events.sealed_segments import SealedSegments
 from mesh_telemetry._events.segment_export import COMING
 from mesh_telemetry._events.segments import (
@@ -21,7 +21,6 @@ from mesh_telemetry._events.segments import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh_core.spi import LogState, MessageLog
 
 __all__ = ["MessageSegments"]
 
@@ -110,7 +109,7 @@ class MessageSegments:
         for path in self._coming:
             path.unlink(missing_ok=True)
 
-    def _note(self, state: LogState) -> int:
+    def _note(self, state: MessageLog.State) -> int:
         came = state.used - self._used
         self._used = state.used
         self.dropped += state.dropped
@@ -124,7 +123,7 @@ class MessageSegments:
             self._open.pop(path)
             with suppress(OSError):
                 os.truncate(path, length)
-            self.sealed.add(path, length, (length - _HEADER_LEN) // MESSAGE_RECORD.size)
+            self.sealed.add(path, length, (length - _HEADER_LEN) // MessageLog.RECORD.size)
         return came
 
     def _prepare(self) -> bool:

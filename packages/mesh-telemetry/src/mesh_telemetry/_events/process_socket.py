@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from mesh_core.spi import activity, pending_calls
+from mesh_core.spi import current_process
 from mesh_telemetry._events.task_stacks import running_loops, task_stacks
 
 TYPE_CHECKING = False
@@ -130,13 +130,13 @@ class ProcessSocket:
 
 
 def activities() -> list[tuple[Any, ...]]:
-    """Return what the actors of this process do, as reported by `mesh_core.spi.activity`."""
-    return [tuple(one) for one in activity()]
+    """Return what the actors of this process do, as reported by `current_process.activity`."""
+    return [tuple(one) for one in current_process.activity()]
 
 
 def waits() -> list[tuple[Any, ...]]:
-    """Return what this process waits for, as reported by `mesh_core.spi.pending_calls`."""
-    return [tuple(one) for one in pending_calls()]
+    """Return what this process waits for, as reported by `current_process.pending_calls`."""
+    return [tuple(one) for one in current_process.pending_calls()]
 
 
 def stacks() -> list[Stack]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from mesh_core.spi import LOG_HEADER, MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_telemetry._events.sealed_segments import SealedSegments
 
 TYPE_CHECKING = False
@@ -85,10 +85,10 @@ class Segment(NamedTuple):
         if length is None or length == message_length(0):
             return written_us
         # Writes through mapped memory do not update the modification time.
-        last = read_messages(self.path, (length - MESSAGE_RECORD.size, length))
+        last = read_messages(self.path, (length - MessageLog.RECORD.size, length))
         if last is None or not last[1]:
             return written_us
-        time_ns, *_ = MESSAGE_RECORD.unpack(last[1])
+        time_ns, *_ = MessageLog.RECORD.unpack(last[1])
         return int(time_ns + last[0]) // 1000
 
 
@@ -209,12 +209,12 @@ class SegmentWriter:
 
 def message_header(time_base_ns: int, count: int = 0) -> bytes:
     """Return the header of a message segment with the offset of its timestamps."""
-    return LOG_HEADER.pack(_MESSAGES_MARK, time_base_ns, count, 0, 0)
+    return MessageLog.HEADER.pack(_MESSAGES_MARK, time_base_ns, count, 0, 0)
 
 
 def message_length(count: int) -> int:
     """Return the size in bytes of a segment with `count` messages."""
-    return LOG_HEADER.size + count * MESSAGE_RECORD.size
+    return MessageLog.HEADER.size + count * MessageLog.RECORD.size
 
 
 def message_counts(path: str) -> tuple[int, int, int] | None:
@@ -269,19 +269,19 @@ def read_messages(path: str, span: tuple[int, int] | None = None) -> tuple[int, 
                 return None
             time_base_ns, count, _, _ = header
             start, end = span or (0, sys.maxsize)
-            start, end = max(start, LOG_HEADER.size), min(end, message_length(count))
+            start, end = max(start, MessageLog.HEADER.size), min(end, message_length(count))
             file.seek(start)
             content = file.read(max(0, end - start))
     except OSError:
         return None
-    return time_base_ns, content[: len(content) // MESSAGE_RECORD.size * MESSAGE_RECORD.size]
+    return time_base_ns, content[: len(content) // MessageLog.RECORD.size * MessageLog.RECORD.size]
 
 
 def _read_header(file: FileIO) -> tuple[int, int, int, int] | None:
-    header = file.read(LOG_HEADER.size)
-    if len(header) < LOG_HEADER.size:
+    header = file.read(MessageLog.HEADER.size)
+    if len(header) < MessageLog.HEADER.size:
         return None
-    mark, time_base_ns, count, endpoint_count, waiting_count = LOG_HEADER.unpack(header)
+    mark, time_base_ns, count, endpoint_count, waiting_count = MessageLog.HEADER.unpack(header)
     return (time_base_ns, count, endpoint_count, waiting_count) if mark == _MESSAGES_MARK else None
 
 

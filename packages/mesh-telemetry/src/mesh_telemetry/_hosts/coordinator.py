@@ -15,7 +15,7 @@ from mesh_core import (
     this_host,
     this_proc,
 )
-from mesh_core.spi import host_agents, host_numbers, process_location
+from mesh_core.spi import current_process
 from mesh_telemetry._debug.failure_rules import FailureRule
 from mesh_telemetry._errors import cause_of
 from mesh_telemetry._events.folders import sweep
@@ -110,9 +110,11 @@ class Coordinator(Actor):
         collector = this_proc().spawn(COLLECTOR_NAME, Collector, self._recording, coordinator)
         collector.initialized.get()
         self._collector = collector
-        if process_location().slot:
+        if current_process.location().slot:
             # The program is not the agent of its host, so another process reports for the host.
-            host_agents(this_host()).spawn(COLLECTOR_NAME, Collector, self._recording, coordinator)
+            current_process.host_agents(this_host()).spawn(
+                COLLECTOR_NAME, Collector, self._recording, coordinator
+            )
         self._see(this_host())
 
     @endpoint
@@ -256,5 +258,5 @@ def _is_silent(rows: HostRows, closed: Future[None]) -> bool:
 def _each(hosts: HostMesh) -> Iterator[tuple[int, HostMesh]]:
     """Yield each host with its number."""
     row = hosts.flatten("host")
-    for at, number in enumerate(host_numbers(row)):
+    for at, number in enumerate(current_process.host_numbers(row)):
         yield number, row.slice(host=at)

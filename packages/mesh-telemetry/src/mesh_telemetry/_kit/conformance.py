@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from mesh_core.spi import subscribe
+from mesh_core.spi import EventStream
 from mesh_telemetry import Telemetry
 from mesh_telemetry._rows.added_tables import added_tables
 from mesh_telemetry._rows.schemas import TABLES, column
@@ -62,7 +62,7 @@ class SourceTests(ABC):
 
     def test_rows_that_are_told_fit_their_columns(self, added: Mapping[str, SourceTable]) -> None:
         told: dict[str, list[Mapping[str, Any]]] = {name: [] for name in added}
-        with subscribe(["row"]) as stream, self.happening():
+        with EventStream.subscribe(["row"]) as stream, self.happening():
             for event in stream.poll(1 << 20):
                 if event.text in told:
                     told[event.text].append(event.attributes or {})
@@ -72,7 +72,7 @@ class SourceTests(ABC):
                 _check(name, table, told[name])
 
     def test_nothing_is_told_while_nobody_listens(self) -> None:
-        with self.happening(), subscribe(["row"]) as stream:
+        with self.happening(), EventStream.subscribe(["row"]) as stream:
             assert stream.poll() == []
 
     def test_tables_can_be_asked_for(self, added: Mapping[str, SourceTable]) -> None:

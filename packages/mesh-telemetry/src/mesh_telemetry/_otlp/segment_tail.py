@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mesh_core.spi import MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_telemetry._events.proc_folder import ProcFolder, proc_folders
 from mesh_telemetry._events.segments import (
     LINES_HEADER,
@@ -193,7 +193,7 @@ def _message_piece(segment: Segment, offset: int, length_max: int) -> _Piece:
     length = segment.length()
     if length is None:
         return _Piece(b"", b"", False)
-    record = MESSAGE_RECORD.size
+    record = MessageLog.RECORD.size
     end = min(length, offset + max(length_max, record) // record * record)
     found = read_messages(segment.path, (offset, end))
     if found is None:

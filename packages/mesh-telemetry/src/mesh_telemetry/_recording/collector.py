@@ -12,13 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, ActorFailed, MeshError, context, endpoint
-from mesh_core.spi import (
-    host_agents,
-    host_numbers,
-    is_stopped,
-    process_location,
-    register_proc_mesh_spawn_callback,
-)
+from mesh_core.spi import current_process, register_proc_mesh_spawn_callback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +58,9 @@ class _WatchedProcs:
     @property
     def is_over(self) -> bool:
         """Whether these collectors have ended and will not be replaced."""
-        return is_stopped(self.procs) or (len(self.ended) == len(self.procs) and not self.lost)
+        return current_process.is_stopped(self.procs) or (
+            len(self.ended) == len(self.procs) and not self.lost
+        )
 
     def lose(self, rank: int) -> None:
         """Mark the collector of a rank as lost.
@@ -107,7 +103,7 @@ class Collector(Actor):
         self._turn = threading.Lock()
         self._watched: list[_WatchedProcs] = []
         self._numbers = itertools.count()
-        self._told = {process_location().host}
+        self._told = {current_process.location().host}
         self._restarted_at = -_BACK_S
         # Actors spawned in this context belong to this actor, in whichever thread the spawn
         # happens.
@@ -194,14 +190,16 @@ class Collector(Actor):
     def _tell_hosts(self, hosts: HostMesh) -> None:
         """Register hosts on which this process has not recorded anything yet."""
         row = hosts.flatten("host")
-        for at, number in enumerate(host_numbers(row)):
+        for at, number in enumerate(current_process.host_numbers(row)):
             if number in self._told:
                 continue
             self._told.add(number)
             host = row.slice(host=at)
             # Only the agent process of a host is notified of the output and the exits of its
             # processes.
-            host_agents(host).spawn(COLLECTOR_NAME, Collector, self._recording, self._coordinator)
+            current_process.host_agents(host).spawn(
+                COLLECTOR_NAME, Collector, self._recording, self._coordinator
+            )
             self._coordinator.seen.broadcast(host)
 
     def _on_restarted(self) -> None:
@@ -241,7 +239,7 @@ class Collector(Actor):
         added = self._add(member, again, watched.whole)
         again.initialized.add_done_callback(partial(self._look_at, added, began_at))
         # The replacement may be on another host than the process that was registered.
-        self._told -= set(host_numbers(member)) - {process_location().host}
+        self._told -= set(current_process.host_numbers(member)) - {current_process.location().host}
         self._tell_hosts(member.host_mesh)
 
     def _look_at(self, added: _WatchedProcs, began_at: float, begun: Future[Any]) -> None:

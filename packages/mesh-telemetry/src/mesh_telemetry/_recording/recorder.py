@@ -15,14 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from mesh_core.spi import (
-    EVENT_KINDS,
-    MESSAGE_KINDS,
-    log_messages,
-    process_location,
-    snapshot,
-    subscribe,
-)
+from mesh_core.spi import Event, EventStream, MessageLog, current_process
 from mesh_telemetry._debug.breakpoints import Breakpoints
 from mesh_telemetry._events.endpoint_names import write_endpoints
 from mesh_telemetry._events.event_lines import encode_line, line_of
@@ -115,7 +108,7 @@ class Recorder:
         self._stated_at = -math.inf
         self._turn = threading.Lock()
         sweep(config.directory)
-        place = process_location()
+        place = current_process.location()
         spill = spill_folder(config.spill, run, place.host)
         self._host_folder, self._host_lock = open_host_folder(
             config.directory, run, place.host, spill
@@ -131,8 +124,10 @@ class Recorder:
         self._bell, self._ear = socket.socketpair()
         self._pulse = Pulse(self.folder)
         # The log comes first, because it contains the messages from before any subscription.
-        self._log = log_messages(_MESSAGES_MAX, since_start=True)
-        self._events = subscribe(EVENT_KINDS - set(MESSAGE_KINDS), len_max=_EVENTS_MAX)
+        self._log = MessageLog(_MESSAGES_MAX, since_start=True)
+        self._events = EventStream.subscribe(
+            Event.KINDS - set(MessageLog.KINDS), len_max=_EVENTS_MAX
+        )
         self._events.count_into(self._pulse.happened)
         self._spill = None if spill is None else spill / name
         self._writers = self._make_writers()
@@ -142,7 +137,7 @@ class Recorder:
         self._looked_at = time.monotonic()
         for port in own_ports:
             self._note_own(port, is_proc=False)
-        self._standing = snapshot()
+        self._standing = current_process.snapshot()
         self._thread = threading.Thread(target=self._run, name="mesh-telemetry", daemon=True)
         _recorders.add(self)
         self._thread.start()
@@ -304,7 +299,7 @@ class Recorder:
         now = time.monotonic()
         if self._is_short and now - self._stated_at >= _STATE_S:
             self._is_short, self._stated_at = False, now
-            there = snapshot()
+            there = current_process.snapshot()
             # If the state is too large, repeating it would evict everything else.
             if len(there) * _STATED_BYTES < self._config.proc_bytes // 20:
                 self._standing = there

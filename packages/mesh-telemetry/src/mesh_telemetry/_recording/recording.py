@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple
 
-from mesh_core.spi import process_location
+from mesh_core.spi import current_process
 from mesh_telemetry._errors import TelemetryError
 from mesh_telemetry._events.folders import open_host_folder
 from mesh_telemetry._recording.recorder import Recorder
@@ -55,7 +55,7 @@ class Recording:
         Raises:
             StorageError: It cannot be used.
         """
-        _, lock = open_host_folder(self.config.directory, self.run, process_location().host)
+        _, lock = open_host_folder(self.config.directory, self.run, current_process.location().host)
         lock.close()
 
     def join(self, on_restarted: Callable[[], object], own_port: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh_core.spi import MESSAGE_KINDS, MESSAGE_RECORD
+from mesh_core.spi import MessageLog
 from mesh_telemetry._events.segments import read_messages
 from mesh_telemetry._rows.columns import NO_NUMBER, batch_of, call_ids, mixed, proc_names
 from mesh_telemetry._rows.schemas import TABLES
@@ -38,11 +38,11 @@ _RECORD = np.dtype(
         ("span", "<u8"),
     ]
 )
-assert _RECORD.itemsize == MESSAGE_RECORD.size
+assert _RECORD.itemsize == MessageLog.RECORD.size
 
 # Ports below this are used by Mesh internally.
 _PORT_MIN = 16
-_KIND = {name: number for number, name in enumerate(MESSAGE_KINDS)}
+_KIND = {name: number for number, name in enumerate(MessageLog.KINDS)}
 _STATUSES = {
     "received": "queued",
     "taken": "active",
@@ -159,9 +159,9 @@ def _received(records: Records, place: Place) -> dict[str, Any]:
 def _status(records: Records, place: Place) -> dict[str, Any]:
     ids = _ids(records, place)
     kinds = records["kind"]
-    words = np.array([_STATUSES.get(name, "") for name in MESSAGE_KINDS] + ["failed"])
+    words = np.array([_STATUSES.get(name, "") for name in MessageLog.KINDS] + ["failed"])
     is_failed = (kinds == _KIND["answered"]) & (records["code"] != 0)
-    at = np.where(is_failed, len(MESSAGE_KINDS), kinds)
+    at = np.where(is_failed, len(MessageLog.KINDS), kinds)
     is_known = (records["call"] != NO_NUMBER) | (kinds == _KIND["received"])
     return {
         "id": mixed(ids, kinds.astype(np.uint64), records["at_ns"]),
@@ -174,7 +174,7 @@ def _status(records: Records, place: Place) -> dict[str, Any]:
 
 
 def _links(records: Records, place: Place) -> dict[str, Any]:
-    names = pa.array(MESSAGE_KINDS, pa.string())
+    names = pa.array(MessageLog.KINDS, pa.string())
     return {
         "name": names.take(pa.array(records["kind"].astype(np.int64))),
         "actor": 0,

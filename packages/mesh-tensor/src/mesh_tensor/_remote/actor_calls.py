@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mesh_core.spi import future_of
+from mesh_core.spi import CompletionFuture
 from mesh_tensor._errors import NoGradient, TensorError
 from mesh_tensor._instructions.completion import CheckedCompletion
 from mesh_tensor._mesh.activation import active_stream
@@ -79,7 +79,7 @@ def call_actors(
     if is_kept:
         return result
     refs = [one._ref for one in arguments.operands]
-    return future_of(CheckedCompletion(engine, refs, answer, cancel))
+    return CompletionFuture(CheckedCompletion(engine, refs, answer, cancel))
 
 
 def _mesh(engine: Engine, call: TensorEngineCall) -> DeviceMesh:

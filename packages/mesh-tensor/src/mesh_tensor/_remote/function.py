@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import torch
 
-from mesh_core.spi import future_of
+from mesh_core.spi import CompletionFuture
 from mesh_tensor._errors import NoGradient
 from mesh_tensor._instructions.completion import CheckedCompletion
 from mesh_tensor._remote.arguments import Arguments
@@ -199,7 +199,7 @@ class RemoteFunction(Generic[P, R]):
         answer = engine.remote.invoke(number, arguments, blob, verb, mesh)
         if not arguments.operands:
             return answer
-        return future_of(
+        return CompletionFuture(
             CheckedCompletion(engine, [one._ref for one in arguments.operands], answer)
         )
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from mesh_core import Region, ValueMesh
-from mesh_core.spi import done_future
+from mesh_core.spi import CompletionFuture
 from mesh_tensor._errors import NoValues
 from mesh_tensor._instructions.call_site import TraceCallSite
 from mesh_tensor._instructions.compiled_op import Eviction
@@ -38,7 +38,9 @@ class _Verb:
     """An endpoint, with the interface that the engine uses."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.call: Callable[..., Future[Any]] = lambda *args: done_future(function(*args))
+        self.call: Callable[..., Future[Any]] = lambda *args: CompletionFuture.completed(
+            function(*args)
+        )
         self.call_one = self.choose = self.stream = self.call
         self.broadcast = function
 

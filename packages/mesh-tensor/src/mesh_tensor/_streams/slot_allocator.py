@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mesh_core.spi import future_of
+from mesh_core.spi import CompletionFuture
 from mesh_tensor._instructions.completion import DependentCompletion
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class _StreamEndpoint:
         return map(self._with_failures, self._query.stream(*self._first, *args))
 
     def _with_failures(self, answer: Future[Any]) -> Future[Any]:
-        return future_of(_ReplyWithFailures(self._engine, answer))
+        return CompletionFuture(_ReplyWithFailures(self._engine, answer))
 
 
 class _ReplyWithFailures(DependentCompletion):

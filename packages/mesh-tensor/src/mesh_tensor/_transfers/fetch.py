@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils import _pytree as pytree
 
-from mesh_core.spi import future_of
+from mesh_core.spi import CompletionFuture
 from mesh_tensor._tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def fetch_shard(tree: T, shard: Mapping[str, int] | None = None, **coordinates: 
     chosen = {**(shard or {}), **coordinates}
     indexes = [index for index, one in enumerate(leaves) if type(one) is Tensor]
     pending = [leaves[index]._meta.mesh._engine.fetch(leaves[index], chosen) for index in indexes]
-    return future_of(_Fetch(leaves, spec, indexes, pending))
+    return CompletionFuture(_Fetch(leaves, spec, indexes, pending))
 
 
 def inspect(tree: T, shard: Mapping[str, int] | None = None, **coordinates: int) -> T:

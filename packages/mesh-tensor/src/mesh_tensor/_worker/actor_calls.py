@@ -18,7 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mesh_core import Actor, endpoint
-from mesh_core.spi import is_actor_coming, local_actor
+from mesh_core.spi import current_process
 from mesh_tensor._worker.failure import FailedValue, LostOperand
 from mesh_tensor._worker.remote_functions import (
     check_writes,
@@ -177,14 +177,14 @@ def _detached(value: Any) -> torch.Tensor | None:
 
 def _wait(actor_call: _ActorCall, request: ActorCallRequest) -> None:
     """Wait until the actor has completed the call, or can no longer begin it."""
-    actor = local_actor(request.port)
+    actor = current_process.local_actor(request.port)
     while not actor_call.ended.wait(_LOOK_S):
         if actor_call.is_begun:
             continue
-        if actor is None and is_actor_coming(request.port):
+        if actor is None and current_process.is_actor_spawning(request.port):
             continue
         # The actor may have been spawned since the first lookup.
-        now = local_actor(request.port)
+        now = current_process.local_actor(request.port)
         actor = actor or now
         if now is None or now is not actor:
             _actor_calls.cancel(request.token)

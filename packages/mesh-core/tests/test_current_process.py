@@ -6,15 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from mesh_core import Actor, endpoint, this_host, this_proc
-from mesh_core.spi import (
-    PendingCall,
-    host_agents,
-    host_numbers,
-    is_stopped,
-    pending_calls,
-    process_location,
-    snapshot,
-)
+from mesh_core._actors.pending_calls import PendingCall
+from mesh_core.spi import current_process
 from mesh_core.testing import LocalProcs, local_procs, wait_until
 
 if TYPE_CHECKING:
@@ -26,7 +19,7 @@ __all__ = ["local_procs"]
 class Asked(Actor):
     @endpoint
     def location(self) -> ProcessLocation:
-        return process_location()
+        return current_process.location()
 
     @endpoint
     def slow(self) -> None:
@@ -47,25 +40,25 @@ def test_a_process_knows_its_place(local_procs: LocalProcs) -> None:
         ("placed", 1, 0, 0),
     ]
     assert found[0].mesh == found[1].mesh > 0
-    assert (process_location().mesh_name, process_location().slot) == ("root", 0)
-    assert host_numbers(procs) == host_numbers(this_host()) == (0,)
+    assert (current_process.location().mesh_name, current_process.location().slot) == ("root", 0)
+    assert current_process.host_numbers(procs) == current_process.host_numbers(this_host()) == (0,)
 
 
 def test_what_looks_after_a_host_can_be_asked() -> None:
-    asked = host_agents(this_host()).spawn("asked", Asked)
-    assert asked.location.call_one().get() == process_location()
+    asked = current_process.host_agents(this_host()).spawn("asked", Asked)
+    assert asked.location.call_one().get() == current_process.location()
     asked.stop().get()
 
 
 def test_what_is_there_is_told_as_it_would_have_been() -> None:
     asked = this_proc().spawn("there before", Asked)
     asked.location.call_one().get()
-    found = [event for event in snapshot() if event.text == "there before"]
+    found = [event for event in current_process.snapshot() if event.text == "there before"]
     assert [event.kind for event in found] == ["spawned", "started"]
     assert found[0].actor == found[1].actor
     assert [(event.attributes or {})["class_name"] for event in found] == 2 * ["Asked"]
     asked.stop().get()
-    assert not [event for event in snapshot() if event.text == "there before"]
+    assert not [event for event in current_process.snapshot() if event.text == "there before"]
 
 
 def test_who_waits_is_named() -> None:
@@ -74,7 +67,7 @@ def test_who_waits_is_named() -> None:
     call = asking.ask.call_one(asked)
 
     def wait() -> list[PendingCall]:
-        return [one for one in pending_calls() if one.actor_name == "asking"]
+        return [one for one in current_process.pending_calls() if one.actor_name == "asking"]
 
     (found,) = wait_until(wait)
     assert (found.running, found.endpoint, found.proc) == ("ask", "slow", 0)
@@ -88,6 +81,6 @@ def test_who_waits_is_named() -> None:
 
 def test_processes_that_were_stopped_are_known_where_they_were_spawned() -> None:
     procs = this_host().spawn_procs(name="short")
-    assert not is_stopped(procs)
+    assert not current_process.is_stopped(procs)
     procs.stop().get()
-    assert is_stopped(procs)
+    assert current_process.is_stopped(procs)
