@@ -18,13 +18,13 @@ sys.path.insert(0, str(CRATE))
 from guided import Fuzzer  # noqa: E402
 
 from mesh_core._configuration.config import check as check_settings  # noqa: E402
-from mesh_core._hosts.attach_request import AttachOrder  # noqa: E402
+from mesh_core._hosts.attach_request import AttachRequest  # noqa: E402
 
 
 def check(body: bytes) -> None:
     """Raises when a request is let through that cannot be served, or is refused in another way."""
     try:
-        order = AttachOrder.decode(body)
+        order = AttachRequest.decode(body)
     except ValueError as error:
         str(error).encode()
         return
@@ -39,7 +39,7 @@ def check(body: bytes) -> None:
     assert order.owner.isprintable()
     assert all(isinstance(folder, str) for folder in order.path)
     check_settings(order.config)
-    again = AttachOrder.decode(order.encode())
+    again = AttachRequest.decode(order.encode())
     assert again.encode() == order.encode()
 
 

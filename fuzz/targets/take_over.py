@@ -17,7 +17,7 @@ sys.path.insert(0, str(CRATE))
 
 from guided import Fuzzer  # noqa: E402
 
-from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder  # noqa: E402
+from mesh_core._hosts.take_over_request import Refusal, TakeOverReply, TakeOverRequest  # noqa: E402
 
 EPOCHS = 1 << 12
 NAME_LEN_MAX = 300
@@ -34,7 +34,7 @@ def check(body: bytes) -> None:
 
 def check_wish(body: bytes) -> None:
     """Reads it as a worker does."""
-    wish = TakeOverOrder.decode(body)
+    wish = TakeOverRequest.decode(body)
     if wish is None:
         return
     for name in (wish.owner, wish.claim):
@@ -43,7 +43,7 @@ def check_wish(body: bytes) -> None:
     assert wish.job is None or len(wish.job) == 16
     assert 0 <= wish.generation < EPOCHS
     assert 0 < wish.lease_s < math.inf
-    again = TakeOverOrder.decode(wish.encode())
+    again = TakeOverRequest.decode(wish.encode())
     assert again is not None
     assert again.encode() == wish.encode()
 
@@ -51,7 +51,7 @@ def check_wish(body: bytes) -> None:
 def check_grant(body: bytes) -> None:
     """Reads it as a successor does."""
     try:
-        grant = Grant.decode(body)
+        grant = TakeOverReply.decode(body)
     except ValueError as error:
         str(error).encode()
         return
@@ -60,7 +60,7 @@ def check_grant(body: bytes) -> None:
     assert 0 <= grant.epoch < EPOCHS
     assert 0 < grant.generation < EPOCHS
     assert grant.host_name.isprintable()
-    assert Grant.decode(grant.encode().encode()).encode() == grant.encode()
+    assert TakeOverReply.decode(grant.encode().encode()).encode() == grant.encode()
 
 
 if __name__ == "__main__":

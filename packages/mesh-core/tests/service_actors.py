@@ -64,20 +64,20 @@ class Holder(Actor):
     def __init__(self) -> None:
         self.held = 0
         self.is_well = True
-        self.gate = asyncio.Event()
+        self.latch = asyncio.Event()
 
     @concurrent_endpoint
     async def hold(self) -> int:
         self.held += 1
         try:
-            await self.gate.wait()
+            await self.latch.wait()
         finally:
             self.held -= 1
         return os.getpid()
 
     @concurrent_endpoint
     async def release(self) -> None:
-        self.gate.set()
+        self.latch.set()
 
     @concurrent_endpoint
     async def held_count(self) -> int:

@@ -14,19 +14,19 @@ from mesh_core.testing import wait_until
 
 
 @dataclass
-class Gate:
+class Latch:
     """A point at which endpoints of this process wait."""
 
     is_open: threading.Event = field(default_factory=threading.Event)
 
 
-gates: dict[str, Gate] = {}
+latches: dict[str, Latch] = {}
 
 
 class Plain(Actor):
     @endpoint
-    def work(self, gate: str) -> None:
-        gates[gate].is_open.wait(60.0)
+    def work(self, latch: str) -> None:
+        latches[latch].is_open.wait(60.0)
 
     @endpoint
     def ready(self) -> None: ...
@@ -34,8 +34,8 @@ class Plain(Actor):
 
 class Async(Actor):
     @concurrent_endpoint
-    async def work(self, gate: str) -> None:
-        await asyncio.to_thread(gates[gate].is_open.wait, 60.0)
+    async def work(self, latch: str) -> None:
+        await asyncio.to_thread(latches[latch].is_open.wait, 60.0)
 
     @endpoint
     async def ready(self) -> None: ...
@@ -49,7 +49,7 @@ def of(name: str) -> Activity:
 @pytest.mark.parametrize(("cls", "running", "queued"), [(Plain, 1, 2), (Async, 3, 0)])
 def test_what_is_served_and_what_waits(cls: type[Plain | Async], running: int, queued: int) -> None:
     name = f"activity-{cls.__name__}"
-    gates[name] = Gate()
+    latches[name] = Latch()
     procs = this_proc()
     actor = procs.spawn(name, Plain) if cls is Plain else procs.spawn(name, Async)
     actor.ready.call_one().get()
@@ -61,7 +61,7 @@ def test_what_is_served_and_what_waits(cls: type[Plain | Async], running: int, q
     assert {one.endpoint for one in busy.running} == {"work"}
     assert all(one.call for one in busy.running)
     assert busy.last == "work"
-    gates[name].is_open.set()
+    latches[name].is_open.set()
     for call in calls:
         call.get()
     wait_until(lambda: of(name).served == 4)

@@ -102,7 +102,7 @@ def test_async_for_over_a_stream_gives_values_and_with_ranks_pairs(procs: ProcMe
     asyncio.run(main())
 
 
-class Gate(Actor):
+class Latch(Actor):
     """Replies once it was opened."""
 
     async def __init__(self) -> None:
@@ -120,26 +120,26 @@ class Gate(Actor):
         self.opened.set()
 
     @endpoint
-    async def stream(self, gates: Gate) -> list[int]:
+    async def stream(self, latches: Latch) -> list[int]:
         """Await replies that arrive only if this event loop keeps running."""
-        opening = asyncio.create_task(opens(gates))
-        passed = [await answer for answer in gates.pass_through.stream()]
+        opening = asyncio.create_task(opens(latches))
+        passed = [await answer for answer in latches.pass_through.stream()]
         await opening
         return passed
 
 
-async def opens(gates: Gate) -> None:
-    """Open gates sequentially."""
-    for gate in gates.flatten("n"):
-        await gate.open.call_one()
+async def opens(latches: Latch) -> None:
+    """Open latches sequentially."""
+    for latch in latches.flatten("n"):
+        await latch.open.call_one()
 
 
 def test_for_over_a_stream_in_a_coroutine_does_not_block_its_loop(procs: ProcMesh) -> None:
-    gates = procs.spawn("gates", Gate)
+    latches = procs.spawn("latches", Latch)
 
     async def main() -> None:
-        opening = asyncio.create_task(opens(gates))
-        passed = [await answer for answer in gates.pass_through.stream()]
+        opening = asyncio.create_task(opens(latches))
+        passed = [await answer for answer in latches.pass_through.stream()]
         assert sorted(passed) == [0, 1, 2, 3]
         await opening
 
@@ -147,18 +147,18 @@ def test_for_over_a_stream_in_a_coroutine_does_not_block_its_loop(procs: ProcMes
 
 
 def test_for_over_a_stream_in_an_endpoint_does_not_block_its_loop(procs: ProcMesh) -> None:
-    gates = procs.spawn("gates", Gate)
-    own = procs.slice(gpus=0).spawn("own", Gate)
-    assert sorted(own.stream.call_one(gates).get(timeout=30)) == [0, 1, 2, 3]
+    latches = procs.spawn("latches", Latch)
+    own = procs.slice(gpus=0).spawn("own", Latch)
+    assert sorted(own.stream.call_one(latches).get(timeout=30)) == [0, 1, 2, 3]
 
 
 def test_answers_of_a_stream_can_be_gathered(procs: ProcMesh) -> None:
-    gates = procs.spawn("gates", Gate)
+    latches = procs.spawn("latches", Latch)
 
     async def main() -> None:
-        answers = list(gates.pass_through.stream())
+        answers = list(latches.pass_through.stream())
         assert not answers[0].done()
-        opening = asyncio.create_task(opens(gates))
+        opening = asyncio.create_task(opens(latches))
         assert sorted(await asyncio.gather(*answers)) == [0, 1, 2, 3]
         assert sorted(answer.get() for answer in answers) == [0, 1, 2, 3]
         await opening
@@ -167,11 +167,11 @@ def test_answers_of_a_stream_can_be_gathered(procs: ProcMesh) -> None:
 
 
 def test_answer_of_a_stream_that_is_awaited_raises_what_was_raised(procs: ProcMesh) -> None:
-    gates = procs.spawn("gates", Gate)
+    latches = procs.spawn("latches", Latch)
 
     async def main() -> None:
-        first, *_ = gates.pass_through.stream(fails=True)
-        await opens(gates)
+        first, *_ = latches.pass_through.stream(fails=True)
+        await opens(latches)
         with pytest.raises(ValueError, match="no way"):
             await first
 
@@ -179,13 +179,13 @@ def test_answer_of_a_stream_that_is_awaited_raises_what_was_raised(procs: ProcMe
 
 
 def test_cancelled_answer_of_a_stream_is_left_to_the_next(procs: ProcMesh) -> None:
-    gates = procs.slice(gpus=slice(0, 2)).spawn("gates", Gate)
+    latches = procs.slice(gpus=slice(0, 2)).spawn("latches", Latch)
 
     async def main() -> None:
-        stream = gates.pass_through.stream()
+        stream = latches.pass_through.stream()
         first, second = stream
         assert first.cancel()
-        await opens(gates)
+        await opens(latches)
         (third,) = stream
         assert {await second, await third} == {0, 1}
         with pytest.raises(CallCancelled):
@@ -205,13 +205,13 @@ def test_for_with_ranks_in_a_coroutine_is_refused(procs: ProcMesh) -> None:
 
 
 def test_futures_can_be_given_to_asyncio_wait(procs: ProcMesh) -> None:
-    gates = procs.slice(gpus=slice(0, 2)).spawn("gates", Gate)
+    latches = procs.slice(gpus=slice(0, 2)).spawn("latches", Latch)
 
     async def main() -> None:
-        first, second = (gate.pass_through.call_one() for gate in gates.flatten("n"))
+        first, second = (latch.pass_through.call_one() for latch in latches.flatten("n"))
         done, pending = await asyncio.wait([first, second], timeout=0.01)
         assert (done, pending) == (set(), {first, second})
-        await gates.slice(gpus=1).open.call_one()
+        await latches.slice(gpus=1).open.call_one()
         done, pending = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
         assert (done, pending) == ({second}, {first})
         assert first.cancel()
@@ -223,14 +223,14 @@ def test_futures_can_be_given_to_asyncio_wait(procs: ProcMesh) -> None:
 
 
 def test_callback_that_was_removed_is_not_called(procs: ProcMesh) -> None:
-    gate = procs.slice(gpus=0).spawn("gate", Gate)
-    future = gate.pass_through.call_one()
+    latch = procs.slice(gpus=0).spawn("latch", Latch)
+    future = latch.pass_through.call_one()
     called: queue.SimpleQueue[str] = queue.SimpleQueue()
     removed, kept = (lambda _: called.put("removed")), (lambda _: called.put("kept"))
     future.add_done_callback(removed)
     future.add_done_callback(kept)
     assert (future.remove_done_callback(removed), future.remove_done_callback(removed)) == (1, 0)
-    gate.open.call_one().get()
+    latch.open.call_one().get()
     assert called.get(timeout=10) == "kept"
     assert called.empty()
 

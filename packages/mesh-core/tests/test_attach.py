@@ -25,7 +25,7 @@ from mesh_core import (
     shutdown_context,
 )
 from mesh_core._core import ask_worker
-from mesh_core._hosts.attach_request import AttachOrder
+from mesh_core._hosts.attach_request import AttachRequest
 from mesh_core.testing import wait_until
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def test_an_order_that_cannot_be_served_is_refused_and_the_worker_stays_free(
 ) -> None:
     with WorkerProcess() as worker:
         config = {"no_such_setting": 1}
-        order = AttachOrder(b"j" * 16, b"t" * 32, 1, "someone", 10.0, config, [])
+        order = AttachRequest(b"j" * 16, b"t" * 32, 1, "someone", 10.0, config, [])
         name = worker.address.removeprefix("tcp://")
         keys = Credentials.local()._keys
         sessions = []

@@ -103,7 +103,7 @@ class Mixed(Actor):
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.gate: asyncio.Event | None = None
+        self.latch: asyncio.Event | None = None
 
     @endpoint
     def plain(self, n: int) -> int:
@@ -119,17 +119,17 @@ class Mixed(Actor):
 
     @concurrent_endpoint
     async def wait_for_gate(self, n: int) -> int:
-        self.log.append(f"gate {n}")
-        if self.gate is None:
-            self.gate = asyncio.Event()
-        await self.gate.wait()
+        self.log.append(f"latch {n}")
+        if self.latch is None:
+            self.latch = asyncio.Event()
+        await self.latch.wait()
         return n
 
     @endpoint
     async def open_gate(self) -> None:
-        if self.gate is None:
-            self.gate = asyncio.Event()
-        self.gate.set()
+        if self.latch is None:
+            self.latch = asyncio.Event()
+        self.latch.set()
 
     @endpoint
     async def both(self, n: int) -> int:
@@ -358,10 +358,10 @@ def test_one_class_may_mix_plain_async_and_concurrent_endpoints(proc: ProcMesh) 
     mesh.open_gate.call_one().get()
     assert [future.get() for future in waiting] == [0, 1, 2]
     log = mesh.read_log.call_one().get()
-    assert [line for line in log if not line.startswith("gate")] == [
+    assert [line for line in log if not line.startswith("latch")] == [
         "slow 1 begins", "slow 1 ends", "plain 2", "slow 3 begins", "slow 3 ends",
     ]  # fmt: skip
-    assert [line for line in log if line.startswith("gate")] == ["gate 0", "gate 1", "gate 2"]
+    assert [line for line in log if line.startswith("latch")] == ["latch 0", "latch 1", "latch 2"]
 
 
 def test_concurrent_endpoint_must_be_async_and_not_an_endpoint_already() -> None:

@@ -97,7 +97,7 @@ def test_import_is_light(module: str) -> None:
     assert HEAVY & set(in_new_python(program).split()) == set()
 
 
-def test_door_for_tests_opens_without_pytest() -> None:
+def test_testing_module_opens_without_pytest() -> None:
     program = """
 import sys
 sys.modules["pytest"] = None

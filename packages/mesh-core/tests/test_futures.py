@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh_core import ProcMesh
 
 
-class Gate(Actor):
+class Latch(Actor):
     """Replies on request."""
 
     def __init__(self) -> None:
@@ -49,28 +49,28 @@ class Gate(Actor):
 
 
 @pytest.fixture(scope="module")
-def gate(all_procs: ProcMesh) -> Gate:
-    return all_procs.slice(gpus=0).spawn("gate", Gate)
+def latch(all_procs: ProcMesh) -> Latch:
+    return all_procs.slice(gpus=0).spawn("latch", Latch)
 
 
-def test_future_as_an_argument_is_refused_in_the_words_of_the_future(gate: Gate) -> None:
-    future = gate.value.call_one(1)
+def test_future_as_an_argument_is_refused_in_the_words_of_the_future(latch: Latch) -> None:
+    future = latch.value.call_one(1)
     with pytest.raises(TypeError, match=r"^argument 0\[0\]: a future cannot be sent to another"):
-        gate.value.call_one([future])
+        latch.value.call_one([future])
     assert future.get() == 1
 
 
-def test_a_future_cannot_be_made_by_hand_nor_pickled(gate: Gate) -> None:
+def test_a_future_cannot_be_made_by_hand_nor_pickled(latch: Latch) -> None:
     with pytest.raises(TypeError):
         Future()
     with pytest.raises(TypeError):
-        pickle.dumps(gate.value.call_one(1))
+        pickle.dumps(latch.value.call_one(1))
     with pytest.raises(TypeError):
-        gate.value.call_one(gate.value.call_one(1))
+        latch.value.call_one(latch.value.call_one(1))
 
 
-def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(gate: Gate) -> None:
-    future = gate.value.call_one([1])
+def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(latch: Latch) -> None:
+    future = latch.value.call_one([1])
     first = future.get()
     assert future.get() is first
     assert future.result() is first
@@ -86,8 +86,8 @@ def test_an_outcome_may_be_looked_at_any_number_of_times_in_any_way(gate: Gate) 
     assert asyncio.run(again()) == [first, first]
 
 
-def test_a_failure_may_be_looked_at_any_number_of_times(gate: Gate) -> None:
-    future = gate.fail.call_one()
+def test_a_failure_may_be_looked_at_any_number_of_times(latch: Latch) -> None:
+    future = latch.fail.call_one()
     for _ in range(3):
         with pytest.raises(LookupError, match="as asked"):
             future.get()
@@ -100,8 +100,8 @@ def test_a_failure_may_be_looked_at_any_number_of_times(gate: Gate) -> None:
         asyncio.run(again())
 
 
-def test_raising_an_outcome_again_and_again_does_not_grow_its_traceback(gate: Gate) -> None:
-    future = gate.fail.call_one()
+def test_raising_an_outcome_again_and_again_does_not_grow_its_traceback(latch: Latch) -> None:
+    future = latch.fail.call_one()
 
     def depth() -> int:
         try:
@@ -116,38 +116,38 @@ def test_raising_an_outcome_again_and_again_does_not_grow_its_traceback(gate: Ga
     assert depth() == depth() == depth()
 
 
-def test_get_with_a_timeout_raises_and_may_be_called_again(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_get_with_a_timeout_raises_and_may_be_called_again(latch: Latch) -> None:
+    future = latch.wait.call_one()
     for _ in range(2):
         with pytest.raises(TimeoutError):
             future.get(timeout=0.01)
     with pytest.raises(TimeoutError):
         future.exception(timeout=0)
     assert not future.done()
-    gate.open.call_one("now").get()
+    latch.open.call_one("now").get()
     assert future.get(timeout=10) == "now"
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
-def test_a_timeout_that_is_no_time_is_refused(gate: Gate, timeout: float) -> None:
-    future = gate.wait.call_one()
+def test_a_timeout_that_is_no_time_is_refused(latch: Latch, timeout: float) -> None:
+    future = latch.wait.call_one()
     with pytest.raises(ValueError, match="timeout"):
         future.get(timeout=timeout)
-    gate.open.call_one().get()
+    latch.open.call_one().get()
     with pytest.raises(ValueError, match="timeout"):
-        gate.value.options(timeout=timeout)
+        latch.value.options(timeout=timeout)
 
 
-def test_done_never_waits_and_becomes_true(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_done_never_waits_and_becomes_true(latch: Latch) -> None:
+    future = latch.wait.call_one()
     assert not future.done()
-    gate.open.call_one(3).get()
+    latch.open.call_one(3).get()
     assert future.done()
     assert future.get() == 3
 
 
-def test_several_threads_may_wait_for_one_future(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_several_threads_may_wait_for_one_future(latch: Latch) -> None:
+    future = latch.wait.call_one()
     started = threading.Barrier(9)
     results: list[Any] = []
 
@@ -161,14 +161,14 @@ def test_several_threads_may_wait_for_one_future(gate: Gate) -> None:
     started.wait()
     with pytest.raises(TimeoutError):
         future.get(timeout=0.05)
-    gate.open.call_one("all").get()
+    latch.open.call_one("all").get()
     for thread in threads:
         thread.join(10)
     assert results == ["all"] * 8
 
 
-def test_a_thread_and_two_event_loops_may_wait_for_one_future(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_a_thread_and_two_event_loops_may_wait_for_one_future(latch: Latch) -> None:
+    future = latch.wait.call_one()
     results: list[Any] = []
     ready = threading.Barrier(4)
 
@@ -190,14 +190,14 @@ def test_a_thread_and_two_event_loops_may_wait_for_one_future(gate: Gate) -> Non
     for thread in threads:
         thread.start()
     ready.wait()
-    gate.open.call_one("both").get()
+    latch.open.call_one("both").get()
     for thread in threads:
         thread.join(10)
     assert results == ["both"] * 3
 
 
-def test_callbacks_are_called_once_with_the_future(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_callbacks_are_called_once_with_the_future(latch: Latch) -> None:
+    future = latch.wait.call_one()
     called = threading.Semaphore(0)
     seen: list[Any] = []
 
@@ -207,24 +207,24 @@ def test_callbacks_are_called_once_with_the_future(gate: Gate) -> None:
 
     future.add_done_callback(note)
     future.add_done_callback(note)
-    gate.open.call_one(5).get()
+    latch.open.call_one(5).get()
     assert called.acquire(timeout=10)
     assert called.acquire(timeout=10)
     future.add_done_callback(note)
     assert seen == [(5, True)] * 3
 
 
-def test_callback_is_called_although_a_thread_takes_the_answer(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_callback_is_called_although_a_thread_takes_the_answer(latch: Latch) -> None:
+    future = latch.wait.call_one()
     called = threading.Event()
     future.add_done_callback(lambda _: called.set())
-    gate.open.call_one(5)
+    latch.open.call_one(5)
     assert future.get() == 5
     assert called.wait(10)
 
 
-def test_callback_hears_of_failures_and_of_cancelling(gate: Gate) -> None:
-    failing, cancelled = gate.fail.call_one(), gate.wait.call_one()
+def test_callback_hears_of_failures_and_of_cancelling(latch: Latch) -> None:
+    failing, cancelled = latch.fail.call_one(), latch.wait.call_one()
     seen: list[Any] = []
     called = threading.Semaphore(0)
     for future in (failing, cancelled):
@@ -235,32 +235,32 @@ def test_callback_hears_of_failures_and_of_cancelling(gate: Gate) -> None:
     assert {type(error).__name__ for error in seen} == {"ActorError[LookupError]", "CallCancelled"}
 
 
-def test_await_and_as_asyncio_outside_of_a_loop_say_so(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_await_and_as_asyncio_outside_of_a_loop_say_so(latch: Latch) -> None:
+    future = latch.wait.call_one()
     with pytest.raises(RuntimeError, match="loop"):
         future.as_asyncio()
     with pytest.raises(RuntimeError, match="loop"):
         next(iter(future.__await__()))
-    gate.open.call_one().get()
+    latch.open.call_one().get()
 
 
-def test_cancelling_an_observer_leaves_the_call_alone(gate: Gate) -> None:
+def test_cancelling_an_observer_leaves_the_call_alone(latch: Latch) -> None:
     async def observe() -> Any:
-        future = gate.wait.call_one()
+        future = latch.wait.call_one()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(future, 0.01)
         observer = future.as_asyncio()
         await asyncio.sleep(0)
         observer.cancel()
         await asyncio.gather(observer, return_exceptions=True)
-        await gate.open.call_one("still")
+        await latch.open.call_one("still")
         return await future
 
     assert asyncio.run(observe()) == "still"
 
 
-def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(gate: Gate) -> None:
-    future = gate.wait.call_one()
+def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(latch: Latch) -> None:
+    future = latch.wait.call_one()
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
@@ -269,16 +269,16 @@ def test_ctrl_c_ends_a_wait_promptly_and_the_future_lives(gate: Gate) -> None:
     with pytest.raises(KeyboardInterrupt):
         future.get()
     assert time.monotonic() - before < 2
-    gate.open.call_one("later").get()
+    latch.open.call_one("later").get()
     assert future.get() == "later"
 
 
-def test_dropped_futures_leave_nothing_behind(gate: Gate) -> None:
+def test_dropped_futures_leave_nothing_behind(latch: Latch) -> None:
     from mesh_core._runtime.runtime import runtime
 
     for _ in range(100):
-        gate.value.call_one(b"x" * 1000)
-    gate.value.call_one(1).get()
+        latch.value.call_one(b"x" * 1000)
+    latch.value.call_one(1).get()
     gc.collect()
     assert runtime().engine.waits() == []
 

@@ -33,12 +33,12 @@ def test_many_processes_each_have_their_own_slot_and_session(recorder: Recorder)
 
 
 def test_spawn_does_not_wait_for_the_processes(recorder: Recorder, modules: Path) -> None:
-    gate = modules / "gate"
-    os.mkfifo(gate)
-    (modules / "waits.py").write_text(f"open({str(gate)!r}).read()")
+    latch = modules / "latch"
+    os.mkfifo(latch)
+    (modules / "waits.py").write_text(f"open({str(latch)!r}).read()")
     recorder.spawn("print('ran')", preload=["waits"])
     assert recorder.host.pid(1) is None
-    gate.write_text("open")
+    latch.write_text("open")
     recorder.wait_for_exits(1)
 
 
@@ -244,15 +244,15 @@ def test_group_of_a_dead_process_dies_with_it(recorder: Recorder) -> None:
 
 
 def test_process_killed_before_its_birth_is_reported(recorder: Recorder, modules: Path) -> None:
-    gate = modules / "gate"
-    os.mkfifo(gate)
-    (modules / "waits.py").write_text(f"open({str(gate)!r}).read()")
+    latch = modules / "latch"
+    os.mkfifo(latch)
+    (modules / "waits.py").write_text(f"open({str(latch)!r}).read()")
     recorder.spawn("print('must not run')", count=2, preload=["waits"])
     recorder.spawn("print('must not run')", first=3, preload=["waits"])
     for slot in (1, 2, 3):
         recorder.host.kill(slot)
     recorder.wait_for_exits(1)  # The last one is still queued and is cancelled immediately.
-    gate.write_text("open")
+    latch.write_text("open")
     reports = recorder.wait_for_exits(3)
     assert [report.exit_code for report in reports] == [None] * 3
     assert reports[2].reason == "job{n: 0/1} could not start: it was killed before it started"

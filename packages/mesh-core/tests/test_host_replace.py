@@ -242,7 +242,7 @@ def test_where_no_machine_can_be_had_it_is_said_why(workers: list[WorkerProcess]
     mesh.add.call().get(timeout=LIMIT_S)
     cut_power(workers[0], mesh.slice(hosts=0))
     workers[0].end()
-    with pytest.raises(HostDied, match="no spare is left"):
+    with pytest.raises(HostDied, match="no standby worker is left"):
         procs.replace(0)
     with pytest.raises(HostDied, match="cannot be reached"):
         hosts.replace(0)

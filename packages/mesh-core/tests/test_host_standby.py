@@ -86,7 +86,7 @@ def test_a_restart_policy_takes_spares_until_none_is_left(workers: list[WorkerPr
     cut_power(workers[2], mesh.slice(hosts=0, procs=0))
     with pytest.raises(HostDied):
         mesh.add.call().get(timeout=LIMIT_S)
-    with pytest.raises(HostDied, match="no spare is left"):
+    with pytest.raises(HostDied, match="no standby worker is left"):
         procs.replace(0)
 
 
@@ -115,7 +115,7 @@ def test_a_spare_serves_nobody_else_and_is_free_after_the_job(
         """
     ended = run(tmp_path, ask)
     assert ended.status == 1
-    assert "kept as a spare of a job of" in ended.err
+    assert "kept as a standby of a job of" in ended.err
     shutdown_context().get()
     assert run(tmp_path, ask).status == 0
 

@@ -163,10 +163,10 @@ def test_modules_of_the_user_are_not_kept(worker: WorkerProcess, library: Librar
     assert library.imports() == 3
 
 
-def seed_of(lookers: ActorMesh[Looker]) -> int:
+def retained_template_of(lookers: ActorMesh[Looker]) -> int:
     """Return the pid of the template process from which the processes were forked."""
     line = lookers.line.call().get().values()[0]
-    return next(pid for pid, name in line if name == "mesh-seed")
+    return next(pid for pid, name in line if name == "mesh-retained")
 
 
 def test_program_begins_without_a_seed_that_was_killed(
@@ -176,7 +176,7 @@ def test_program_begins_without_a_seed_that_was_killed(
     run_program(worker, "heavy").has.call().get()
     end_program()
     lookers = run_program(worker, "heavy")
-    os.kill(seed_of(lookers), signal.SIGKILL)
+    os.kill(retained_template_of(lookers), signal.SIGKILL)
     assert lookers.has.call("heavy").get().values() == [[True]] * 2
     end_program()
     assert run_program(worker, "heavy").has.call("heavy").get().values() == [[True]] * 2
@@ -190,8 +190,8 @@ def test_seed_ends_with_its_worker(library: Library, number: signal.Signals) -> 
         run_program(worker, "heavy").has.call().get()
         end_program()
         lookers = run_program(worker, "heavy")
-        seed = seed_of(lookers)
+        retained = retained_template_of(lookers)
         end_program()
         worker.send(number)
         worker.wait()
-        wait_until_gone([seed])
+        wait_until_gone([retained])

@@ -222,18 +222,18 @@ def test_actor_that_lets_nothing_else_run_is_ended_with_its_process(brisk: ProcM
 
 
 def test_process_that_is_still_being_set_up_is_not_taken_for_silent(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
+    latch = tmp_path / "latch"
+    os.mkfifo(latch)
 
     def wait_for_gate() -> None:
-        gate.read_bytes()
+        latch.read_bytes()
 
     with configured(stop_grace_s=GRACE_S):
         procs = this_host().spawn_procs({"n": 1}, bootstrap=wait_for_gate)
         stopping = procs.spawn("worker", Worker).stop()
         with pytest.raises(TimeoutError):
             stopping.get(timeout=3)
-        gate.write_bytes(b"")
+        latch.write_bytes(b"")
         stopping.get()
         assert procs.spawn("worker", Worker).add.call().get().values() == [1]
         procs.stop().get()

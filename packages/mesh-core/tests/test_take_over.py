@@ -32,8 +32,8 @@ from mesh_core import (
     this_host,
 )
 from mesh_core._core import ask_worker
-from mesh_core._hosts.attach_request import AttachOrder
-from mesh_core._hosts.take_over_request import TakeOverOrder
+from mesh_core._hosts.attach_request import AttachRequest
+from mesh_core._hosts.take_over_request import TakeOverRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,9 +174,9 @@ def test_what_actors_own_lives_on_with_them(
     assert job.actor("keeper", Keeper).ask.call(5).get(timeout=30).values() == [110, 110]
 
 
-SPARE_IS_HELD = """
+STANDBY_IS_HELD = """
 from mesh_core._runtime.runtime import runtime
-while not all(spare.is_held for spare in runtime().places.standby._spares):
+while not all(worker.is_held for worker in runtime().places.standby._workers):
     time.sleep(0.01)
 """
 
@@ -185,15 +185,15 @@ def test_spares_are_the_successors(
     workers: list[WorkerProcess], credentials: Credentials, tmp_path: Path
 ) -> None:
     attach = ATTACH_AND_HOLD.replace("orphan_grace_s=60", "orphan_grace_s=60, standby=1")
-    code = (attach, SPAWN, SPARE_IS_HELD)
+    code = (attach, SPAWN, STANDBY_IS_HELD)
     with LostProgram(tmp_path, addresses(workers), *code) as program:
         program.kill()
     job = take_over(addresses(workers)[:1], credentials=credentials)
     # No other job got the standby worker while the job waited for a successor.
-    order = AttachOrder(b"j" * 16, b"t" * 32, 1, "another", 10.0, {}, [])
+    order = AttachRequest(b"j" * 16, b"t" * 32, 1, "another", 10.0, {}, [])
     there = workers[1].address.removeprefix("tcp://")
     is_taken, why, _ = ask_worker([there], credentials._keys, order.encode(), 30.0)
-    assert (is_taken, b"it is kept as a spare of a job" in why) == (False, True)
+    assert (is_taken, b"it is kept as a standby of a job" in why) == (False, True)
     counters = job.actor("counter", Counter)
     assert counters.add.call(1).get(timeout=30).values() == [16, 16]
     workers[0].power_off()
@@ -428,7 +428,7 @@ def test_a_successor_that_finds_another_on_its_way_gives_up(
     with LostProgram(tmp_path, addresses(workers), ATTACH_AND_HOLD, SPAWN) as program:
         program.kill()
     # A rival may be unable to reach the first worker.
-    wish = TakeOverOrder("claim", "a rival", None, 0, 60.0).encode()
+    wish = TakeOverRequest("claim", "a rival", None, 0, 60.0).encode()
     there = workers[1].address.removeprefix("tcp://")
     while not ask_worker([there], credentials._keys, wish, 30.0)[0]:
         time.sleep(0.05)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mesh_core._calls.port_transit import Label
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
-    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._meshes.start_request import StartRequest
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["LATER", "Agent"]
@@ -583,7 +583,7 @@ class Agent:
         assert self._runtime.host_agent is not None
         self._runtime.host_agent.signal(slot, number)
 
-    def do_replace(self, _message: Message, slot: int, order: StartOrder | None) -> int | None:
+    def do_replace(self, _message: Message, slot: int, order: StartRequest | None) -> int | None:
         """Start a new process in the slot of a dead one; return None if the process is alive."""
         assert self._runtime.host_agent is not None
         return self._runtime.host_agent.replace(slot, order)

@@ -10,7 +10,7 @@ import os
 
 from mesh_core._actors.termination import Ending
 from mesh_core._calls.actor import endpoints_of, member_of
-from mesh_core._calls.channel import AnswerPort
+from mesh_core._calls.channel import ReplyPort
 from mesh_core._calls.endpoint import EndpointProperty
 from mesh_core._calls.port_transit import drop_ports, note_ports
 from mesh_core._configuration.config import effective
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from mesh_core._actors.interceptors import EndpointInterceptor
     from mesh_core._calls.channel import Port
     from mesh_core._core import Engine, Message
-    from mesh_core._meshes.spawn_order import SpawnOrder
+    from mesh_core._meshes.spawn_request import SpawnRequest
     from mesh_core._runtime.runtime import Runtime
-    from mesh_core._supervision.ownership import Ask
+    from mesh_core._supervision.ownership import SuperviseCall
 
 __all__ = ["ActorCell", "ActorFailure", "Plan"]
 
@@ -123,7 +123,7 @@ class ActorCell:
     # Messages that were taken from the mailbox and have not been started.
     left: deque[Message]
 
-    def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnOrder) -> None:
+    def __init__(self, runtime: Runtime, port: int, rank: int, order: SpawnRequest) -> None:
         self.runtime = runtime
         self.engine: Engine = runtime.engine
         self.port = port
@@ -216,7 +216,7 @@ class ActorCell:
 
     def answer_port(self, message: Message) -> Port[Any]:
         """Create the response port for an endpoint that replies explicitly."""
-        return AnswerPort(message)
+        return ReplyPort(message)
 
     def answer(self, message: Message, value: Any) -> None:
         """Send a result."""
@@ -313,7 +313,7 @@ class ActorCell:
         """Cancel a running call, or record that a call that has not started must not start."""
         raise NotImplementedError
 
-    def supervise_soon(self, ask: Ask) -> None:
+    def supervise_soon(self, ask: SuperviseCall) -> None:
         """Call `__supervise__` as soon as the actor can run it."""
         raise NotImplementedError
 

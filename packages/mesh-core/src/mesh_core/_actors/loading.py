@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_core._core import Message
-    from mesh_core._meshes.spawn_order import SpawnOrder
+    from mesh_core._meshes.spawn_request import SpawnRequest
 
 __all__ = ["Loading"]
 
@@ -34,7 +34,7 @@ class Loading:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.order: SpawnOrder | None = None
+        self.order: SpawnRequest | None = None
         self.error: BaseException | None = None
         self.is_overdue = False
         self.is_given_up = False

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["AnswerPort", "Channel", "Port", "PortReceiver", "RankedPortReceiver"]
+__all__ = ["Channel", "Port", "PortReceiver", "RankedPortReceiver", "ReplyPort"]
 
 R = TypeVar("R")
 _VALUE_META = b""
@@ -149,7 +149,7 @@ def _unpickle_port(job: bytes, proc: int, port: int, once: bool, label: bytes) -
     return made
 
 
-class AnswerPort(Port[R]):
+class ReplyPort(Port[R]):
     """The response port of an endpoint that replies explicitly, during the call or later.
 
     If the port is dropped without a reply, or if the process that it was sent to dies, the caller
@@ -185,14 +185,14 @@ class AnswerPort(Port[R]):
         self._is_answered = True
         address = self._message.address()
         label = labelled(address)
-        return _unpickle_answer_port, (self._runtime.identity.job, label, *address)
+        return _unpickle_reply_port, (self._runtime.identity.job, label, *address)
 
     def __del__(self) -> None:
         if not getattr(self, "_is_answered", True) and not self._runtime.is_over:
             self._answer(NO_REPLY, b"", [])
 
 
-def _unpickle_answer_port(job: bytes, label: bytes, *address: int) -> AnswerPort[Any]:
+def _unpickle_reply_port(job: bytes, label: bytes, *address: int) -> ReplyPort[Any]:
     """Unpickle a response port and notify the called process of the new holder.
 
     Raises:
@@ -205,7 +205,7 @@ def _unpickle_answer_port(job: bytes, label: bytes, *address: int) -> AnswerPort
         current.tell_agent(address[0], "answer_port_held", address, serial)
     else:
         arrived(serial, current.me)
-    return AnswerPort(Message.at(*address), is_handed_on=is_handed_on)
+    return ReplyPort(Message.at(*address), is_handed_on=is_handed_on)
 
 
 class PortReceiver(Generic[R]):

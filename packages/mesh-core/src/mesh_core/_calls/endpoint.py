@@ -15,7 +15,7 @@ from mesh_core._calls.event_loop import is_on_event_loop
 from mesh_core._calls.future import CallFuture, Future, GatherFuture, checked_timeout
 from mesh_core._calls.port_transit import note_ports, recall_ports
 from mesh_core._calls.signature import Arity, is_async
-from mesh_core._calls.stream import stream_answers
+from mesh_core._calls.stream import stream_replies
 from mesh_core._configuration.config import effective
 from mesh_core._core import Full
 from mesh_core._errors import MailboxFull, MeshStopped
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from mesh_core._calls.channel import Port
-    from mesh_core._calls.stream import AnswerStream
+    from mesh_core._calls.stream import ReplyStream
     from mesh_core._meshes.actor_mesh import ActorMesh
     from mesh_core._shapes.value_mesh import ValueMesh
 
@@ -331,7 +331,7 @@ class Endpoint(Generic[P, R]):
         """Call every replica of a service; on a mesh, the same as `call`."""
         return self.call(*args, **kwargs)
 
-    def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> ReplyStream[R]:
         """Call every actor and return futures in the order in which the replies arrive.
 
         The result can be iterated with `for` and `async for`; `with_ranks()` also yields the rank
@@ -346,7 +346,7 @@ class Endpoint(Generic[P, R]):
             reply = self._call(self._mesh._targets, args, kwargs)
         except RequiresTensorEngine:
             return call_by_layer(self, "stream", args, kwargs)  # type: ignore[no-any-return]
-        return stream_answers(reply, self)
+        return stream_replies(reply, self)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send to every actor without waiting for replies; failures go to the owner of the actors.

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from mesh_core._calls.future import Future
     from mesh_core._core import Engine, Message
 
-__all__ = ["AnswerStream", "stream_answers"]
+__all__ = ["ReplyStream", "stream_replies"]
 
 R = TypeVar("R")
 
 
-class AnswerStream(Generic[R]):
+class ReplyStream(Generic[R]):
     """The replies of a call in the order in which they arrive."""
 
     __slots__ = (
@@ -153,7 +153,7 @@ class PromisedFuture(CallFuture[R]):
 
     __slots__ = ("_stream",)
 
-    def __init__(self, stream: AnswerStream[R]) -> None:
+    def __init__(self, stream: ReplyStream[R]) -> None:
         super().__init__(0, stream._endpoint)
         self._stream = stream
         stream._promised.append(self)
@@ -192,11 +192,11 @@ class PromisedFuture(CallFuture[R]):
 
 
 class RankedStream(Generic[R]):
-    """Like `AnswerStream`, with the rank of each reply."""
+    """Like `ReplyStream`, with the rank of each reply."""
 
     __slots__ = ("_stream",)
 
-    def __init__(self, stream: AnswerStream[R]) -> None:
+    def __init__(self, stream: ReplyStream[R]) -> None:
         self._stream = stream
 
     def __iter__(self) -> Iterator[tuple[Point, Future[R]]]:
@@ -219,10 +219,10 @@ class RankedStream(Generic[R]):
             yield point, await future
 
 
-def stream_answers(reply: int, endpoint: Endpoint[..., Any]) -> AnswerStream[Any]:
+def stream_replies(reply: int, endpoint: Endpoint[..., Any]) -> ReplyStream[Any]:
     """Create a stream of the replies of a call."""
     endpoint._mesh._runtime.engine.set_stream(reply)
-    return AnswerStream(reply, endpoint)
+    return ReplyStream(reply, endpoint)
 
 
 def _arrival(loop: asyncio.AbstractEventLoop, engine: Engine, reply: int) -> asyncio.Future[None]:

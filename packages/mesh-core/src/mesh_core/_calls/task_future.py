@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentFuture", "EndFuture", "HostStopFuture", "ReadyFuture", "StopFuture"]
 
 
-class _Question:
+class _RequestEndpoint:
     """Substitute for an `Endpoint` in error messages about such requests."""
 
     __slots__ = ("_mesh", "_options", "name")
@@ -50,7 +50,7 @@ class AgentFuture(CallFuture[Any]):
         value: Any = None,
         is_value: bool = False,
     ) -> None:
-        super().__init__(reply, _Question(mesh, name))  # type: ignore[arg-type]
+        super().__init__(reply, _RequestEndpoint(mesh, name))  # type: ignore[arg-type]
         self._settled_value = value
         self._is_value = is_value
 

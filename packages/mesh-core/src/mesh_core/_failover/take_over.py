@@ -45,6 +45,6 @@ def take_over(
         CredentialsError: The credentials have expired.
     """
     # Most programs never take over a job.
-    from mesh_core._failover.succession import take_over_job  # noqa: PLC0415
+    from mesh_core._failover.failover import take_over_job  # noqa: PLC0415
 
     return take_over_job(workers, credentials, gateway)

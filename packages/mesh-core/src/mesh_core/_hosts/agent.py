@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from mesh_core._core import Message
     from mesh_core._logging.line import LogLine
     from mesh_core._meshes.proc_table import ProcTable
-    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._meshes.start_request import StartRequest
     from mesh_core._processes.processes import ExitReport
-    from mesh_core._processes.template_cache import Seeds
+    from mesh_core._processes.template_cache import TemplateCacheClient
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["HostAgent"]
@@ -58,7 +58,7 @@ class _Slot:
         "why_ended",
     )
 
-    def __init__(self, order: StartOrder, rank: int, incarnation: int) -> None:
+    def __init__(self, order: StartRequest, rank: int, incarnation: int) -> None:
         self.order = order
         self.rank = rank
         self.incarnation = incarnation
@@ -86,7 +86,7 @@ class HostAgent:
         runtime: Runtime,
         first_slot: int,
         *,
-        seeds: Seeds | None = None,
+        template_cache: TemplateCacheClient | None = None,
         on_start: Callable[[int, str], None] | None = None,
     ) -> None:
         self._runtime = runtime
@@ -113,7 +113,7 @@ class HostAgent:
             on_look=self._look,
             tail_lines=config.log_tail_lines,
             log_dir=config.log_dir,
-            seeds=seeds,
+            template_cache=template_cache,
         )
 
     @property
@@ -132,7 +132,7 @@ class HostAgent:
         self._runtime.engine.listen()
         mark_credentials(self._runtime)
 
-    def start(self, order: StartOrder) -> None:
+    def start(self, order: StartRequest) -> None:
         """Start the processes of a mesh that run on this host."""
         self._directory.make(self._open_directory)
         me = self._runtime.identity.host
@@ -206,7 +206,7 @@ class HostAgent:
                 lambda: self._stops == 0 and not self._any_alive(self._slots), limit_s
             )
 
-    def replace(self, number: int, order: StartOrder | None) -> int | None:
+    def replace(self, number: int, order: StartRequest | None) -> int | None:
         """Start a process in a slot whose process has died; return None if it is alive.
 
         Args:
@@ -237,7 +237,7 @@ class HostAgent:
         self._host.spawn([spec], slot.order.preload)
         return slot.incarnation
 
-    def _lost_slot(self, number: int, order: StartOrder | None) -> _Slot:
+    def _lost_slot(self, number: int, order: StartRequest | None) -> _Slot:
         """Restore the slot of a process that died with the previous machine of this host."""
         proc = proc_id(self._runtime.identity.host, number)
         rank = None if order is None else order.table.rank_of(proc)

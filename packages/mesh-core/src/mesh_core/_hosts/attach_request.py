@@ -9,7 +9,7 @@ import sys
 
 from mesh_core._configuration.config import check
 from mesh_core._errors import ConfigError
-from mesh_core._hosts.request_fields import OrderFields, is_plain
+from mesh_core._hosts.request_fields import RequestFields, is_plain
 from mesh_core._runtime.epoch import EPOCH_MAX
 
 TYPE_CHECKING = False
@@ -25,8 +25,8 @@ __all__ = [
     "RELEASE",
     "SERVE",
     "VERSION",
-    "AttachOrder",
-    "Welcome",
+    "AttachReply",
+    "AttachRequest",
     "this_program",
 ]
 
@@ -35,7 +35,7 @@ VERSION = 1
 SERVE, HOLD, RELEASE, BESIDE = _VERBS = ("serve", "hold", "release", "beside")
 
 
-class AttachOrder:
+class AttachRequest:
     """A job, and the host as which the worker should serve it.
 
     Attributes:
@@ -112,9 +112,9 @@ class AttachOrder:
         generation: int = 0,
         orphan_grace_s: float = 0.0,
         worker_id: str = "",
-    ) -> AttachOrder:
+    ) -> AttachRequest:
         """Create the request of this program."""
-        return AttachOrder(
+        return AttachRequest(
             job,
             token,
             host,
@@ -149,14 +149,14 @@ class AttachOrder:
         return json.dumps(facts).encode()
 
     @staticmethod
-    def decode(body: bytes) -> AttachOrder:
+    def decode(body: bytes) -> AttachRequest:
         """Parse the result of `encode`.
 
         Raises:
             ValueError: The body is not a valid request.
         """
         try:
-            fields = OrderFields(body)
+            fields = RequestFields(body)
             version = fields.whole("version", 0, 2**31)
         except ValueError as error:
             raise ValueError(f"this is not a request of a Mesh client ({error})") from error
@@ -167,7 +167,7 @@ class AttachOrder:
             )
         try:
             verb = fields.word("verb", *_VERBS)
-            order = AttachOrder(
+            order = AttachRequest(
                 fields.octets("job", 16),
                 fields.octets("token", 32),
                 fields.whole("host", int(verb == SERVE), 2**32 - 1),
@@ -193,7 +193,7 @@ class AttachOrder:
         return order
 
 
-class Welcome:
+class AttachReply:
     """The reply of a worker that serves the job.
 
     Attributes:
@@ -212,10 +212,10 @@ class Welcome:
         return f"{self.host_name}\n{self.worker_id}"
 
     @staticmethod
-    def decode(text: bytes) -> Welcome:
+    def decode(text: bytes) -> AttachReply:
         """Parse the result of `encode`; any text is accepted."""
         host_name, _, worker_id = text.decode(errors="replace").partition("\n")
-        return Welcome(host_name, worker_id)
+        return AttachReply(host_name, worker_id)
 
 
 def this_program() -> str:

@@ -7,7 +7,7 @@ import time
 
 from mesh_core._core import ask_worker
 from mesh_core._hosts.address import Address
-from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachOrder, Welcome
+from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachReply, AttachRequest
 from mesh_core._hosts.route import Route
 from mesh_core._meshes.patches import patches_here
 from mesh_core._serialization.wire import proc_id
@@ -39,7 +39,7 @@ def ask_until_taken(current: Runtime, place: Place, limit_s: float) -> str | Non
         else:
             why = f"the worker at {place.address} refused: {text.decode(errors='replace')}"
         if is_taken and not current.is_over:
-            welcome = Welcome.decode(text)
+            welcome = AttachReply.decode(text)
             place.worker_id = welcome.worker_id
             joined(current, place, route, welcome.host_name)
             return None
@@ -65,7 +65,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
     identity = current.identity
 
     def ask(address: Address, verb: str) -> tuple[Route, tuple[bool, bytes, bool]]:
-        order = AttachOrder.of_program(
+        order = AttachRequest.of_program(
             identity.job,
             identity.token,
             place.host,

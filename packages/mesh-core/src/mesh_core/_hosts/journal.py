@@ -12,7 +12,7 @@ from mesh_core._hosts.journal_entries import (
     HostsEntry,
     MeshEntry,
     PlaceEntry,
-    SpareEntry,
+    StandbyEntry,
     encode_entry,
 )
 from mesh_core._serialization.wire import proc_id
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh_core._hosts.places import Place
-    from mesh_core._hosts.standby import Spare
+    from mesh_core._hosts.standby import StandbyWorker
     from mesh_core._meshes.actor_mesh import ActorMesh
     from mesh_core._meshes.mesh import ProcMesh
     from mesh_core._runtime.runtime import Runtime
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "start_journal"]
 
 # Standby workers have numbers below those of all hosts.
-_FIRST_SPARE = -(1 << 64)
+_FIRST_STANDBY = -(1 << 64)
 
 
 _starting = threading.Lock()
@@ -53,19 +53,19 @@ class Journal:
     Args:
         runtime: The runtime of the program.
         entries: The entries that a successor has read, by number.
-        keepers: The hosts that store those entries.
+        holders: The hosts that store those entries.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         entries: Mapping[int, bytes] | None = None,
-        keepers: Iterable[int] = (),
+        holders: Iterable[int] = (),
     ) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._entries: dict[int, bytes] = dict(entries or {})
-        self._keepers: set[int] = set(keepers)
+        self._holders: set[int] = set(holders)
 
     def note_hosts(self, entry: HostsEntry) -> None:
         """Record workers that were attached."""
@@ -76,38 +76,38 @@ class Journal:
         """Record a mesh that was spawned."""
         self._note(mesh._uid, encode_entry(MeshEntry(mesh, policy, self._runtime)))
 
-    def note_spare(self, spare: Spare) -> None:
+    def note_standby(self, worker: StandbyWorker) -> None:
         """Record a new standby worker."""
-        self._note(_number_of(spare), encode_entry(SpareEntry(spare)))
+        self._note(_number_of(worker), encode_entry(StandbyEntry(worker)))
 
-    def drop_spare(self, spare: Spare) -> None:
+    def drop_standby(self, worker: StandbyWorker) -> None:
         """Remove a standby worker."""
-        self.drop(_number_of(spare))
+        self.drop(_number_of(worker))
 
     def drop(self, number: int) -> None:
         """Remove the entry with a number, if any."""
         with self._lock:
             if self._entries.pop(number, None) is not None:
-                self._tell(self._keepers, {number: None})
+                self._tell(self._holders, {number: None})
 
     def joined(self, place: Place) -> None:
         """Record a host, and send it the whole journal, which it stores from now on."""
         entry = PlaceEntry(place)
         with self._lock:
             self._entries[-place.host] = encode_entry(entry)
-            self._tell(self._keepers, {-place.host: self._entries[-place.host]})
-            self._keepers.add(place.host)
+            self._tell(self._holders, {-place.host: self._entries[-place.host]})
+            self._holders.add(place.host)
             self._tell([place.host], self._entries)
 
     def left(self, host: int) -> None:
         """Stop sending the journal to a host."""
         with self._lock:
-            self._keepers.discard(host)
+            self._holders.discard(host)
 
     def _note(self, number: int, entry: bytes) -> None:
         with self._lock:
             self._entries[number] = entry
-            self._tell(self._keepers, {number: entry})
+            self._tell(self._holders, {number: entry})
 
     def _tell(self, hosts: Iterable[int], changes: Mapping[int, bytes | None]) -> None:
         procs = [proc_id(host, 0) for host in hosts]
@@ -115,5 +115,5 @@ class Journal:
             self._runtime.tell_agents(procs, "journal", dict(changes))
 
 
-def _number_of(spare: Spare) -> int:
-    return _FIRST_SPARE - spare.number
+def _number_of(worker: StandbyWorker) -> int:
+    return _FIRST_STANDBY - worker.number

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Region
     from mesh_core._hosts.places import Place
-    from mesh_core._hosts.standby import Spare
+    from mesh_core._hosts.standby import StandbyWorker
     from mesh_core._meshes.proc_table import ProcTable
-    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._meshes.start_request import StartRequest
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._supervision.policy import RestartPolicy
 
-    Entry: TypeAlias = "HostsEntry | PlaceEntry | SpareEntry | MeshEntry"
+    Entry: TypeAlias = "HostsEntry | PlaceEntry | StandbyEntry | MeshEntry"
 
 __all__ = [
     "HostsEntry",
     "MeshEntry",
     "PlaceEntry",
-    "SpareEntry",
+    "StandbyEntry",
     "decode_entry",
     "encode_entry",
 ]
@@ -76,7 +76,7 @@ class PlaceEntry:
         self.orphan_grace_s: float = place.orphan_grace_s
 
 
-class SpareEntry:
+class StandbyEntry:
     """A standby worker.
 
     Attributes:
@@ -89,11 +89,11 @@ class SpareEntry:
 
     __slots__ = ("address", "gateway", "number", "orphan_grace_s")
 
-    def __init__(self, spare: Spare) -> None:
-        self.number: int = spare.number
-        self.address: str = str(spare.address)
-        self.gateway: str | None = None if spare.gateway is None else str(spare.gateway)
-        self.orphan_grace_s: float = spare.orphan_grace_s
+    def __init__(self, worker: StandbyWorker) -> None:
+        self.number: int = worker.number
+        self.address: str = str(worker.address)
+        self.gateway: str | None = None if worker.gateway is None else str(worker.gateway)
+        self.orphan_grace_s: float = worker.orphan_grace_s
 
 
 class MeshEntry:
@@ -122,7 +122,7 @@ class MeshEntry:
         self.actors: tuple[int, Region, tuple[int, int], int] | None = None
         self.cls: bytes = b""
         self.order: tuple[bytes, list[bytes], int] | None = None
-        self.start: StartOrder | None = runtime.start_orders.get(mesh._uid)
+        self.start: StartRequest | None = runtime.start_orders.get(mesh._uid)
         if isinstance(mesh, ActorMesh):
             self.actors = (mesh._port, mesh._region, mesh._owner_address, mesh._window)
             self.cls = encode_value(mesh._cls, 1 << 60)[0]

@@ -293,7 +293,7 @@ class Places:
                 reasons.append(why)
                 if not is_spare:
                     break
-        why = "; ".join(reasons) or "no spare is left: give the address of a worker"
+        why = "; ".join(reasons) or "no standby worker is left: give the address of a worker"
         raise HostDied(host=str(place.address), reason=f"it could not be replaced ({why})")
 
     def _await_death(self, place: Place) -> None:
@@ -317,9 +317,9 @@ class Places:
         """Return the next worker to try, its gateway, and whether it is a standby worker."""
         if given is not None:
             return given, None if given == place.gateway else place.gateway, False
-        spare = self.standby.take()
-        if spare is not None:
-            return spare.address, spare.gateway, True
+        worker = self.standby.take()
+        if worker is not None:
+            return worker.address, worker.gateway, True
         return (place.address, place.gateway, False) if may_return else None
 
     def _put(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["OrderFields", "is_plain"]
+__all__ = ["RequestFields", "is_plain"]
 
 # The maximum length of a requester's description that is shown to people.
 _NAME_LEN_MAX = 300
@@ -17,7 +17,7 @@ _NAME_LEN_MAX = 300
 _NUMBER_MAX = 1e15
 
 
-class OrderFields:
+class RequestFields:
     """A JSON object from another machine, with one accessor per type of field.
 
     All accessors raise `ValueError` if the field is missing or has another type.

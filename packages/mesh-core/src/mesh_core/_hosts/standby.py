@@ -1,6 +1,6 @@
 """Standby workers, which a job reserves to replace hosts that die.
 
-A standby worker (a *spare* in names) serves nothing. The program renews the reservation of its
+A standby worker serves nothing. The program renews the reservation of its
 worker periodically. Until the reservation expires, the worker serves no other program; after the
 program is gone, it becomes available. If the job has an orphan grace period, the reservation
 includes it.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 
 from mesh_core._core import ask_worker
-from mesh_core._hosts.attach_request import AttachOrder
+from mesh_core._hosts.attach_request import AttachRequest
 from mesh_core._hosts.route import Route
 
 TYPE_CHECKING = False
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from mesh_core._hosts.address import Address
     from mesh_core._runtime.runtime import Runtime
 
-__all__ = ["Spare", "StandbyWorkers"]
+__all__ = ["StandbyWorker", "StandbyWorkers"]
 
 # The number of renewals of a reservation per lease.
 _PER_LEASE = 3
 _RELEASE_LIMIT_S = 1.0
 
 
-class Spare:
+class StandbyWorker:
     """One standby worker.
 
     Attributes:
@@ -77,12 +77,12 @@ class StandbyWorkers:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._spares: list[Spare] = []
+        self._workers: list[StandbyWorker] = []
         self._changed = threading.Condition()
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._spares)
+        return len(self._workers)
 
     def hold(
         self,
@@ -96,74 +96,74 @@ class StandbyWorkers:
         """Reserve a worker from now on; `number` is the one that a previous program used for it."""
         with self._changed:
             known = self._count if number is None else number
-            spare = Spare(address, gateway, keys, config, orphan_grace_s, known)
+            worker = StandbyWorker(address, gateway, keys, config, orphan_grace_s, known)
             self._count = max(self._count, known + 1)
-            self._spares.append(spare)
+            self._workers.append(worker)
         if orphan_grace_s and number is None and self._runtime.journal is not None:
-            self._runtime.journal.note_spare(spare)
+            self._runtime.journal.note_standby(worker)
         threading.Thread(
-            target=self._keep, args=(spare,), name=f"mesh-spare-{address}", daemon=True
+            target=self._keep, args=(worker,), name=f"mesh-standby-{address}", daemon=True
         ).start()
 
-    def take(self) -> Spare | None:
+    def take(self) -> StandbyWorker | None:
         """Remove a reserved worker from the standby workers and return it; None if none is left."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    any(spare.is_held for spare in self._spares)
-                    or all(spare.is_held is not None for spare in self._spares)
+                    any(worker.is_held for worker in self._workers)
+                    or all(worker.is_held is not None for worker in self._workers)
                 ),
-                max((spare.config.attach_timeout_s for spare in self._spares), default=0.0),
+                max((worker.config.attach_timeout_s for worker in self._workers), default=0.0),
             )
-            spare = next((spare for spare in self._spares if spare.is_held), None)
-            if spare is None:
+            worker = next((worker for worker in self._workers if worker.is_held), None)
+            if worker is None:
                 return None
-            self._spares.remove(spare)
-        spare.is_over.set()
+            self._workers.remove(worker)
+        worker.is_over.set()
         if self._runtime.journal is not None:
-            self._runtime.journal.drop_spare(spare)
-        return spare
+            self._runtime.journal.drop_standby(worker)
+        return worker
 
     def release(self) -> None:
         """Release all of them."""
         with self._changed:
-            spares, self._spares = self._spares, []
+            workers, self._workers = self._workers, []
             self._changed.notify_all()
         threads = []
-        for spare in spares:
-            spare.is_over.set()
-            if spare.is_held:
-                threads.append(threading.Thread(target=self._let_go, args=(spare,), daemon=True))
+        for worker in workers:
+            worker.is_over.set()
+            if worker.is_held:
+                threads.append(threading.Thread(target=self._let_go, args=(worker,), daemon=True))
                 threads[-1].start()
         for thread in threads:
             thread.join(_RELEASE_LIMIT_S)
 
-    def _keep(self, spare: Spare) -> None:
-        pause_s = spare.config.host_lease_s / _PER_LEASE
-        while not spare.is_over.is_set() and not self._runtime.is_over:
-            is_held = self._ask(spare, "hold", pause_s)
+    def _keep(self, worker: StandbyWorker) -> None:
+        pause_s = worker.config.host_lease_s / _PER_LEASE
+        while not worker.is_over.is_set() and not self._runtime.is_over:
+            is_held = self._ask(worker, "hold", pause_s)
             with self._changed:
-                spare.is_held = is_held
+                worker.is_held = is_held
                 self._changed.notify_all()
-            spare.is_over.wait(pause_s)
+            worker.is_over.wait(pause_s)
 
-    def _let_go(self, spare: Spare) -> None:
-        self._ask(spare, "release", _RELEASE_LIMIT_S)
+    def _let_go(self, worker: StandbyWorker) -> None:
+        self._ask(worker, "release", _RELEASE_LIMIT_S)
 
-    def _ask(self, spare: Spare, verb: str, limit_s: float) -> bool:
+    def _ask(self, worker: StandbyWorker, verb: str, limit_s: float) -> bool:
         identity = self._runtime.identity
-        order = AttachOrder.of_program(
+        order = AttachRequest.of_program(
             identity.job,
             identity.token,
             0,
-            spare.config,
+            worker.config,
             verb=verb,
-            orphan_grace_s=spare.orphan_grace_s,
+            orphan_grace_s=worker.orphan_grace_s,
         )
         try:
-            route = Route.to_worker(spare.address, spare.gateway)
+            route = Route.to_worker(worker.address, worker.gateway)
             is_held, _, _ = ask_worker(
-                route.addresses, spare.keys, order.encode(), limit_s, route.gateway
+                route.addresses, worker.keys, order.encode(), limit_s, route.gateway
             )
         except OSError:
             # The worker is not reachable at the moment.

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 
-from mesh_core._hosts.request_fields import OrderFields
+from mesh_core._hosts.request_fields import RequestFields
 from mesh_core._runtime.epoch import EPOCH_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Grant", "Refusal", "TakeOverOrder"]
+__all__ = ["Refusal", "TakeOverReply", "TakeOverRequest"]
 
 _KEY = "take_over"
 _VERSION = 1
 _WHY_LEN_MAX = 2000
 
 
-class TakeOverOrder:
+class TakeOverRequest:
     """A request to run the job that a worker keeps.
 
     Attributes:
@@ -54,12 +54,12 @@ class TakeOverOrder:
         return json.dumps(facts).encode()
 
     @staticmethod
-    def decode(body: bytes) -> TakeOverOrder | None:
+    def decode(body: bytes) -> TakeOverRequest | None:
         """Parse the result of `encode`; return None for any other request or content."""
         try:
-            fields = OrderFields(body)
+            fields = RequestFields(body)
             fields.whole(_KEY, _VERSION, _VERSION)
-            return TakeOverOrder(
+            return TakeOverRequest(
                 fields.name("claim"),
                 fields.name("owner"),
                 fields.octets_or_none("job", 16),
@@ -70,7 +70,7 @@ class TakeOverOrder:
             return None
 
 
-class Grant:
+class TakeOverReply:
     """The data that a successor needs to be the controller of one worker.
 
     Attributes:
@@ -100,15 +100,15 @@ class Grant:
         return json.dumps({**facts, "job": self.job.hex(), "token": self.token.hex()})
 
     @staticmethod
-    def decode(text: bytes) -> Grant:
+    def decode(text: bytes) -> TakeOverReply:
         """Parse the result of `encode`.
 
         Raises:
             ValueError: The text is not a valid grant.
         """
         try:
-            fields = OrderFields(text)
-            return Grant(
+            fields = RequestFields(text)
+            return TakeOverReply(
                 fields.octets("job", 16),
                 fields.octets("token", 32),
                 fields.whole("host", 1, 2**32 - 1),
@@ -144,7 +144,7 @@ class Refusal:
     def decode(text: bytes) -> Refusal:
         """Parse the result of `encode`; plain text is a final refusal."""
         try:
-            fields = OrderFields(text)
+            fields = RequestFields(text)
             return Refusal(
                 fields.name("why", _WHY_LEN_MAX),
                 is_final=fields.flag("is_final"),

@@ -30,8 +30,8 @@ from mesh_core._meshes.placed_mesh import ContextMesh, PlacedMesh
 from mesh_core._meshes.proc_table import ProcTable
 from mesh_core._meshes.spawn_callbacks import tell_of_spawn
 from mesh_core._meshes.spawn_checks import check_arguments, checked_dims, modules_in_use
-from mesh_core._meshes.spawn_order import SpawnOrder
-from mesh_core._meshes.start_order import StartOrder
+from mesh_core._meshes.spawn_request import SpawnRequest
+from mesh_core._meshes.start_request import StartRequest
 from mesh_core._observability.events import recorder
 from mesh_core._processes.command import BootstrapCommand
 from mesh_core._runtime.handle_job import runtime_of_job
@@ -154,7 +154,7 @@ class HostMesh(ContextMesh):
             binds = [dict(bind) for bind in proc_bind]
         config = effective().as_mapping()
         early = recorder.early_events_max()
-        order = StartOrder(table, setup, commands, binds, config, preload, early)
+        order = StartRequest(table, setup, commands, binds, config, preload, early)
         current.start_orders[table.uid] = order
         policy = RestartPolicy("never")
         current.ownership.announce(table.owner[1], mesh, policy)
@@ -401,7 +401,7 @@ class ProcMesh(PlacedMesh, ContextMesh):
         if window < 1:
             raise ValueError(f"mailbox_len_max {window} is less than 1")
         owner_name = current.address(owner[1])
-        order = SpawnOrder(
+        order = SpawnRequest(
             cls, args, kwargs, name, self._table, self._region, owner, owner_name, window
         )
         whole = self._with_region(self._whole)

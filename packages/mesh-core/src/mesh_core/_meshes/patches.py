@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from mesh_core._core import Targets
 from mesh_core._runtime.runtime import is_running, runtime
-from mesh_core._serialization.classes import find_parcel
+from mesh_core._serialization.classes import find_pickled_class
 from mesh_core._serialization.pickler import decode, encode_value, is_importable
 from mesh_core._serialization.wire import proc_id
 
@@ -131,8 +131,8 @@ def _key_of(cls: type) -> str:
     """Return the identity of a class in all processes: its import path or the key of its parcel."""
     if is_importable(cls):
         return f"{cls.__module__}.{cls.__qualname__}"
-    parcel = find_parcel(cls)
-    if parcel is None:
+    pickled = find_pickled_class(cls)
+    if pickled is None:
         encode_value(cls, 1 << 60)
-        parcel = find_parcel(cls)
-    return f"{cls.__module__}.{cls.__name__}" if parcel is None else parcel.key.hex()
+        pickled = find_pickled_class(cls)
+    return f"{cls.__module__}.{cls.__name__}" if pickled is None else pickled.key.hex()

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 from mesh_core._processes.command import entry_environment
 from mesh_core._processes.cpu_binding import bind
 from mesh_core._processes.link import Link, close_all
-from mesh_core._processes.messages import Birth, Failed, World
+from mesh_core._processes.messages import Failed, ProcessStart, World
 from mesh_core._system import kernel as _kernel
 from mesh_core._system import stdio as _stdio
 
@@ -21,14 +21,14 @@ from mesh_core._system import stdio as _stdio
 _EXIT_CANNOT_START = 127
 
 
-class Cradle(NamedTuple):
+class ChildInheritance(NamedTuple):
     """What a process inherits from its template."""
 
     link: Link
     """To the supervisor; used only to report why the process could not be set up."""
     supervisor: int
     """The pid of the supervisor, its future parent."""
-    midwife: int
+    forker: int
     """The pid of the intermediate process, which forks it and then exits."""
     go: int
     """A pipe that contains a byte if the intermediate process has finished its work."""
@@ -36,13 +36,15 @@ class Cradle(NamedTuple):
     """The module whose `main` runs the process."""
 
 
-def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[int]) -> NoReturn:
-    """Turn this freshly forked process into the one described by `birth`.
+def become(
+    process: ProcessStart, world: World, inherited: ChildInheritance, log: int, fds: Sequence[int]
+) -> NoReturn:
+    """Turn this freshly forked process into the one described by `process`.
 
     Args:
-        birth: The process to become.
+        process: The process to become.
         world: The execution environment, whose variables are already set.
-        cradle: The links and pids that the process inherits from its template.
+        inherited: The links and pids that the process inherits from its template.
         log: The descriptor to write output to.
         fds: All descriptors of this batch of forks, including `log`; they are closed.
     """
@@ -51,21 +53,21 @@ def become(birth: Birth, world: World, cradle: Cradle, log: int, fds: Sequence[i
         os.dup2(log, 1)
         os.dup2(log, 2)
         close_all(fds)
-        _find_parent(cradle)
+        _find_parent(inherited)
         _stdio.write_pid()
-        _kernel.set_title(birth.name)
-        bind(birth.cpus, birth.memory_nodes)
-        if birth.argv is not None:
-            _execute(birth, birth.argv, world)
-        apply_changes(birth.env)
+        _kernel.set_title(process.name)
+        bind(process.cpus, process.memory_nodes)
+        if process.argv is not None:
+            _execute(process, process.argv, world)
+        apply_changes(process.env)
         _reseed()
     except BaseException as error:
         why = f"{getattr(error, 'strerror', None) or error}"
-        cradle.link.send(Failed(birth.slot, birth.incarnation, os.getpid(), why))
-        cradle.link.flush_blocking()
+        inherited.link.send(Failed(process.slot, process.incarnation, os.getpid(), why))
+        inherited.link.flush_blocking()
         os._exit(_EXIT_CANNOT_START)
-    cradle.link.close()
-    _run(birth.entry, cradle.launch)
+    inherited.link.close()
+    _run(process.entry, inherited.launch)
 
 
 def apply_changes(changes: Mapping[str, str | None]) -> None:
@@ -77,31 +79,31 @@ def apply_changes(changes: Mapping[str, str | None]) -> None:
             os.environ[name] = content
 
 
-def _find_parent(cradle: Cradle) -> None:
+def _find_parent(inherited: ChildInheritance) -> None:
     """Wait until the supervisor is the parent, and bind this process to its life.
 
     The signal for the parent's death must not be requested earlier, because it would arrive when
     the intermediate process exits.
     """
-    _kernel.wait_until_orphaned(cradle.midwife)
-    is_complete = os.read(cradle.go, 1) == b"g"
-    os.close(cradle.go)
+    _kernel.wait_until_orphaned(inherited.forker)
+    is_complete = os.read(inherited.go, 1) == b"g"
+    os.close(inherited.go)
     _kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != cradle.supervisor:
+    if os.getppid() != inherited.supervisor:
         os._exit(_EXIT_CANNOT_START)  # The supervisor has died, so the exit cannot be reported.
     if not is_complete:
         raise ChildProcessError("its template was killed while it forked")
 
 
-def _execute(birth: Birth, argv: tuple[str, ...], world: World) -> NoReturn:
+def _execute(process: ProcessStart, argv: tuple[str, ...], world: World) -> NoReturn:
     """Replace this process by another program."""
-    env = dict(world.env) if birth.inherits_env else {}
-    for name, content in birth.env.items():
+    env = dict(world.env) if process.inherits_env else {}
+    for name, content in process.env.items():
         if content is None:
             env.pop(name, None)
         else:
             env[name] = content
-    env.update(entry_environment(birth.entry, world.path))
+    env.update(entry_environment(process.entry, world.path))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     program, *arguments = argv
     try:

@@ -8,7 +8,7 @@ _VOLATILE_VARIABLES = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 
 # Large enough for the environment and path of a program. If they do not fit, the job starts without
 # a retained template.
-SPROUT_LEN_MAX = 128 << 10
+SUPERVISOR_REQUEST_LEN_MAX = 128 << 10
 
 WorldKey = tuple[frozenset[tuple[str, str]], tuple[str, ...], str, str]
 
@@ -28,7 +28,7 @@ class World(NamedTuple):
         return (env, self.path, self.cwd, self.argv0)
 
 
-class Birth(NamedTuple):
+class ProcessStart(NamedTuple):
     """A process to start; the write end of its log pipe travels with the message."""
 
     slot: int
@@ -53,7 +53,7 @@ class Spawn(NamedTuple):
     """Controller to supervisor: start processes, from a template with `preload` if allowed."""
 
     world: World
-    births: tuple[Birth, ...]
+    processes: tuple[ProcessStart, ...]
     preload: tuple[str, ...]
 
 
@@ -89,7 +89,7 @@ class Fork(NamedTuple):
     """Supervisor to template: fork these processes."""
 
     world: World
-    births: tuple[Birth, ...]
+    processes: tuple[ProcessStart, ...]
 
 
 class Preloaded(NamedTuple):
@@ -104,7 +104,7 @@ class Stale:
     __slots__ = ()
 
 
-class Seeded(NamedTuple):
+class Retained(NamedTuple):
     """Template to supervisor: this fork is a retained template and must outlive the job."""
 
     pid: int
@@ -117,7 +117,7 @@ class Forked(NamedTuple):
     """Whether the template has exited with it."""
 
 
-class Born(NamedTuple):
+class Started(NamedTuple):
     """Template to supervisor to controller: this process has started."""
 
     slot: int
@@ -170,7 +170,7 @@ class Denied(NamedTuple):
     why: str
 
 
-class Sprout(NamedTuple):
+class SupervisorRequest(NamedTuple):
     """Session to retained template: fork a process supervisor.
 
     The supervisor's link, its log and the pipe for its pid travel with the message.

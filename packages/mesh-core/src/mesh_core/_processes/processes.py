@@ -17,23 +17,23 @@ from mesh_core._logging.capture import ProcLog
 from mesh_core._logging.line import LogLine
 from mesh_core._processes.command import BootstrapCommand
 from mesh_core._processes.cpu_binding import parse_binding
-from mesh_core._processes.event_pump import Pump
+from mesh_core._processes.event_reader import EventReader
 from mesh_core._processes.link import FDS_PER_MESSAGE_MAX, Link, close_all
 from mesh_core._processes.messages import (
-    Birth,
-    Born,
     Continued,
     Denied,
     End,
     Exited,
     Kill,
+    ProcessStart,
     Spawn,
-    Sprout,
+    Started,
     Stopped,
+    SupervisorRequest,
     World,
 )
 from mesh_core._processes.spawner_start import execute
-from mesh_core._processes.template_cache import SeededProcess, Seeds, ask
+from mesh_core._processes.template_cache import ForkedSupervisor, TemplateCacheClient, ask
 from mesh_core._system import kernel as _kernel
 
 # These are read when a process is executed, so a fork of a running interpreter cannot apply them.
@@ -108,7 +108,7 @@ class _Supervisor:
     def __init__(
         self,
         link: Link,
-        process: "subprocess.Popen[bytes] | SeededProcess",
+        process: "subprocess.Popen[bytes] | ForkedSupervisor",
         log: ProcLog,
         env: Mapping[str, str],
     ) -> None:
@@ -144,8 +144,8 @@ class LocalHost:
         log_dir: The directory for the complete log of each process; None for no logs.
         deny_preload: Modules that templates must never import.
         launch: The module whose `main` runs a process.
-        seeds: The template cache of the worker, to take imported modules from and leave them in;
-            None for no cache.
+        template_cache: The template cache of the worker, to take imported modules from and leave
+            them in; None for no cache.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class LocalHost:
         log_dir: Path | None = None,
         deny_preload: Sequence[str] = (),
         launch: str = "mesh_core._program.launch",
-        seeds: Seeds | None = None,
+        template_cache: TemplateCacheClient | None = None,
     ) -> None:
         self._job_dir = job_dir
-        self._seeds = seeds
+        self._template_cache = template_cache
         self._on_exit = on_exit
         self._on_start = on_start
         self._on_look = on_look
@@ -176,7 +176,7 @@ class LocalHost:
         self._latest: dict[int, _Key] = {}
         self._supervisor: _Supervisor | None = None
         self._supervisor_count = 0
-        self._pump = Pump(on_log, self._look)
+        self._reader = EventReader(on_log, self._look)
         self._owner_pid = os.getpid()
         self._is_closing = False
         self._has_closer = False
@@ -220,10 +220,11 @@ class LocalHost:
             is_same_env = all(spec.env == specs[0].env for spec in specs)
             if specs and is_same_env:
                 world = _changed_world(world, specs[0].env)
-            births = [
-                _birth(spec, world, supervisor.env, is_same_env, self._launch) for spec in specs
+            processes = [
+                _process_start(spec, world, supervisor.env, is_same_env, self._launch)
+                for spec in specs
             ]
-            self._send_births(supervisor, world, births, tuple(preload))
+            self._send_starts(supervisor, world, processes, tuple(preload))
 
     def kill(self, slot: int, sig: int = signal.SIGKILL) -> None:
         """Send a signal to the process in a slot, if it has one."""
@@ -255,7 +256,7 @@ class LocalHost:
 
     def flush(self, limit_s: float = _FLUSH_LIMIT_S) -> bool:
         """Wait until every line printed so far was passed to `on_log`; return whether it was."""
-        return self._pump.flush(limit_s)
+        return self._reader.flush(limit_s)
 
     def close(self, grace: float) -> None:
         """End all processes and wait for their exit reports; may be called more than once.
@@ -265,7 +266,7 @@ class LocalHost:
         """
         if os.getpid() != self._owner_pid:
             return  # A fork of the controller owns nothing.
-        is_callback = self._pump.is_current_thread()
+        is_callback = self._reader.is_current_thread()
         with self._lock:
             self._is_closing = True
             supervisor = self._supervisor
@@ -281,8 +282,8 @@ class LocalHost:
         if supervisor is not None and not self._is_supervisor_gone.wait(grace + _CLOSE_LIMIT_S):
             supervisor.process.kill()
             self._is_supervisor_gone.wait(_CLOSE_LIMIT_S)
-        self._pump.flush(_FLUSH_LIMIT_S)
-        self._pump.close()
+        self._reader.flush(_FLUSH_LIMIT_S)
+        self._reader.close()
         shutil.rmtree(self._job_dir, ignore_errors=True)
         self._is_closed.set()
 
@@ -294,23 +295,23 @@ class LocalHost:
         if taken or len(set(keys)) < len(keys):
             raise ValueError(f"slots are taken: {sorted(taken) or sorted(keys)}")
 
-    def _send_births(
+    def _send_starts(
         self,
         supervisor: _Supervisor,
         world: World,
-        births: Sequence[Birth],
+        processes: Sequence[ProcessStart],
         preload: tuple[str, ...],
     ) -> None:
-        pipes = _open_pipes(len(births))
-        for birth, (read, _) in zip(births, pipes, strict=True):
-            key = (birth.slot, birth.incarnation)
-            log = self._open_log(*key, birth.name, read)
-            self._procs[key] = _Proc(birth.name, log, supervisor, birth.unresponsive_timeout_s)
-            self._latest[birth.slot] = key
-            self._pump.add_log(log)
-        for start in range(0, len(births), FDS_PER_MESSAGE_MAX):
+        pipes = _open_pipes(len(processes))
+        for process, (read, _) in zip(processes, pipes, strict=True):
+            key = (process.slot, process.incarnation)
+            log = self._open_log(*key, process.name, read)
+            self._procs[key] = _Proc(process.name, log, supervisor, process.unresponsive_timeout_s)
+            self._latest[process.slot] = key
+            self._reader.add_log(log)
+        for start in range(0, len(processes), FDS_PER_MESSAGE_MAX):
             part = slice(start, start + FDS_PER_MESSAGE_MAX)
-            order = Spawn(world, tuple(births[part]), preload)
+            order = Spawn(world, tuple(processes[part]), preload)
             self._send(supervisor, order, [write for _, write in pipes[part]])
 
     def _open_log(self, slot: int, incarnation: int, name: str, fd: int) -> ProcLog:
@@ -322,7 +323,7 @@ class LocalHost:
 
     def _send(self, supervisor: _Supervisor, message: object, fds: Sequence[int] = ()) -> None:
         if supervisor.link.send(message, fds):
-            self._pump.want_write(supervisor.link)
+            self._reader.want_write(supervisor.link)
 
     # The process supervisor.
 
@@ -330,8 +331,8 @@ class LocalHost:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
-            bed = None if self._seeds is None else self._seeds.bed
-            ends = (theirs.fileno(), write, bed)
+            cache_inlet = None if self._template_cache is None else self._template_cache.cache_inlet
+            ends = (theirs.fileno(), write, cache_inlet)
             process = self._grow_supervisor(world, preload, theirs.fileno(), write) or execute(
                 world, self._job_dir, self._launch, list(self._denied), ends
             )
@@ -346,8 +347,8 @@ class LocalHost:
         supervisor = _Supervisor(Link(ours), process, log, world.env)
         self._supervisor = supervisor
         self._supervisor_count += 1
-        self._pump.add_log(log)
-        self._pump.add_link(
+        self._reader.add_log(log)
+        self._reader.add_link(
             supervisor.link,
             lambda message: self._on_report(supervisor, message),
             lambda: self._on_supervisor_gone(supervisor),
@@ -356,11 +357,11 @@ class LocalHost:
 
     def _grow_supervisor(
         self, world: World, preload: Sequence[str], link: int, log: int
-    ) -> SeededProcess | None:
+    ) -> ForkedSupervisor | None:
         """Fork a supervisor from the retained template; return None if none is available."""
-        if self._seeds is None or self._seeds.latest is None or not preload:
+        if self._template_cache is None or self._template_cache.latest is None or not preload:
             return None
-        wanted = Sprout(
+        wanted = SupervisorRequest(
             world,
             frozenset(preload),
             str(self._job_dir.absolute()),
@@ -368,11 +369,11 @@ class LocalHost:
             ",".join(self._denied),
             os.getpid(),
         )
-        return ask(self._seeds.latest, wanted, link, log)
+        return ask(self._template_cache.latest, wanted, link, log)
 
     def _on_report(self, supervisor: _Supervisor, message: object) -> None:
         match message:
-            case Born():
+            case Started():
                 with self._lock:
                     proc = self._procs.get((message.slot, message.incarnation))
                     if proc is None:
@@ -402,7 +403,7 @@ class LocalHost:
                 return  # The exit was detected before, while the supervisor was stopped.
             if self._latest.get(key[0]) == key:
                 del self._latest[key[0]]
-        self._pump.finish_log(proc.log)
+        self._reader.finish_log(proc.log)
         self._call(self._on_exit, _exit_report(message, proc, self._is_closing))
 
     def _note_stop(self, message: Stopped | Continued, stop: Stop | None) -> None:
@@ -457,7 +458,7 @@ class LocalHost:
                 self._supervisor = None
             left = {key: proc for key, proc in self._procs.items() if proc.supervisor is supervisor}
         for proc in left.values():
-            self._pump.drain_log(proc.log)
+            self._reader.drain_log(proc.log)
             proc.pid = proc.pid or proc.log.pid
         pids = [proc.pid for proc in left.values() if proc.pid is not None]
         # The kernel kills processes with their parent, but not the children of these processes.
@@ -472,7 +473,7 @@ class LocalHost:
         why = f"its process supervisor, the parent of all processes of the host, {how}"
         for key, proc in left.items():
             self._bury(key, Exited(*key, proc.pid, signal.SIGKILL, why))
-        self._pump.finish_log(supervisor.log)
+        self._reader.finish_log(supervisor.log)
         if self._is_closing:
             self._is_supervisor_gone.set()
 
@@ -507,13 +508,13 @@ def _changed_world(world: World, changes: Mapping[str, str | None]) -> World:
     return World(kept, world.path, world.cwd, world.argv0)
 
 
-def _birth(
+def _process_start(
     spec: ProcSpec,
     world: World,
     supervisor_env: Mapping[str, str],
     is_same_env: bool,
     launch: str,
-) -> Birth:
+) -> ProcessStart:
     """Decide how to start a process.
 
     Preloaded modules have seen one environment and all processors. A process with another
@@ -531,7 +532,7 @@ def _birth(
         command = BootstrapCommand.default(launch)
     if command is not None:
         argv = (command.program, command.arg0 or command.program, *command.args)
-    return Birth(
+    return ProcessStart(
         slot=spec.slot,
         incarnation=spec.incarnation,
         name=spec.name,

@@ -1,10 +1,10 @@
 """A retained template: a copy of a template that outlives the job, for the worker's next job.
 
 The imports of its processes take most of the time in which a program starts. A template that has
-imported packages leaves a fork of itself with the worker. This retained template (a *seed* in
-names) holds installed modules and nothing else of the program. The supervisor of a later job is
-forked from it if that job's processes need these modules in the same execution environment. Any
-further modules are imported as usual.
+imported packages leaves a fork of itself with the worker. This retained template holds installed
+modules and nothing else of the program. The supervisor of a later job is forked from it if that
+job's processes need these modules in the same execution environment. Any further modules are
+imported as usual.
 
 A retained template is a leaf of the process tree of a job that ends. The supervisor of that job
 does not kill it. From then on it is bound to the worker alone and exits when the other end of its
@@ -22,51 +22,51 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from mesh_core._processes.link import close_all
-from mesh_core._processes.messages import SPROUT_LEN_MAX, Sprout, World
+from mesh_core._processes.messages import SUPERVISOR_REQUEST_LEN_MAX, SupervisorRequest, World
 from mesh_core._system import kernel as _kernel
 
-__all__ = ["grow", "leave_with", "version"]
+__all__ = ["send_to_cache", "serve_retained", "version"]
 
 _FDS_MAX = 3
 
 
-def leave_with(bed: int, plant: socket.socket) -> None:
-    """Send the socket of a retained template to the worker at `bed`."""
-    with socket.socket(fileno=os.dup(bed)) as inlet, contextlib.suppress(OSError):
+def send_to_cache(cache_inlet: int, far_socket: socket.socket) -> None:
+    """Send the socket of a retained template to the cache of the worker."""
+    with socket.socket(fileno=os.dup(cache_inlet)) as inlet, contextlib.suppress(OSError):
         # The worker is gone, or its cache is full; in both cases it never uses this template.
-        socket.send_fds(inlet, [b"s"], [plant.fileno()])
+        socket.send_fds(inlet, [b"s"], [far_socket.fileno()])
 
 
-def grow(
-    seedling: socket.socket,
+def serve_retained(
+    own_socket: socket.socket,
     world: World,
     modules: frozenset[str],
     sources: Mapping[str, tuple[int, int]],
-    start: Callable[[int, Sprout], None],
+    start: Callable[[int, SupervisorRequest], None],
 ) -> NoReturn:
     """Serve as a retained template; runs in a fresh fork of a template.
 
     Args:
-        seedling: This end of the template's socket.
+        own_socket: This end of the template's socket.
         world: The execution environment during the imports.
         modules: The imported modules.
         sources: The imported files and their versions.
-        start: Runs a supervisor in a fork of this process; see `spawner_start.sprout`.
+        start: Runs a supervisor in a fork of this process; see `spawner_start.run_supervisor`.
     """
     try:
         # Supervisors collect garbage, but must not traverse the objects held here, which are
         # permanent.
         gc.freeze()
         os.setsid()
-        _kernel.set_title("mesh-seed")
+        _kernel.set_title("mesh-retained")
         # Forks of this process are not waited for.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        _let_go(seedling.fileno())
-        while (request := _next(seedling)) is not None:
+        _let_go(own_socket.fileno())
+        while (request := _next(own_socket)) is not None:
             wanted, fds = request
             is_fit = wanted.world.key == world.key and modules <= wanted.modules
             if is_fit and all(version(path) == known for path, known in sources.items()):
-                _sprout(seedling, wanted, fds, start)
+                _fork_supervisor(own_socket, wanted, fds, start)
             close_all(fds)
     finally:
         os._exit(0)
@@ -89,11 +89,11 @@ def _let_go(kept: int) -> None:
     _kernel.close_all_but([kept])
 
 
-def _next(seedling: socket.socket) -> tuple[Sprout, list[int]] | None:
+def _next(own_socket: socket.socket) -> tuple[SupervisorRequest, list[int]] | None:
     """Wait for a request for a supervisor; return None when the socket is closed."""
     try:
-        message, ancillary, _, _ = seedling.recvmsg(
-            SPROUT_LEN_MAX, socket.CMSG_SPACE(4 * _FDS_MAX), socket.MSG_CMSG_CLOEXEC
+        message, ancillary, _, _ = own_socket.recvmsg(
+            SUPERVISOR_REQUEST_LEN_MAX, socket.CMSG_SPACE(4 * _FDS_MAX), socket.MSG_CMSG_CLOEXEC
         )
     except OSError:
         return None
@@ -105,8 +105,11 @@ def _next(seedling: socket.socket) -> tuple[Sprout, list[int]] | None:
     return pickle.loads(message), list(fds)
 
 
-def _sprout(
-    seedling: socket.socket, wanted: Sprout, fds: list[int], start: Callable[[int, Sprout], None]
+def _fork_supervisor(
+    own_socket: socket.socket,
+    wanted: SupervisorRequest,
+    fds: list[int],
+    start: Callable[[int, SupervisorRequest], None],
 ) -> None:
     """Fork the supervisor."""
     link, log, answer = fds
@@ -116,7 +119,7 @@ def _sprout(
     except OSError:
         return
     try:
-        seedling.close()
+        own_socket.close()
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(log, 1)

@@ -21,8 +21,6 @@ from mesh_core._processes import template as _template
 from mesh_core._processes.job_dir import hold
 from mesh_core._processes.link import Link
 from mesh_core._processes.messages import (
-    Birth,
-    Born,
     Branch,
     Continued,
     Denied,
@@ -34,11 +32,13 @@ from mesh_core._processes.messages import (
     Kill,
     Preload,
     Preloaded,
-    Seeded,
+    ProcessStart,
+    Retained,
     Spawn,
-    Sprout,
     Stale,
+    Started,
     Stopped,
+    SupervisorRequest,
     World,
     WorldKey,
 )
@@ -63,13 +63,13 @@ class _Batch:
     def __init__(
         self,
         world: World,
-        births: dict[tuple[int, int], Birth],
+        processes: dict[tuple[int, int], ProcessStart],
         fds: dict[tuple[int, int], int],
         preload: tuple[str, ...] = (),
         try_count: int = 0,
     ) -> None:
         self.world = world
-        self.births = births
+        self.processes = processes
         self.fds = fds
         self.preload = preload
         self.try_count = try_count
@@ -102,8 +102,8 @@ class Supervisor:
         launch: The module whose `main` runs a process.
         denied: Names of modules that must never be preloaded.
         owner: The pid of the controller.
-        bed: The descriptor through which templates pass retained copies to the worker's template
-            cache; None if no cache exists.
+        cache_inlet: The descriptor through which templates pass retained copies to the worker's
+            template cache; None if no cache exists.
         start_supervisor: Runs a supervisor in a fork of a retained template.
         is_blank: Whether this interpreter holds no user modules.
     """
@@ -116,16 +116,16 @@ class Supervisor:
         denied: Sequence[str],
         *,
         owner: int,
-        bed: int | None,
-        start_supervisor: Callable[[int, Sprout], None],
+        cache_inlet: int | None,
+        start_supervisor: Callable[[int, SupervisorRequest], None],
         is_blank: bool = True,
     ) -> None:
         self._controller = controller
         self._owner = owner
-        self._bed = bed
+        self._cache_inlet = cache_inlet
         self._start_supervisor = start_supervisor
         self._is_blank = is_blank
-        self._seeds: set[int] = set()
+        self._retained_pids: set[int] = set()
         self._job_dir = job_dir
         # Every process of the host is a fork of this one and therefore keeps the lock while it
         # lives. The directory is missing only if the controller is already dead.
@@ -217,7 +217,7 @@ class Supervisor:
     def _look_at_stopped(self) -> None:
         self._stopped.look()
         if self._has_batches():
-            self._stopped_templates.look(self._procs.keys() | self._seeds)
+            self._stopped_templates.look(self._procs.keys() | self._retained_pids)
         else:
             self._stopped_templates.rest()
 
@@ -256,12 +256,12 @@ class Supervisor:
     def _spawn(self, order: Spawn, fds: list[int]) -> None:
         warm = _Batch(order.world, {}, {}, order.preload)
         bare = _Batch(order.world, {}, {})
-        for birth, fd in zip(order.births, fds, strict=True):
-            batch = warm if birth.is_warm else bare
-            batch.births[birth.slot, birth.incarnation] = birth
-            batch.fds[birth.slot, birth.incarnation] = fd
+        for process, fd in zip(order.processes, fds, strict=True):
+            batch = warm if process.is_warm else bare
+            batch.processes[process.slot, process.incarnation] = process
+            batch.fds[process.slot, process.incarnation] = fd
         for batch in (bare, warm):
-            if batch.births:
+            if batch.processes:
                 self._enqueue(batch)
 
     def _kill(self, order: Kill) -> None:
@@ -277,7 +277,7 @@ class Supervisor:
     def _kill_before_start(self, proc: tuple[int, int]) -> None:
         for template in self._templates():
             for batch in template.batches:
-                if proc not in batch.births:
+                if proc not in batch.processes:
                     continue
                 if template.is_busy and batch is template.batches[0]:
                     self._killed_before_start.add(proc)
@@ -285,7 +285,7 @@ class Supervisor:
                     self._report_not_started(batch, proc, "it was killed before it started")
 
     def _report_not_started(self, batch: _Batch, proc: tuple[int, int], why: str) -> None:
-        del batch.births[proc]
+        del batch.processes[proc]
         os.close(batch.fds.pop(proc))
         self._killed_before_start.discard(proc)
         self._tell(Exited(*proc, None, 0, why))
@@ -332,9 +332,13 @@ class Supervisor:
                 template.link.close()
             # Log pipes are the important ones: a copy held here would prevent their readers from
             # seeing EOF.
-            _kernel.close_all_but([link.fileno(), self._bed])
+            _kernel.close_all_but([link.fileno(), self._cache_inlet])
             source = _template.Source(
-                supervisor, self._why_unsafe, self._is_blank, self._start_supervisor, self._bed
+                supervisor,
+                self._why_unsafe,
+                self._is_blank,
+                self._start_supervisor,
+                self._cache_inlet,
             )
             _template.serve(link, self._launch, source)
         except BaseException:
@@ -399,11 +403,11 @@ class Supervisor:
             self._order_fork(template, batch)
 
     def _order_fork(self, template: _Template, batch: _Batch) -> None:
-        for proc in self._killed_before_start & batch.births.keys():
+        for proc in self._killed_before_start & batch.processes.keys():
             self._report_not_started(batch, proc, "it was killed before it started")
         # The template gets copies, so that another template can try again if this one is killed.
-        fds = [os.dup(batch.fds[proc]) for proc in batch.births]
-        self._send(template.link, Fork(batch.world, tuple(batch.births.values())), fds)
+        fds = [os.dup(batch.fds[proc]) for proc in batch.processes]
+        self._send(template.link, Fork(batch.world, tuple(batch.processes.values())), fds)
 
     def _on_template(self, template: _Template) -> None:
         if template.link.is_closed:
@@ -415,8 +419,8 @@ class Supervisor:
             return
         for message, _ in messages:
             match message:
-                case Born():
-                    self._on_born(template, message)
+                case Started():
+                    self._on_started(template, message)
                 case Failed():
                     self._on_failed(template, message)
                 case Preloaded():
@@ -427,19 +431,19 @@ class Supervisor:
                 case Stale():
                     self._replace_template(template)
                     return
-                case Seeded():
-                    self._seeds.add(message.pid)
+                case Retained():
+                    self._retained_pids.add(message.pid)
                 case Forked():
                     self._on_forked(template, message.is_last)
                 case _:
                     raise AssertionError(f"unknown report {message!r}")
 
-    def _on_born(self, template: _Template, report: Born) -> None:
+    def _on_started(self, template: _Template, report: Started) -> None:
         proc = (report.slot, report.incarnation)
         batch = template.batches[0]
-        birth = batch.births.pop(proc)
+        process = batch.processes.pop(proc)
         os.close(batch.fds.pop(proc))
-        self._procs[report.pid] = _Proc(*proc, birth.unresponsive_timeout_s)
+        self._procs[report.pid] = _Proc(*proc, process.unresponsive_timeout_s)
         self._pids[proc] = report.pid
         self._tell(report)
         if proc in self._killed_before_start:
@@ -464,7 +468,7 @@ class Supervisor:
             template.batches.clear()
             for one in waiting:
                 self._enqueue(one)
-        if batch.births:
+        if batch.processes:
             self._retry(batch)  # An intermediate process was killed before it finished.
         self._advance(template)
 
@@ -481,7 +485,7 @@ class Supervisor:
             self._fail(batch, "its template was killed repeatedly")
 
     def _fail(self, batch: _Batch, why: str) -> None:
-        for proc in tuple(batch.births):
+        for proc in tuple(batch.processes):
             self._report_not_started(batch, proc, why)
 
     # Exits.
@@ -552,7 +556,7 @@ class Supervisor:
         """Return the children that must end with this process."""
         if not _kernel.has_children():
             return []
-        return [pid for pid in _kernel.children() if pid not in self._seeds]
+        return [pid for pid in _kernel.children() if pid not in self._retained_pids]
 
     def _end_by_force(self) -> None:
         """Kill all descendants of this process and remove the job directory."""

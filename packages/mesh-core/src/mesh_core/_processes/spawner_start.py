@@ -12,15 +12,15 @@ from typing import NoReturn
 
 from mesh_core._processes import template as _template
 from mesh_core._processes.link import Link
-from mesh_core._processes.messages import Sprout, World
+from mesh_core._processes.messages import SupervisorRequest, World
 from mesh_core._processes.spawner import Supervisor
 from mesh_core._system import kernel as _kernel
 from mesh_core._system import stdio as _stdio
 
 _PROGRAM = (
-    "import sys; fd, bed, job_dir, launch, denied, *sys.path = sys.argv[1:]; "
+    "import sys; fd, cache_inlet, job_dir, launch, denied, *sys.path = sys.argv[1:]; "
     "from mesh_core._processes.spawner_start import main; "
-    "main(int(fd), int(bed), job_dir, launch, denied)"
+    "main(int(fd), int(cache_inlet), job_dir, launch, denied)"
 )
 
 
@@ -41,47 +41,48 @@ def execute(
         ends: Descriptors: its end of the socket pair with the controller, its output, and the inlet
             of the worker's template cache, if any.
     """
-    link, log, bed = ends
+    link, log, cache_inlet = ends
     return subprocess.Popen(
         [
             sys.executable,
             *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-            *("-c", _PROGRAM, str(link), str(-1 if bed is None else bed)),
+            *("-c", _PROGRAM, str(link), str(-1 if cache_inlet is None else cache_inlet)),
             *(str(job_dir.absolute()), launch, ",".join(denied), *world.path),
         ],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         env=dict(world.env),
-        pass_fds=[link] if bed is None else [link, bed],
+        pass_fds=[link] if cache_inlet is None else [link, cache_inlet],
         start_new_session=True,
     )
 
 
-def main(fd: int, bed: int, job_dir: str, launch: str, denied: str) -> None:
+def main(fd: int, cache_inlet: int, job_dir: str, launch: str, denied: str) -> None:
     """Run the supervisor.
 
     Args:
         fd: The supervisor's end of the socket pair with the controller.
-        bed: The descriptor through which templates leave retained templates; negative for none.
+        cache_inlet: The descriptor through which templates leave retained templates; negative for
+            none.
         job_dir: The directory to remove at the end.
         launch: The module whose `main` runs a process.
         denied: Names of modules that must never be preloaded, separated by commas.
     """
     _settle(fd)
-    if bed >= 0:
-        os.set_inheritable(bed, False)
+    if cache_inlet >= 0:
+        os.set_inheritable(cache_inlet, False)
     controller = Link(socket.socket(fileno=fd))
     _run(
         Supervisor(
             controller, job_dir, launch, denied.split(","),
-            owner=os.getppid(), bed=bed if bed >= 0 else None,
-            start_supervisor=sprout,
+            owner=os.getppid(), cache_inlet=cache_inlet if cache_inlet >= 0 else None,
+            start_supervisor=run_supervisor,
         )
     )  # fmt: skip
 
 
-def sprout(fd: int, wanted: Sprout) -> None:
+def run_supervisor(fd: int, wanted: SupervisorRequest) -> None:
     """Run a supervisor in the fork of a retained template.
 
     Args:
@@ -96,7 +97,7 @@ def sprout(fd: int, wanted: Sprout) -> None:
     _run(
         Supervisor(
             controller, wanted.job_dir, wanted.launch, wanted.denied.split(","),
-            owner=wanted.session, bed=None, start_supervisor=sprout, is_blank=False,
+            owner=wanted.session, cache_inlet=None, start_supervisor=run_supervisor, is_blank=False,
         )
     )  # fmt: skip
 

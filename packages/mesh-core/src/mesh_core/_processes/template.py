@@ -5,7 +5,7 @@ modules are forked from the first one. Each import runs in a separate fork, whic
 template if the import proves safe and is killed otherwise. An import therefore cannot damage a
 template, whether it starts threads, opens a GPU, hangs or crashes.
 
-A template forks through an intermediate process (a *midwife*): a short-lived fork of itself that
+A template forks through an intermediate process (the *forker*): a short-lived fork of itself that
 forks the processes of a batch and exits, whereupon the supervisor becomes their parent. The
 supervisor is thus the parent of every process and detects its exit immediately, while templates
 import and fork, start and exit.
@@ -27,24 +27,24 @@ import types
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
-from mesh_core._processes.child import Cradle, apply_changes, become
+from mesh_core._processes.child import ChildInheritance, apply_changes, become
 from mesh_core._processes.command import BootstrapCommand
 from mesh_core._processes.link import Link, close_all, message_pair
 from mesh_core._processes.messages import (
-    Birth,
-    Born,
     Branch,
     Failed,
     Fork,
     Forked,
     Preload,
     Preloaded,
-    Seeded,
-    Sprout,
+    ProcessStart,
+    Retained,
     Stale,
+    Started,
+    SupervisorRequest,
     World,
 )
-from mesh_core._processes.retained_template import grow, leave_with, version
+from mesh_core._processes.retained_template import send_to_cache, serve_retained, version
 from mesh_core._system import kernel as _kernel
 from mesh_core._system import stdio as _stdio
 
@@ -66,9 +66,9 @@ class Source(NamedTuple):
     """Why processes must not be forked from this interpreter; None if they may."""
     is_blank: bool
     """Whether the interpreter holds no user module yet."""
-    start_supervisor: Callable[[int, Sprout], None]
+    start_supervisor: Callable[[int, SupervisorRequest], None]
     """Runs a supervisor in a fork of a retained template."""
-    bed: int | None
+    cache_inlet: int | None
     """The descriptor through which retained templates reach the worker's cache, if it has one."""
 
 
@@ -99,7 +99,7 @@ class _Template:
         self._launch = launch
         self._supervisor = source.supervisor
         self._is_blank = source.is_blank
-        self._bed = source.bed
+        self._cache_inlet = source.cache_inlet
         self._start_supervisor = source.start_supervisor
         self._tried: set[str] = set()
         self._base: frozenset[str] = frozenset()
@@ -164,8 +164,8 @@ class _Template:
         denied: dict[str, str] = {}
         enter(order.world)
         installed = [module for module in order.modules if _is_from_package(module)]
-        if self._import(installed, order, denied) and self._bed is not None:
-            self._leave_seed(self._bed, order.world, installed)
+        if self._import(installed, order, denied) and self._cache_inlet is not None:
+            self._retain(self._cache_inlet, order.world, installed)
         self._import([name for name in order.modules if name not in installed], order, denied)
         gc.freeze()
         self.link.send(Preloaded(denied))
@@ -188,25 +188,25 @@ class _Template:
         self._has_grown |= has_grown
         return has_grown
 
-    def _leave_seed(self, bed: int, world: World, modules: Sequence[str]) -> None:
+    def _retain(self, cache_inlet: int, world: World, modules: Sequence[str]) -> None:
         """Leave a copy of this process with the worker while it holds only installed packages."""
         held = frozenset(name for name in modules if name in sys.modules)
         files = (getattr(sys.modules[name], "__file__", None) for name in held)
         sources = {path: version(path) for path in files if path is not None} | self._sources
-        seedling, plant = message_pair()
+        own_socket, far_socket = message_pair()
         _stdio.flush()
         try:
             pid = _kernel.fork()
         except OSError:
             return  # The next job imports the modules itself.
         if pid == 0:
-            grow(seedling, world, held, sources, self._start_supervisor)
+            serve_retained(own_socket, world, held, sources, self._start_supervisor)
         # The report comes first, because the supervisor kills children that it does not know.
-        self.link.send(Seeded(pid))
+        self.link.send(Retained(pid))
         self.link.flush_blocking()
-        leave_with(bed, plant)
-        seedling.close()
-        plant.close()
+        send_to_cache(cache_inlet, far_socket)
+        own_socket.close()
+        far_socket.close()
 
     def _try(self, module: str) -> str:
         """Import a module in a fork.
@@ -267,7 +267,7 @@ class _Template:
         _stdio.flush()
         gc.freeze()
         midwives = []
-        shares = _shares(len(order.births))
+        shares = _shares(len(order.processes))
         if not self._has_grown and len(shares) == 1:
             # The supervisor forks another template just as fast, so one fork fewer of a large
             # process counts.
@@ -276,7 +276,7 @@ class _Template:
             try:
                 pid = _kernel.fork()
             except OSError as error:
-                self._report_failed(order.births[share.start : share.stop], error)
+                self._report_failed(order.processes[share.start : share.stop], error)
                 continue
             if pid == 0:
                 self._deliver(order, fds, share)
@@ -295,19 +295,19 @@ class _Template:
         try:
             _kernel.die_with_parent(signal.SIGKILL)
             go, done = os.pipe()
-            cradle = Cradle(self.link, self._supervisor, os.getpid(), go, self._launch)
+            inherited = ChildInheritance(self.link, self._supervisor, os.getpid(), go, self._launch)
             count = 0
             for index in share:
-                birth = order.births[index]
+                process = order.processes[index]
                 try:
                     pid = _kernel.fork()
                 except OSError as error:
-                    self._report_failed((birth,), error)
+                    self._report_failed((process,), error)
                     continue
                 if pid == 0:
                     os.close(done)
-                    become(self._fallback(birth), order.world, cradle, fds[index], fds)
-                self.link.send(Born(birth.slot, birth.incarnation, pid))
+                    become(self._fallback(process), order.world, inherited, fds[index], fds)
+                self.link.send(Started(process.slot, process.incarnation, pid))
                 count += 1
             if is_last:
                 self.link.send(Forked(is_last=True))
@@ -319,23 +319,23 @@ class _Template:
         finally:
             os._exit(0)
 
-    def _fallback(self, birth: Birth) -> Birth:
+    def _fallback(self, process: ProcessStart) -> ProcessStart:
         """Execute a fresh interpreter if a fork of this one is unsafe or holds too many modules."""
-        is_fit = self._why_unsafe is None and (self._is_blank or birth.is_warm)
-        if is_fit or birth.argv is not None:
-            return birth
+        is_fit = self._why_unsafe is None and (self._is_blank or process.is_warm)
+        if is_fit or process.argv is not None:
+            return process
         command = BootstrapCommand.default(self._launch)
         argv = (command.program, command.program, *command.args)
-        return Birth(
-            birth.slot, birth.incarnation, birth.name, birth.entry, birth.env, argv,
-            True, birth.cpus, birth.memory_nodes,
-            unresponsive_timeout_s=birth.unresponsive_timeout_s,
+        return ProcessStart(
+            process.slot, process.incarnation, process.name, process.entry, process.env, argv,
+            True, process.cpus, process.memory_nodes,
+            unresponsive_timeout_s=process.unresponsive_timeout_s,
         )  # fmt: skip
 
-    def _report_failed(self, births: tuple[Birth, ...], error: OSError) -> None:
-        for birth in births:
+    def _report_failed(self, processes: tuple[ProcessStart, ...], error: OSError) -> None:
+        for process in processes:
             why = f"cannot fork: {error.strerror}"
-            self.link.send(Failed(birth.slot, birth.incarnation, None, why))
+            self.link.send(Failed(process.slot, process.incarnation, None, why))
 
 
 def why_threads(what: str) -> str:

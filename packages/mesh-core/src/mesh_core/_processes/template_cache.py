@@ -14,17 +14,17 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mesh_core._processes.link import message_pair
-from mesh_core._processes.messages import SPROUT_LEN_MAX, Sprout
+from mesh_core._processes.messages import SUPERVISOR_REQUEST_LEN_MAX, SupervisorRequest
 
-__all__ = ["SeededProcess", "Seeds", "TemplateCache", "ask"]
+__all__ = ["ForkedSupervisor", "TemplateCache", "TemplateCacheClient", "ask"]
 
 _ANSWER_LIMIT_MS = 2_000
 
 
-class Seeds(NamedTuple):
+class TemplateCacheClient(NamedTuple):
     """The parts of the worker's template cache that a session uses."""
 
-    bed: int
+    cache_inlet: int
     """The descriptor through which templates leave retained templates."""
     latest: socket.socket | None
     """The socket of the most recent retained template, if any."""
@@ -61,11 +61,13 @@ class TemplateCache:
         self._latest = None
 
 
-def ask(seed: socket.socket, wanted: Sprout, link: int, log: int) -> SeededProcess | None:
+def ask(
+    template: socket.socket, wanted: SupervisorRequest, link: int, log: int
+) -> ForkedSupervisor | None:
     """Request a supervisor from a retained template; return None if the template does not fit.
 
     Args:
-        seed: The socket of the retained template.
+        template: The socket of the retained template.
         wanted: The requirements of the supervisor.
         link: The supervisor's end of the socket pair with the session.
         log: The descriptor for the output of the supervisor and its templates.
@@ -73,10 +75,10 @@ def ask(seed: socket.socket, wanted: Sprout, link: int, log: int) -> SeededProce
     read, write = os.pipe()
     try:
         message = pickle.dumps(wanted, pickle.HIGHEST_PROTOCOL)
-        if len(message) > SPROUT_LEN_MAX:
+        if len(message) > SUPERVISOR_REQUEST_LEN_MAX:
             return None
         try:
-            socket.send_fds(seed, [message], [link, log, write])
+            socket.send_fds(template, [message], [link, log, write])
         except OSError:
             return None
         os.close(write)
@@ -84,14 +86,14 @@ def ask(seed: socket.socket, wanted: Sprout, link: int, log: int) -> SeededProce
         poll = select.poll()
         poll.register(read, select.POLLIN)
         answer = os.read(read, 32) if poll.poll(_ANSWER_LIMIT_MS) else b""
-        return SeededProcess(int(answer)) if answer else None
+        return ForkedSupervisor(int(answer)) if answer else None
     finally:
         os.close(read)
         if write >= 0:
             os.close(write)
 
 
-class SeededProcess:
+class ForkedSupervisor:
     """Handle of a supervisor that was forked by a retained template instead of its user."""
 
     def __init__(self, pid: int) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mesh_core._hosts.journal import Journal
     from mesh_core._hosts.places import Places
     from mesh_core._meshes.actor_mesh import ActorMesh
-    from mesh_core._meshes.start_order import StartOrder
+    from mesh_core._meshes.start_request import StartRequest
     from mesh_core._runtime.identity import Identity
     from mesh_core._supervision.lifecycle import Lifecycle
     from mesh_core._supervision.ownership import Ownership
@@ -99,7 +99,7 @@ class Runtime:
         # rank.
         self.spawn_orders: dict[int, tuple[bytes, list[memoryview], int]] = {}
         # The order that started the processes of each mesh, to start one again on another machine.
-        self.start_orders: dict[int, StartOrder] = {}
+        self.start_orders: dict[int, StartRequest] = {}
         # The hosts whose machine was replaced, with their epochs.
         self.host_epochs: dict[int, int] = {}
         # The time at which hosts leave whose workers are shutting down; used in the program only.

@@ -1,9 +1,9 @@
 """Classes that are pickled by value, packed once and unpickled once per process.
 
 Other processes cannot import a class of the main script, so messages that need the class contain
-its definition, a *parcel*. The definition is packed when the class is first sent. It is packed
-again if the class, or a name that its methods use, has been rebound since. A process that has
-unpickled a parcel remembers its key and reuses the class. So a class that returns to its origin is
+its definition, a *pickled class*. The definition is packed when the class is first sent. It is
+packed again if the class, or a name that its methods use, has been rebound since. A process that
+has unpickled one remembers its key and reuses the class. So a class that returns to its origin is
 the original class, and a class that is received again keeps the state that the process stores in
 it. As with an imported module, a value that is modified in place is local to each process.
 """
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     # A namespace, the names in it, and the objects that they are bound to.
     Bindings = tuple[Any, tuple[str, ...], tuple[Any, ...]]
 
-__all__ = ["Parcel", "find_parcel", "keep_parcel", "open_parcel"]
+__all__ = ["PickledClass", "find_pickled_class", "keep_pickled_class", "load_pickled_class"]
 
 _PARCELS_LEN_MAX = 1_024
 _KEY_LEN = 16
 
-_parcels: dict[type, Parcel] = {}
+_pickled_classes: dict[type, PickledClass] = {}
 _opened: dict[bytes, type] = {}
 
 
-class Parcel:
+class PickledClass:
     """The pickled definition of a class.
 
     Attributes:
@@ -49,14 +49,14 @@ class Parcel:
             cls: The class.
             key: The key of the definition.
             body: The pickle of the class.
-            parts: The functions, classes and parcels that were packed with it.
+            parts: The functions, classes and pickled classes that were packed with it.
         """
         self.key = key
         self.body = body
-        self._within: list[Parcel] = []
+        self._within: list[PickledClass] = []
         classes, names = {cls: None}, _Names()
         for part in parts:
-            if isinstance(part, Parcel):
+            if isinstance(part, PickledClass):
                 self._within.append(part)
             elif isinstance(part, type):
                 classes[part] = None
@@ -74,7 +74,7 @@ class Parcel:
         for namespace, names, values in self._bound:
             if not all(map(is_, map(namespace.get, names), values)):
                 return False
-        return not self._within or all(parcel.is_current() for parcel in self._within)
+        return not self._within or all(pickled.is_current() for pickled in self._within)
 
 
 class _Names:
@@ -101,42 +101,42 @@ class _Names:
         self._names.setdefault(id(namespace), (namespace, set()))[1].update(names)
 
 
-def find_parcel(cls: type) -> Parcel | None:
-    """Return the parcel of a class, if it was packed or unpickled here and is still current."""
-    parcel = _parcels.get(cls)
-    return parcel if parcel is not None and parcel.is_current() else None
+def find_pickled_class(cls: type) -> PickledClass | None:
+    """Return the pickled form of a class if it was packed or loaded here and is current."""
+    pickled = _pickled_classes.get(cls)
+    return pickled if pickled is not None and pickled.is_current() else None
 
 
-def keep_parcel(cls: type, body: bytes, parts: Iterable[Any]) -> Parcel:
-    """Create and store the parcel of a class that was packed in this process.
+def keep_pickled_class(cls: type, body: bytes, parts: Iterable[Any]) -> PickledClass:
+    """Create and store the pickled form of a class that was packed in this process.
 
     Args:
         cls: The class.
         body: The pickle of the class.
-        parts: The functions, classes and parcels that were packed with it.
+        parts: The functions, classes and pickled classes that were packed with it.
     """
-    return _keep(cls, Parcel(cls, urandom(_KEY_LEN), body, list(parts)))
+    return _keep(cls, PickledClass(cls, urandom(_KEY_LEN), body, list(parts)))
 
 
-def open_parcel(key: bytes, body: bytes) -> type:
-    """Return the class of a parcel: the existing one, or a newly unpickled one."""
+def load_pickled_class(key: bytes, body: bytes) -> type:
+    """Return the class of a pickled definition: the existing one, or a newly unpickled one."""
     cls = _opened.get(key)
     if cls is None:
         loaded: type = loads(body)
         # If this process sends the class on, it is the same definition, so receivers that have it
         # do not unpickle it again.
-        _keep(loaded, Parcel(loaded, key, body, ()))
+        _keep(loaded, PickledClass(loaded, key, body, ()))
         cls = loaded
     return cls
 
 
-def _keep(cls: type, parcel: Parcel) -> Parcel:
-    for kept in (_parcels, _opened):
+def _keep(cls: type, pickled: PickledClass) -> PickledClass:
+    for kept in (_pickled_classes, _opened):
         if len(kept) >= _PARCELS_LEN_MAX:
             kept.clear()
-    _parcels[cls] = parcel
-    _opened[parcel.key] = cls
-    return parcel
+    _pickled_classes[cls] = pickled
+    _opened[pickled.key] = cls
+    return pickled
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -36,7 +36,11 @@ from types import (
 from mesh_core._core import SharedBuffer, copy_fresh
 from mesh_core._errors import Unpicklable
 from mesh_core._serialization.arrays import array_reducers
-from mesh_core._serialization.classes import find_parcel, keep_parcel, open_parcel
+from mesh_core._serialization.classes import (
+    find_pickled_class,
+    keep_pickled_class,
+    load_pickled_class,
+)
 from mesh_core._serialization.error_path import unpicklable
 from mesh_core._serialization.tensors import Spans, tensor_reducers
 from mesh_core._tensor_engine import RequiresTensorEngine
@@ -48,9 +52,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from mesh_core._meshes.spawn_order import SpawnOrder
+    from mesh_core._meshes.spawn_request import SpawnRequest
     from mesh_core._serialization.arrays import Reducer
-    from mesh_core._serialization.classes import Parcel
+    from mesh_core._serialization.classes import PickledClass
 
 
 __all__ = ["decode", "encode", "encode_order", "encode_value", "is_importable"]
@@ -131,7 +135,7 @@ def encode_value(value: object, threshold: int) -> tuple[bytes, list[memoryview]
         raise unpicklable(value, error, _probe) from error
 
 
-def encode_order(order: SpawnOrder, threshold: int) -> tuple[bytes, list[memoryview]]:
+def encode_order(order: SpawnRequest, threshold: int) -> tuple[bytes, list[memoryview]]:
     """Encode a spawn order as a body and separate buffers.
 
     Args:
@@ -185,7 +189,7 @@ class _Pickler(Pickler):
     Attributes:
         spans: The storages of the tensors in the message.
         packing: The classes that are currently being packed, outermost first.
-        parts: The functions, classes and parcels that were packed with the innermost class.
+        parts: The functions, classes and pickled classes that were packed with the innermost class.
         inlined: Classes that depend on a class that is being packed and therefore have no parcel.
     """
 
@@ -210,14 +214,14 @@ class _Pickler(Pickler):
         return NotImplemented
 
     def reduce_by_value(self, value: Any) -> Any:
-        """Reduce a class to its parcel, and any other object as cloudpickle does."""
+        """Reduce a class to its pickled form, and any other object as cloudpickle does."""
         if issubclass(type(value), type):
             if value not in self.packing:
-                parcel = find_parcel(value) or self._pack(value)
-                if parcel is not None:
+                pickled = find_pickled_class(value) or self._pack(value)
+                if pickled is not None:
                     if self.packing:
-                        self.parts.append(parcel)
-                    return open_parcel, (parcel.key, parcel.body)
+                        self.parts.append(pickled)
+                    return load_pickled_class, (pickled.key, pickled.body)
             elif value is not self.packing[-1]:
                 self.is_circular = True
         if self.packing and (type(value) is FunctionType or issubclass(type(value), type)):
@@ -235,7 +239,7 @@ class _Pickler(Pickler):
             return NotImplemented if reduce is None else reduce(value)
         return reduced
 
-    def _pack(self, cls: type) -> Parcel | None:
+    def _pack(self, cls: type) -> PickledClass | None:
         """Pack a class, unless cloudpickle knows it by name or it is part of a cycle."""
         if cls.__module__ == "builtins" or (self.packing and cls in self.inlined):
             return None
@@ -248,7 +252,7 @@ class _Pickler(Pickler):
             # Its pickle refers to an enclosing class that is not complete yet.
             pickler.inlined.add(cls)
             return None
-        return keep_parcel(cls, b"".join(chunks), pickler.parts)
+        return keep_pickled_class(cls, b"".join(chunks), pickler.parts)
 
 
 def _encode(

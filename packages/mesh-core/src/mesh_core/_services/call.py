@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from mesh_core._services.router import Router
     from mesh_core._services.session import Binding
 
-__all__ = ["Order", "RouteFuture", "blocks_loop"]
+__all__ = ["RouteFuture", "ServiceCall", "blocks_loop"]
 
 R = TypeVar("R")
 
 
-class Order:
+class ServiceCall:
     """The endpoint, arguments and deadline of a call.
 
     Attributes:
@@ -141,10 +141,10 @@ class RouteFuture(Future[R]):
 
     __slots__ = ("_inner", "_order", "_router")
 
-    def __init__(self, router: Router, order: Order, sent: ReplicaFuture[R] | None) -> None:
+    def __init__(self, router: Router, order: ServiceCall, sent: ReplicaFuture[R] | None) -> None:
         self._start()
         self._router: Router = router
-        self._order: Order = order
+        self._order: ServiceCall = order
         self._inner: Future[Any]
         if sent is None:
             router.enter_queue()
@@ -256,7 +256,7 @@ class RouteFuture(Future[R]):
 
 
 async def _send_elsewhere(
-    router: Router, order: Order, place: Place, error: BaseException
+    router: Router, order: ServiceCall, place: Place, error: BaseException
 ) -> ReplicaFuture[Any]:
     """Send a call again that arrived too late at a replica, which has not started it."""
     await router.exchange()

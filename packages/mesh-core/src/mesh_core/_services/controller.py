@@ -19,12 +19,12 @@ from mesh_core._services.scaling import Intensity, Scaler
 from mesh_core._services.view import (
     CUT,
     DRAINED,
-    Answer,
     Member,
     ReplicaStatus,
     Report,
+    ReportReply,
     ServiceStatus,
-    Whole,
+    ServiceView,
 )
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mesh_core._meshes.mesh import HostMesh
     from mesh_core._supervision.policy import MeshFailure
 
-__all__ = ["ServiceKeeper"]
+__all__ = ["ServiceController"]
 
 # How long a reply without news is delayed until there is some. It is shorter with several callers,
 # because they need the load of each other.
@@ -43,7 +43,7 @@ _PATIENCE_S, _PATIENCE_AMONG_MANY_S = 0.25, 0.1
 _RETIRED_MAX = 256
 
 
-class ServiceKeeper(Actor):
+class ServiceController(Actor):
     """Manages one service."""
 
     async def __init__(self, spec: Spec) -> None:  # type: ignore[misc]
@@ -83,14 +83,14 @@ class ServiceKeeper(Actor):
     # Endpoints for callers.
 
     @concurrent_endpoint
-    async def exchange(self, report: Report, is_patient: bool) -> Answer:
+    async def exchange(self, report: Report, is_patient: bool) -> ReportReply:
         """Take the load report of a caller; return changes and the load of the other callers."""
         self._callers.heard(report)
         count = len(self._callers)
         if is_patient and report.version == self._version:
             await self._wait_for_news(_PATIENCE_AMONG_MANY_S if count > 1 else _PATIENCE_S)
-        whole = None if report.version == self._version else self._whole()
-        return Answer(whole, self._callers.loads(report.caller), count)
+        view = None if report.version == self._version else self._view()
+        return ReportReply(view, self._callers.loads(report.caller), count)
 
     @concurrent_endpoint
     async def ready(self) -> bool:
@@ -373,13 +373,13 @@ class ServiceKeeper(Actor):
     def _is_ending(self) -> bool:
         return self._is_closed or self._cell.is_stop_wanted or self._cell.ending.is_begun.is_set()
 
-    def _whole(self) -> Whole:
+    def _view(self) -> ServiceView:
         members = tuple(
             Member(replica.id, replica.mesh, replica.state == "ready")
             for replica in self._replicas.values()
             if replica.mesh is not None and replica.was_ready
         )
-        return Whole(self._version, members, dict(self._retired), self._is_closed)
+        return ServiceView(self._version, members, dict(self._retired), self._is_closed)
 
     def _tell(self) -> None:
         """Record a change and wake the tasks that wait for one."""

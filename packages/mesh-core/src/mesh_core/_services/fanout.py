@@ -16,7 +16,7 @@ from mesh_core._shapes.value_mesh import ValueMesh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._services.call import Order
+    from mesh_core._services.call import ServiceCall
     from mesh_core._services.replica_state import Place, ReplicaFuture
     from mesh_core._services.router import Router
 
@@ -41,7 +41,7 @@ class FanoutFuture(_TaskFuture[ValueMesh[Any]]):
 
 def fan_out(
     router: Router,
-    order: Order,
+    order: ServiceCall,
     kind: type[ReplicaFuture[Any]],
     *,
     return_exceptions: bool,
@@ -62,7 +62,7 @@ def fan_out(
 
 
 def _send(
-    router: Router, order: Order, place: Place, kind: type[ReplicaFuture[Any]]
+    router: Router, order: ServiceCall, place: Place, kind: type[ReplicaFuture[Any]]
 ) -> ReplicaFuture[Any]:
     router.add_call(place)
     try:
@@ -76,7 +76,7 @@ def _send(
 
 async def _gather(
     router: Router,
-    order: Order,
+    order: ServiceCall,
     sent: dict[int, ReplicaFuture[Any]],
     kind: type[ReplicaFuture[Any]],
     return_exceptions: bool,
@@ -130,7 +130,7 @@ def _joined(
     return ValueMesh(Region.row_major([_REPLICAS, *labels], [len(parts), *sizes]), flat)
 
 
-def broadcast(router: Router, order: Order) -> None:
+def broadcast(router: Router, order: ServiceCall) -> None:
     """Send a message to every replica that accepts calls, without waiting for replies."""
     router.awake()
     sent = {place.id for place in router.open_places()}
@@ -143,7 +143,7 @@ def broadcast(router: Router, order: Order) -> None:
     loop_thread().submit(_broadcast_on(router, order, sent))
 
 
-async def _broadcast_on(router: Router, order: Order, sent: set[int]) -> None:
+async def _broadcast_on(router: Router, order: ServiceCall, sent: set[int]) -> None:
     """Send the message to replicas that were not known at the time of the call."""
     try:
         await router.exchange()

@@ -7,18 +7,18 @@ from typing import Any, ParamSpec, TypeVar
 from mesh_core._calls.actor import member_of
 from mesh_core._calls.endpoint import CallOptions, Endpoint, EndpointProperty
 from mesh_core._calls.future import Future, checked_timeout
-from mesh_core._services.call import Order, RouteFuture
+from mesh_core._services.call import RouteFuture, ServiceCall
 from mesh_core._services.fanout import broadcast, fan_out
 from mesh_core._services.replica_state import ReplicaFuture, WholeReplicaFuture
 from mesh_core._services.router import Limits, router_of
 from mesh_core._services.shutdown import end_service
-from mesh_core._services.view import Whole
+from mesh_core._services.view import ServiceView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal, NoReturn
 
-    from mesh_core._calls.stream import AnswerStream
+    from mesh_core._calls.stream import ReplyStream
     from mesh_core._services.router import Router
     from mesh_core._services.session import Binding
     from mesh_core._shapes.value_mesh import ValueMesh
@@ -38,31 +38,31 @@ class ServiceHandle:
 
     def __init__(
         self,
-        keeper: Any,
+        controller: Any,
         name: str,
         cls: type,
         limits: Limits,
-        whole: Whole,
+        view: ServiceView,
         binding: Binding | None = None,
     ) -> None:
-        self._keeper: Any = keeper
+        self._controller: Any = controller
         self._name: str = name
         self._cls: type = cls
         self._binding: Binding | None = binding
-        self._router: Router = router_of(keeper, name, limits, whole)
+        self._router: Router = router_of(controller, name, limits, view)
 
     def _end_service(self, *, is_drained: bool) -> Future[None]:
-        return end_service(self._keeper, is_drained=is_drained)
+        return end_service(self._controller, is_drained=is_drained)
 
     def _bound(self, binding: Binding) -> ServiceHandle:
         router = self._router
-        whole = Whole(-1, (), {}, False)
-        return ServiceHandle(self._keeper, self._name, self._cls, router.limits, whole, binding)
+        view = ServiceView(-1, (), {}, False)
+        return ServiceHandle(self._controller, self._name, self._cls, router.limits, view, binding)
 
     @property
     def initialized(self) -> Future[Literal[True]]:
         """Done when all replicas of the service have been ready once."""
-        future: Future[Literal[True]] = self._keeper.ready.call_one()
+        future: Future[Literal[True]] = self._controller.ready.call_one()
         return future
 
     def __getattr__(self, name: str) -> Any:
@@ -85,12 +85,12 @@ class ServiceHandle:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ServiceHandle)
-            and self._keeper == other._keeper
+            and self._controller == other._controller
             and self._binding is other._binding
         )
 
     def __hash__(self) -> int:
-        return hash(self._keeper)
+        return hash(self._controller)
 
     def __repr__(self) -> str:
         bound = "" if self._binding is None else " in a session"
@@ -103,7 +103,7 @@ class ServiceHandle:
             )
         router = self._router
         return ServiceHandle, (
-            self._keeper,
+            self._controller,
             self._name,
             self._cls,
             router.limits,
@@ -193,7 +193,7 @@ class ServiceEndpoint(Endpoint[P, R]):
         """
         broadcast(self._handle._router, self._order(args, kwargs))
 
-    def stream(self, *args: P.args, **kwargs: P.kwargs) -> AnswerStream[R]:
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> ReplyStream[R]:
         """Raise an error, because services do not support `stream`.
 
         Raises:
@@ -201,12 +201,12 @@ class ServiceEndpoint(Endpoint[P, R]):
         """
         raise TypeError("a service has no stream(): use fanout(), or route() several times")
 
-    def _order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Order:
+    def _order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ServiceCall:
         if kwargs or not self._arity.fits(len(args)):
             self._arity.bind(self._method, args, kwargs)
         handle = self._handle
         retries = handle._router.limits.retries.get(self._name, 0)
-        return Order(
+        return ServiceCall(
             self._name,
             args,
             kwargs,

@@ -23,14 +23,14 @@ from mesh_core._errors import DeadlineExceeded, MeshStopped
 from mesh_core._runtime.runtime import Runtime, runtime
 from mesh_core._services.errors import ServiceOverloaded, SessionMoved
 from mesh_core._services.replica_state import Place
-from mesh_core._services.view import Member, Report, Whole
+from mesh_core._services.view import Member, Report, ServiceView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._services.call import Order
+    from mesh_core._services.call import ServiceCall
     from mesh_core._services.replica_state import ReplicaFuture
     from mesh_core._services.session import Binding
-    from mesh_core._services.view import Answer
+    from mesh_core._services.view import ReportReply
 
 __all__ = ["Limits", "Router", "router_of"]
 
@@ -71,8 +71,8 @@ class Limits:
 class Router:
     """The calls of this process to one service."""
 
-    def __init__(self, keeper: Any, name: str, limits: Limits, whole: Whole) -> None:
-        self.keeper: Any = keeper
+    def __init__(self, controller: Any, name: str, limits: Limits, view: ServiceView) -> None:
+        self.controller: Any = controller
         self.name: str = name
         self.limits: Limits = limits
         self.places: dict[int, Place] = {}
@@ -92,18 +92,18 @@ class Router:
         self._next = self._caller
         self._sessions = 0
         # Calls that wait for capacity, oldest first; used on the event loop only.
-        self._waiting: deque[tuple[Order, asyncio.Future[ReplicaFuture[Any]]]] = deque()
+        self._waiting: deque[tuple[ServiceCall, asyncio.Future[ReplicaFuture[Any]]]] = deque()
         self._queued = 0
         self._is_reading = False
         self._is_exchanging = False
         # Whether the service has sent no state since this process was idle.
         self.is_stale = True
         self._used_at = 0.0
-        self._take(whole)
+        self._take(view)
 
     # Sending.
 
-    def send(self, order: Order) -> ReplicaFuture[Any] | None:
+    def send(self, order: ServiceCall) -> ReplicaFuture[Any] | None:
         """Send a call to the replica with the least load; return None if none has capacity.
 
         Raises:
@@ -113,7 +113,7 @@ class Router:
         self.awake()
         return None if self._queued else self._send(order)
 
-    def _send(self, order: Order) -> ReplicaFuture[Any] | None:
+    def _send(self, order: ServiceCall) -> ReplicaFuture[Any] | None:
         full: set[int] = set()
         while True:
             with self._lock:
@@ -141,13 +141,13 @@ class Router:
     def began(self, reply: int, place: Place) -> None:
         """Register a sent call, so that its reply is noticed even if no thread waits for it."""
         self._under_way[reply] = place
-        self.keeper._runtime.engine.notify(reply, self._answered)
+        self.controller._runtime.engine.notify(reply, self._answered)
 
     def began_again(self, future: ReplicaFuture[Any]) -> None:
         """Register a call again after a waiter has stopped to wait for its reply."""
         with self._lock:
             if future._reply in self._under_way:
-                self.keeper._runtime.engine.notify(future._reply, self._answered)
+                self.controller._runtime.engine.notify(future._reply, self._answered)
 
     def answered(self, reply: int, place: Place) -> None:
         """Unregister a call that has ended or whose reply is no longer needed."""
@@ -235,13 +235,13 @@ class Router:
         with self._lock:
             place.calls -= 1
 
-    def known(self) -> Whole:
+    def known(self) -> ServiceView:
         """Return the state known to this process, as the initial state of another one."""
         with self._lock:
             members = [
                 Member(place.id, place.mesh, place.is_open) for place in self.places.values()
             ]
-            return Whole(self.version, tuple(members), dict(self.retired), False)
+            return ServiceView(self.version, tuple(members), dict(self.retired), False)
 
     # Waiting for capacity.
 
@@ -269,7 +269,7 @@ class Router:
         with self._lock:
             self._queued -= 1
 
-    async def wait_for_room(self, order: Order) -> ReplicaFuture[Any]:
+    async def wait_for_room(self, order: ServiceCall) -> ReplicaFuture[Any]:
         """Send a call as soon as a replica has capacity, in the order of the queue.
 
         Raises:
@@ -288,7 +288,7 @@ class Router:
 
     def _serve_waiting(self) -> None:
         """Send the calls for which capacity is available; runs on the event loop."""
-        left: deque[tuple[Order, asyncio.Future[ReplicaFuture[Any]]]] = deque()
+        left: deque[tuple[ServiceCall, asyncio.Future[ReplicaFuture[Any]]]] = deque()
         is_full = False
         while self._waiting:
             order, sent = self._waiting.popleft()
@@ -369,31 +369,31 @@ class Router:
             self._reap()
             loads = {p.id: (p.calls, p.sessions) for p in self.places.values()}
             report = Report(self._caller, self.version, loads, self._queued, is_last=is_last)
-        exchange = self.keeper.exchange.options(timeout=_EXCHANGE_TIMEOUT_S)
-        answer: Answer = await exchange.call_one(report, is_patient)
-        if answer.whole is not None:
-            self._take(answer.whole)
+        exchange = self.controller.exchange.options(timeout=_EXCHANGE_TIMEOUT_S)
+        answer: ReportReply = await exchange.call_one(report, is_patient)
+        if answer.view is not None:
+            self._take(answer.view)
         with self._lock:
             self.is_stale = is_last
             self._callers = answer.callers
             for place in self.places.values():
                 place.other_calls, place.other_sessions = answer.loads.get(place.id, (0, 0))
 
-    def _take(self, whole: Whole) -> None:
+    def _take(self, view: ServiceView) -> None:
         with self._lock:
-            if whole.version <= self.version:
+            if view.version <= self.version:
                 return
-            self.version = whole.version
-            self.retired = whole.retired
+            self.version = view.version
+            self.retired = view.retired
             places = {}
-            for member in whole.members:
+            for member in view.members:
                 place = self.places.get(member.id)
                 if place is None:
                     place = Place(member.id, member.mesh)
                 place.is_open = member.is_open
                 places[member.id] = place
             self.places = places
-        if whole.is_closed:
+        if view.is_closed:
             self._fail(MeshStopped(mesh_name=self.name))
 
     def _fail(self, error: BaseException) -> None:
@@ -414,11 +414,11 @@ _routers: WeakKeyDictionary[Runtime, WeakValueDictionary[int, Router]] = WeakKey
 _routers_lock = threading.Lock()
 
 
-def router_of(keeper: Any, name: str, limits: Limits, whole: Whole) -> Router:
+def router_of(controller: Any, name: str, limits: Limits, view: ServiceView) -> Router:
     """Return the router of this process for a service, identified by its managing actor."""
     with _routers_lock:
         routers = _routers.setdefault(runtime(), WeakValueDictionary())
-        router = routers.get(keeper._port)
+        router = routers.get(controller._port)
         if router is None:
-            router = routers[keeper._port] = Router(keeper, name, limits, whole)
+            router = routers[controller._port] = Router(controller, name, limits, view)
         return router

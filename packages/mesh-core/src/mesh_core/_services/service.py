@@ -52,9 +52,9 @@ class Service(Generic[A]):
         42
     """
 
-    def __init__(self, keeper: Any, handle: Any) -> None:
+    def __init__(self, controller: Any, handle: Any) -> None:
         """Create a handle to a running service; internal, use `Service.spawn`."""
-        self._keeper: Any = keeper
+        self._controller: Any = controller
         self._handle: Any = handle
         self._end: Future[None] | None = None
 
@@ -177,7 +177,7 @@ class Service(Generic[A]):
             raise ValueError(f"num_replicas {num_replicas} is not positive: use stop() to end it")
         if self._handle._router.limits.is_elastic:
             raise ValueError(f"the size of service {self.name!r} follows its load: see autoscale")
-        return self._keeper.resize.call_one(num_replicas)  # type: ignore[no-any-return]
+        return self._controller.resize.call_one(num_replicas)  # type: ignore[no-any-return]
 
     def update(self, cls: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
         """Replace all replicas by new ones, one at a time; done when no old one is left.
@@ -202,15 +202,15 @@ class Service(Generic[A]):
             raise ValueError(
                 f"{made.__qualname__} has no endpoint {min(missing)!r}, which callers can use"
             )
-        return self._keeper.update.call_one(made, args, kwargs)  # type: ignore[no-any-return]
+        return self._controller.update.call_one(made, args, kwargs)  # type: ignore[no-any-return]
 
     def settled(self) -> Future[None]:
         """Done when the service has all its replicas and all are ready; lost ones are replaced."""
-        return self._keeper.settled.call_one()  # type: ignore[no-any-return]
+        return self._controller.settled.call_one()  # type: ignore[no-any-return]
 
     def status(self) -> Future[ServiceStatus]:
         """Return the status of the service: its replicas, their load and the losses."""
-        return self._keeper.status.call_one()  # type: ignore[no-any-return]
+        return self._controller.status.call_one()  # type: ignore[no-any-return]
 
     def stop(self) -> Future[None]:
         """Accept no more calls, wait for outstanding ones, and stop the service.
@@ -223,7 +223,7 @@ class Service(Generic[A]):
         return self._stop(is_drained=True)
 
     def _stop(self, *, is_drained: bool) -> Future[None]:
-        check_owned(self._keeper, False, self._keeper._owner_address)
+        check_owned(self._controller, False, self._controller._owner_address)
         if self._end is None:
             self._end = self._handle._end_service(is_drained=is_drained)
         return self._end
@@ -259,16 +259,16 @@ class Service(Generic[A]):
             await end._settled()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Service) and self._keeper == other._keeper
+        return isinstance(other, Service) and self._controller == other._controller
 
     def __hash__(self) -> int:
-        return hash(self._keeper)
+        return hash(self._controller)
 
     def __repr__(self) -> str:
         return f"<Service {self.name!r} of {self._handle._cls.__qualname__}>"
 
     def __reduce__(self) -> Any:
-        return Service, (self._keeper, self._handle)
+        return Service, (self._controller, self._handle)
 
 
 def _start(

@@ -21,19 +21,19 @@ class _EndFuture(_TaskFuture[None]):
         super()._wait(timeout)
 
 
-def end_service(keeper: Any, *, is_drained: bool) -> _EndFuture:
+def end_service(controller: Any, *, is_drained: bool) -> _EndFuture:
     """Stop the replicas, and then the actor that manages them.
 
     Args:
-        keeper: That actor.
+        controller: That actor.
         is_drained: Whether outstanding calls may end first.
     """
-    return _EndFuture(loop_thread(), _end(keeper, is_drained))
+    return _EndFuture(loop_thread(), _end(controller, is_drained))
 
 
-async def _end(keeper: Any, is_drained: bool) -> None:
+async def _end(controller: Any, is_drained: bool) -> None:
     with suppress(SupervisionError, DeadlineExceeded):
         # The actor may have ended already, alone or with its owner, or the program's own limit for
         # calls has passed. Everything then stops without draining.
-        await keeper.close.call_one(is_drained)
-    await keeper.stop()
+        await controller.close.call_one(is_drained)
+    await controller.stop()

@@ -9,11 +9,11 @@ from mesh_core._meshes.actor_mesh import check_class
 from mesh_core._meshes.mesh import this_proc
 from mesh_core._meshes.patches import replacement_of
 from mesh_core._meshes.spawn_checks import check_arguments, checked_dims
-from mesh_core._services.controller import ServiceKeeper
+from mesh_core._services.controller import ServiceController
 from mesh_core._services.handle import ServiceHandle
 from mesh_core._services.replica import Spec, host_groups
 from mesh_core._services.router import Limits
-from mesh_core._services.view import Whole
+from mesh_core._services.view import ServiceView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def start_service(
             f"{cls.__qualname__} has no endpoint {min(unknown)!r}, which the options name"
         )
     spec = Spec(name, cls, args, kwargs, options)
-    keeper: Any = this_proc().spawn(name, ServiceKeeper, spec)
+    controller: Any = this_proc().spawn(name, ServiceController, spec)
     limits = Limits(
         options.outstanding_max,
         options.queue_len_max,
         options.retries,
         is_elastic=options.autoscale is not None,
     )
-    return keeper, ServiceHandle(keeper, name, cls, limits, Whole(-1, (), {}, False))
+    return controller, ServiceHandle(controller, name, cls, limits, ServiceView(-1, (), {}, False))

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 __all__ = [
     "CUT",
     "DRAINED",
-    "Answer",
     "Member",
     "ReplicaStatus",
     "Report",
+    "ReportReply",
     "ServiceStatus",
-    "Whole",
+    "ServiceView",
 ]
 
 # How a replica has retired: without a lost call, or possibly with some.
@@ -43,7 +43,7 @@ class Member:
         self.is_open: bool = is_open
 
 
-class Whole:
+class ServiceView:
     """A snapshot of a service.
 
     Attributes:
@@ -87,19 +87,19 @@ class Report:
         self.is_last: bool = is_last
 
 
-class Answer:
+class ReportReply:
     """The reply of the service to a report.
 
     Attributes:
-        whole: The new snapshot, if something has changed.
+        view: The new snapshot, if something has changed.
         loads: The load of all other callers together.
         callers: The number of calling processes.
     """
 
-    __slots__ = ("callers", "loads", "whole")
+    __slots__ = ("callers", "loads", "view")
 
-    def __init__(self, whole: Whole | None, loads: Loads, callers: int) -> None:
-        self.whole: Whole | None = whole
+    def __init__(self, view: ServiceView | None, loads: Loads, callers: int) -> None:
+        self.view: ServiceView | None = view
         self.loads: Loads = loads
         self.callers: int = callers
 

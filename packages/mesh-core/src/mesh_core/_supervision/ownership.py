@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     Owned: TypeAlias = ActorMesh[Any] | ProcMesh
     Todo = tuple[str, int, int, str, list[int]]
 
-__all__ = ["Ask", "Ownership"]
+__all__ = ["Ownership", "SuperviseCall"]
 
 ROOT = 0
 _TELL_LIMIT_S = 2.0
 _NUDGE = bytes([INTERNAL]) + b"nudge\0"
 
 
-class Ask:
+class SuperviseCall:
     """One call of the `__supervise__` of an owner."""
 
     def __init__(
@@ -439,7 +439,9 @@ class Ownership:
         if cell is None:
             self.handled(failure_id, owner, "unhandled")
             return
-        cell.supervise_soon(Ask(self, owner, failure_id, self.failure(failure_id, owner, why)))
+        cell.supervise_soon(
+            SuperviseCall(self, owner, failure_id, self.failure(failure_id, owner, why))
+        )
 
     def _fail_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)

@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 
 from mesh_core._hosts.address import Address
-from mesh_core._hosts.attach_request import BESIDE, AttachOrder
+from mesh_core._hosts.attach_request import BESIDE, AttachRequest
 from mesh_core._processes.link import message_pair
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Caller
 
-__all__ = ["GUEST_LIMIT_S", "Door", "Guests"]
+__all__ = ["GUEST_LIMIT_S", "AdditionalSessions", "SessionRedirector"]
 
 GUESTS_MAX = 16
 # How long an additional session waits for its program.
@@ -32,7 +32,7 @@ GUEST_LIMIT_S = 20.0
 _START_LIMIT_MS = 15_000
 
 
-class Guests:
+class AdditionalSessions:
     """The worker's side: starts additional sessions.
 
     Args:
@@ -93,7 +93,7 @@ class Guests:
         return str(port)
 
 
-class Door:
+class SessionRedirector:
     """A session's side: redirects requests for an additional session.
 
     Args:
@@ -106,7 +106,7 @@ class Door:
     def takes(self, caller: Caller) -> bool:
         """Reply if the request is for an additional session; return whether it is."""
         try:
-            order = AttachOrder.decode(caller.body)
+            order = AttachRequest.decode(caller.body)
         except ValueError:
             return False
         if order.verb != BESIDE or caller.role == "worker":

@@ -12,7 +12,7 @@ import time
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
-from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder
+from mesh_core._hosts.take_over_request import Refusal, TakeOverReply, TakeOverRequest
 from mesh_core._runtime.epoch import EPOCH_MAX, EPOCH_SHIFT
 from mesh_core._serialization.wire import HOST_DIED, proc_id
 from mesh_core._supervision.failure import FailureDetail
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh_core._core import Caller, Listener
-    from mesh_core._hosts.attach_request import AttachOrder
+    from mesh_core._hosts.attach_request import AttachRequest
     from mesh_core._runtime.runtime import Runtime
-    from mesh_core._workers.additional_sessions import Door
+    from mesh_core._workers.additional_sessions import SessionRedirector
 
-__all__ = ["HEARTBEATS", "Hold", "exit_report"]
+__all__ = ["HEARTBEATS", "OrphanGrace", "exit_report"]
 
 # The number of heartbeats without a sign of life after which a lease expires.
 HEARTBEATS = 3
@@ -35,13 +35,13 @@ _LOOK_S = 1.0
 _GIVE_UP_S = 2.0
 
 
-class Hold:
+class OrphanGrace:
     """The session's state of the controllers of its job.
 
     Args:
         runtime: The runtime of the session's host.
         listener: The source of requests of successors.
-        door: Redirects requests for additional sessions.
+        redirector: Redirects requests for additional sessions.
         order: The attach request of the first controller.
         leave: Ends the session.
     """
@@ -50,13 +50,13 @@ class Hold:
         self,
         runtime: Runtime,
         listener: Listener,
-        door: Door,
-        order: AttachOrder,
+        redirector: SessionRedirector,
+        order: AttachRequest,
         leave: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._listener = listener
-        self._door = door
+        self._redirector = redirector
         self._hold_s = order.orphan_grace_s
         self._leave = leave
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class Hold:
             caller = self._listener.next_request(
                 _LOOK_S if left_s is None else min(left_s, _LOOK_S)
             )
-            if caller is not None and not self._door.takes(caller):
+            if caller is not None and not self._redirector.takes(caller):
                 is_taken, text = self._decide(caller)
                 try:
                     caller.answer(is_taken, text.encode())
@@ -108,7 +108,7 @@ class Hold:
                     continue
 
     def _decide(self, caller: Caller) -> tuple[bool, str]:
-        order = TakeOverOrder.decode(caller.body)
+        order = TakeOverRequest.decode(caller.body)
         with self._lock:
             if order is None:
                 what = "serves" if self._until is None else "holds"
@@ -121,7 +121,7 @@ class Hold:
                 self._claim, self._owner, self._until = order.claim, order.owner, None
                 self._expect(order.lease_s)
             identity = self._runtime.identity
-            grant = Grant(
+            grant = TakeOverReply(
                 identity.job,
                 identity.token,
                 identity.host,
@@ -131,7 +131,7 @@ class Hold:
             )
             return True, grant.encode()
 
-    def _objection(self, caller: Caller, order: TakeOverOrder) -> Refusal | None:
+    def _objection(self, caller: Caller, order: TakeOverRequest) -> Refusal | None:
         if caller.role != "controller":
             why = "only credentials of a controller of the job can take it over"
             return Refusal(why, is_final=True)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from mesh_core._configuration.config import effective, inherit
 from mesh_core._core import Listener
 from mesh_core._hosts.agent import HostAgent
-from mesh_core._hosts.attach_request import HOLD, SERVE, AttachOrder, Welcome
-from mesh_core._hosts.take_over_request import Refusal, TakeOverOrder
+from mesh_core._hosts.attach_request import HOLD, SERVE, AttachReply, AttachRequest
+from mesh_core._hosts.take_over_request import Refusal, TakeOverRequest
 from mesh_core._processes.job_dir import JobDir
-from mesh_core._processes.template_cache import Seeds
+from mesh_core._processes.template_cache import TemplateCacheClient
 from mesh_core._program.assembly import assemble
 from mesh_core._runtime.epoch import EPOCH_SHIFT
 from mesh_core._runtime.identity import Identity
@@ -28,8 +28,8 @@ from mesh_core._runtime.job_credentials import set_credentials
 from mesh_core._supervision.lifecycle import ENDED_BY_OWNER, Lifecycle
 from mesh_core._system import kernel as _kernel
 from mesh_core._system.signals import on_signals
-from mesh_core._workers.additional_sessions import Door
-from mesh_core._workers.orphan_grace import HEARTBEATS, Hold, exit_report
+from mesh_core._workers.additional_sessions import SessionRedirector
+from mesh_core._workers.orphan_grace import HEARTBEATS, OrphanGrace, exit_report
 from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ _why_withdrawn: str | None = None
 # The runtime that serves the job, once it exists.
 _served: Runtime | None = None
 # Keeps the job for a successor of its program, if the job requests it.
-_hold: Hold | None = None
+_orphan_grace: OrphanGrace | None = None
 
 
 def is_session() -> bool:
@@ -113,10 +113,10 @@ class _SessionLifecycle(Lifecycle):
 
     def root_died(self) -> None:
         """Handle the loss of the program that runs the job, whose lease has expired."""
-        if _hold is None:
+        if _orphan_grace is None:
             leave()
         else:
-            _hold.begin()
+            _orphan_grace.begin()
 
 
 class Inheritance(NamedTuple):
@@ -138,9 +138,9 @@ class Inheritance(NamedTuple):
     """A pipe that is closed once requests are served."""
     bell: int
     """The descriptor for requests for additional sessions."""
-    bed: int
+    cache_inlet: int
     """The descriptor through which templates leave retained templates."""
-    seed: int | None = None
+    retained_template: int | None = None
     """The socket of the current retained template, if any."""
 
 
@@ -158,19 +158,23 @@ def _serve_one(worker: Inheritance) -> None:
     _kernel.die_with_parent(signal.SIGTERM)
     if os.getppid() != worker.worker:
         return  # The worker died before it could be monitored.
-    for fd in (worker.bed, worker.bell, worker.seed):
+    for fd in (worker.cache_inlet, worker.bell, worker.retained_template):
         if fd is not None:
             os.set_inheritable(fd, False)
-    latest = None if worker.seed is None else socket.socket(fileno=worker.seed)
+    latest = (
+        None if worker.retained_template is None else socket.socket(fileno=worker.retained_template)
+    )
     keys = worker_keys(worker.folder)
     listener = Listener(worker.listener, keys)
     os.close(worker.listens)
-    door = Door(worker.bell)
-    asked = _next_order(listener, door, worker, _wait_max_s(worker, keys))
+    redirector = SessionRedirector(worker.bell)
+    asked = _next_order(listener, redirector, worker, _wait_max_s(worker, keys))
     if asked is not None:
         caller, order = asked
-        seeds = Seeds(worker.bed, latest)
-        runtime = _serve(listener, door, caller, order, keys, seeds, worker.worker_id)
+        template_cache = TemplateCacheClient(worker.cache_inlet, latest)
+        runtime = _serve(
+            listener, redirector, caller, order, keys, template_cache, worker.worker_id
+        )
         if runtime is not None:
             _served = runtime
             _over.wait()
@@ -189,25 +193,25 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
 
 
 def _next_order(
-    listener: Listener, door: Door, worker: Inheritance, wait_max_s: float
-) -> tuple[Caller, AttachOrder] | None:
+    listener: Listener, redirector: SessionRedirector, worker: Inheritance, wait_max_s: float
+) -> tuple[Caller, AttachRequest] | None:
     """Wait for a valid request; return None if the time or the worker ends first."""
-    kept = _Kept()
+    kept = _StandbyReservation()
     until = time.monotonic() + wait_max_s
     while not _over.is_set() and time.monotonic() < until:
         caller = listener.next_request(_LOOK_S)
-        if caller is None or door.takes(caller):
+        if caller is None or redirector.takes(caller):
             continue
         if caller.role == "worker":
             # A compromised worker must not gain access to other workers.
             text = "only the job's controller can attach; this is a worker's certificate"
             _tell(caller, False, text, is_final=True)
             continue
-        if TakeOverOrder.decode(caller.body) is not None:
+        if TakeOverRequest.decode(caller.body) is not None:
             _tell(caller, False, Refusal("it holds no job", is_final=True).encode())
             continue
         try:
-            order = AttachOrder.decode(caller.body)
+            order = AttachRequest.decode(caller.body)
         except ValueError as error:
             _tell(caller, False, str(error), is_final=True)
             continue
@@ -221,20 +225,20 @@ def _next_order(
     return None
 
 
-class _Kept:
+class _StandbyReservation:
     """The reservation of the worker as a standby of a job."""
 
     def __init__(self) -> None:
-        self._order: AttachOrder | None = None
+        self._order: AttachRequest | None = None
         self._until = 0.0
 
-    def refusal(self, order: AttachOrder) -> str | None:
+    def refusal(self, order: AttachRequest) -> str | None:
         """Return why a job cannot have this worker now; otherwise apply its reservation request."""
         holder = self._order if time.monotonic() < self._until else None
         if holder is not None:
             is_same = hmac.compare_digest(holder.job + holder.token, order.job + order.token)
             if not is_same:
-                return f"it is kept as a spare of a job of {holder.owner}"
+                return f"it is kept as a standby of a job of {holder.owner}"
         self._order = order if order.verb == HOLD else None
         self._until = time.monotonic() + order.lease_s + order.orphan_grace_s
         return None
@@ -256,31 +260,37 @@ def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) 
 
 def _serve(
     listener: Listener,
-    door: Door,
+    redirector: SessionRedirector,
     caller: Caller,
-    order: AttachOrder,
+    order: AttachRequest,
     keys: Keys,
-    seeds: Seeds,
+    template_cache: TemplateCacheClient,
     worker_id: str,
 ) -> Runtime | None:
     """Serve as a host of the job, or reply with the reason if that fails."""
     try:
-        runtime = _join(listener, door, order, keys, seeds)
+        runtime = _join(listener, redirector, order, keys, template_cache)
     except Exception as error:
         # The process exits after a failed attempt, so the worker is available for the next job.
         why = f"it cannot serve this job: {type(error).__name__}: {error}"
         _tell(caller, False, why, is_final=True)
         _say(f"could not serve a job of {order.owner}: {error}")
         return None
-    _tell(caller, True, Welcome(runtime.identity.host_name, worker_id).encode())
+    _tell(caller, True, AttachReply(runtime.identity.host_name, worker_id).encode())
     where = " beside others" if _is_guest else ""
     _say(f"serves a job of {order.owner}{where} in process {os.getpid()}")
     return runtime
 
 
-def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds: Seeds) -> Runtime:
+def _join(
+    listener: Listener,
+    redirector: SessionRedirector,
+    order: AttachRequest,
+    keys: Keys,
+    template_cache: TemplateCacheClient,
+) -> Runtime:
     """Create the host of the job."""
-    global _hold
+    global _orphan_grace
     inherit(order.config)
     # Appended to this machine's path: if both machines see the same files, the program's modules
     # are found.
@@ -301,7 +311,7 @@ def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds:
     runtime.host_agent = HostAgent(
         runtime,
         runtime.identity.incarnation + 1,
-        seeds=seeds,
+        template_cache=template_cache,
         on_start=lambda pid, name: _say(f"has process {pid}: {name}"),
     )
     runtime.start_agent()
@@ -312,20 +322,20 @@ def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds:
     patience_s = effective().unresponsive_timeout_s
     runtime.engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
     if is_held:
-        _hold = Hold(runtime, listener, door, order, leave)
-        _hold.start()
+        _orphan_grace = OrphanGrace(runtime, listener, redirector, order, leave)
+        _orphan_grace.start()
     else:
-        refuse = (listener, door, f"it serves a job of {order.owner}")
-        threading.Thread(target=_turn_away, args=refuse, name="mesh-door", daemon=True).start()
+        refuse = (listener, redirector, f"it serves a job of {order.owner}")
+        threading.Thread(target=_turn_away, args=refuse, name="mesh-redirect", daemon=True).start()
     runtime.engine.admit(listener)
     return runtime
 
 
-def _turn_away(listener: Listener, door: Door, why: str) -> None:
+def _turn_away(listener: Listener, redirector: SessionRedirector, why: str) -> None:
     """Refuse requests for a worker that is in use, except for additional sessions."""
     while not _over.is_set():
         caller = listener.next_request(_LOOK_S)
-        if caller is not None and not door.takes(caller):
+        if caller is not None and not redirector.takes(caller):
             _tell(caller, False, why)
 
 

@@ -28,7 +28,7 @@ from mesh_core._processes.template_cache import TemplateCache
 from mesh_core._security.errors import CredentialsError
 from mesh_core._supervision.lifecycle import ENDED_BY_OWNER
 from mesh_core._system.signals import on_signals
-from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, Guests
+from mesh_core._workers.additional_sessions import GUEST_LIMIT_S, AdditionalSessions
 from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
@@ -91,7 +91,9 @@ class Worker:
         self.address: Address = Address(host, self._socket.getsockname()[1])
         self._sessions: list[subprocess.Popen[bytes]] = []
         self._template_cache: TemplateCache = TemplateCache()
-        self._guests: Guests = Guests(asked.host, self._start_guest)
+        self._additional_sessions: AdditionalSessions = AdditionalSessions(
+            asked.host, self._start_additional_session
+        )
         self._is_ending = threading.Event()
         # Held while a session is started, so that no session starts after the end.
         self._starting = threading.Lock()
@@ -103,7 +105,7 @@ class Worker:
             until_shutdown: Whether to return also when the owner of a job shuts down its hosts.
         """
         between: Listener | None = None
-        self._guests.begin()
+        self._additional_sessions.begin()
         while True:
             started = time.monotonic()
             session = self._start_session(self._socket)
@@ -157,7 +159,7 @@ class Worker:
             # The next session reports the problem soon, or the worker has just ended.
             return None
 
-    def _start_guest(self, listener: socket.socket) -> subprocess.Popen[bytes] | None:
+    def _start_additional_session(self, listener: socket.socket) -> subprocess.Popen[bytes] | None:
         return self._start_session(listener, GUEST_LIMIT_S)
 
     def _start_session(
@@ -178,9 +180,9 @@ class Worker:
                 fds = {
                     "listener": listener.fileno(),
                     "listens": listens,
-                    "bell": self._guests.bell.fileno(),
-                    "bed": self._template_cache.inlet.fileno(),
-                    **({} if latest is None else {"seed": latest.fileno()}),
+                    "bell": self._additional_sessions.bell.fileno(),
+                    "cache_inlet": self._template_cache.inlet.fileno(),
+                    **({} if latest is None else {"retained_template": latest.fileno()}),
                 }
                 facts = {
                     "worker": os.getpid(),
@@ -228,6 +230,6 @@ class Worker:
         self._close()
 
     def _close(self) -> None:
-        self._guests.close()
+        self._additional_sessions.close()
         self._socket.close()
         self._template_cache.close()

@@ -17,7 +17,7 @@ _FORWARDER_LIMIT_S = 1.0
 _LOOK_S = 0.5
 
 
-class Pump:
+class EventReader:
     """Reads links to supervisors and logs of processes, and sleeps while nothing arrives.
 
     Logs have a separate epoll inside the main one, so that reading can pause for all of them while
@@ -67,7 +67,7 @@ class Pump:
             self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def finish_log(self, log: ProcLog) -> None:
-        """Read everything that a dead process has written; must be called on the pump's thread.
+        """Read everything that a dead process has written; runs on the thread of the reader.
 
         Processes that it started may hold the pipe and continue to write. Their lines follow later.
         """
@@ -75,7 +75,7 @@ class Pump:
             self._forwarder.put(log.finish())
 
     def drain_log(self, log: ProcLog) -> None:
-        """Read what a process has written so far; must be called on the pump's thread."""
+        """Read what a process has written so far; must be called on the thread of the reader."""
         if self._logs.get(log.fileno()) is log:
             self._forwarder.put(log.drain())
 
@@ -112,7 +112,7 @@ class Pump:
         self._epoll.close()
 
     def is_current_thread(self) -> bool:
-        """Return whether the caller runs on the pump's thread."""
+        """Return whether the caller runs on the thread of the reader."""
         return threading.current_thread() is self._thread
 
     def _start(self) -> None:

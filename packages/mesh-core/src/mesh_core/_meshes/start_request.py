@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from mesh_core._meshes.proc_table import ProcTable
     from mesh_core._processes.command import BootstrapCommand
 
-__all__ = ["StartOrder"]
+__all__ = ["StartRequest"]
 
 
-class StartOrder:
+class StartRequest:
     """Processes to start on one host.
 
     Attributes:

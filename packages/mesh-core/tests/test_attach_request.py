@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from mesh_core._hosts.attach_request import AttachOrder
-from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder
+from mesh_core._hosts.attach_request import AttachRequest
+from mesh_core._hosts.take_over_request import Refusal, TakeOverReply, TakeOverRequest
 
 
-def order() -> AttachOrder:
+def order() -> AttachRequest:
     config = {"heartbeat_s": 1.0, "mailbox_len_max": 7}
-    return AttachOrder(b"j" * 16, b"t" * 32, 3, "someone@somewhere", 10.0, config, ["/srv"])
+    return AttachRequest(b"j" * 16, b"t" * 32, 3, "someone@somewhere", 10.0, config, ["/srv"])
 
 
 def changed(**fields: Any) -> bytes:
@@ -29,11 +29,11 @@ def without(name: str) -> bytes:
 )
 def test_settings_that_are_not_known_here_are_refused_in_words(config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"apply the client's configuration.*install the same"):
-        AttachOrder.decode(changed(config=config))
+        AttachRequest.decode(changed(config=config))
 
 
 def test_an_order_comes_out_as_it_went_in() -> None:
-    again = AttachOrder.decode(order().encode())
+    again = AttachRequest.decode(order().encode())
     assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
     assert again.config == {"heartbeat_s": 1.0, "mailbox_len_max": 7}
     assert (again.owner, again.lease_s, again.path) == ("someone@somewhere", 10.0, ["/srv"])
@@ -84,22 +84,22 @@ def test_an_order_comes_out_as_it_went_in() -> None:
 )
 def test_anything_else_is_refused_in_words(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a request|client uses"):
-        AttachOrder.decode(body)
+        AttachRequest.decode(body)
 
 
 def test_a_name_that_no_terminal_shows_is_made_one_that_it_does() -> None:
-    asked = AttachOrder.decode(changed(owner="a\x1b[2J\ud800" + "b" * 1000))
+    asked = AttachRequest.decode(changed(owner="a\x1b[2J\ud800" + "b" * 1000))
     assert asked.owner.startswith("a?[2J?bbb")
     assert len(asked.owner) == 300
 
 
-def succession(**fields: Any) -> bytes:
-    order = TakeOverOrder("claim", "someone@somewhere", b"j" * 16, 2, 10.0)
+def failover(**fields: Any) -> bytes:
+    order = TakeOverRequest("claim", "someone@somewhere", b"j" * 16, 2, 10.0)
     return json.dumps({**json.loads(order.encode()), **fields}).encode()
 
 
 def test_a_wish_to_take_over_comes_out_as_it_went_in() -> None:
-    again = TakeOverOrder.decode(succession())
+    again = TakeOverRequest.decode(failover())
     assert again is not None
     assert (again.claim, again.owner, again.job) == ("claim", "someone@somewhere", b"j" * 16)
     assert (again.generation, again.lease_s) == (2, 10.0)
@@ -111,32 +111,32 @@ def test_a_wish_to_take_over_comes_out_as_it_went_in() -> None:
         b"",
         b"[" * 10_000,
         order().encode(),
-        succession(take_over=2),
-        succession(job="no hex"),
-        succession(generation=-1),
-        succession(generation=float("inf")),
-        succession(lease_s=0),
-        succession(lease_s=1e300),
-        succession(lease_s="inf"),
-        succession(owner=["a", "list"]),
-        succession(claim=7),
-        succession(take_over=True),
-        succession(generation="2"),
-        succession(generation=1 << 12),
-        succession(lease_s=True),
+        failover(take_over=2),
+        failover(job="no hex"),
+        failover(generation=-1),
+        failover(generation=float("inf")),
+        failover(lease_s=0),
+        failover(lease_s=1e300),
+        failover(lease_s="inf"),
+        failover(owner=["a", "list"]),
+        failover(claim=7),
+        failover(take_over=True),
+        failover(generation="2"),
+        failover(generation=1 << 12),
+        failover(lease_s=True),
     ],
 )
 def test_what_is_no_wish_to_take_over_is_not_taken_for_one(body: bytes) -> None:
-    assert TakeOverOrder.decode(body) is None
+    assert TakeOverRequest.decode(body) is None
 
 
 def grant(**fields: Any) -> bytes:
-    given = Grant(b"j" * 16, b"t" * 32, 3, "w0", 1, 2)
+    given = TakeOverReply(b"j" * 16, b"t" * 32, 3, "w0", 1, 2)
     return json.dumps({**json.loads(given.encode()), **fields}).encode()
 
 
 def test_what_a_worker_grants_comes_out_as_it_went_in() -> None:
-    again = Grant.decode(grant())
+    again = TakeOverReply.decode(grant())
     assert (again.job, again.token, again.host) == (b"j" * 16, b"t" * 32, 3)
     assert (again.host_name, again.epoch, again.generation) == ("w0", 1, 2)
 
@@ -159,7 +159,7 @@ def test_what_a_worker_grants_comes_out_as_it_went_in() -> None:
 )
 def test_what_grants_nothing_is_no_answer(body: bytes) -> None:
     with pytest.raises(ValueError, match="not a reply of a Mesh worker"):
-        Grant.decode(body)
+        TakeOverReply.decode(body)
 
 
 def test_a_refusal_comes_out_as_it_went_in_and_other_words_are_one_for_good() -> None:

@@ -10,7 +10,7 @@ from mesh_core._core import ask_worker
 from mesh_core._failover.errors import TakeOverError
 from mesh_core._hosts.attach_request import this_program
 from mesh_core._hosts.route import Route
-from mesh_core._hosts.take_over_request import Grant, Refusal, TakeOverOrder
+from mesh_core._hosts.take_over_request import Refusal, TakeOverReply, TakeOverRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mesh_core._core import Keys
     from mesh_core._hosts.address import Address
 
-__all__ = ["Claim", "Taken"]
+__all__ = ["TakeOverAttempt", "TakenWorker"]
 
 # The pause between two attempts: the lease of the previous program may not have expired.
 _PAUSE_S = 0.2
 _ASK_LIMIT_S = 10.0
 
 
-class Taken:
+class TakenWorker:
     """A worker that serves the successor.
 
     Attributes:
@@ -39,15 +39,15 @@ class Taken:
     __slots__ = ("address", "gateway", "grant", "route")
 
     def __init__(
-        self, address: Address, gateway: Address | None, route: Route, grant: Grant
+        self, address: Address, gateway: Address | None, route: Route, grant: TakeOverReply
     ) -> None:
         self.address: Address = address
         self.gateway: Address | None = gateway
         self.route: Route = route
-        self.grant: Grant = grant
+        self.grant: TakeOverReply = grant
 
 
-class Claim:
+class TakeOverAttempt:
     """One attempt to take over a job.
 
     If two programs try at the same time, both query the same worker first, and that worker decides.
@@ -69,7 +69,7 @@ class Claim:
         self._job: bytes | None = None
         self._lease_s = lease_s
 
-    def take_first(self, addresses: Sequence[Address], limit_s: float) -> Taken:
+    def take_first(self, addresses: Sequence[Address], limit_s: float) -> TakenWorker:
         """Take over the first worker that keeps a job, waiting while its previous program is alive.
 
         Raises:
@@ -80,7 +80,7 @@ class Claim:
             whys = []
             for address in addresses:
                 answer = self._ask(address)
-                if isinstance(answer, Taken):
+                if isinstance(answer, TakenWorker):
                     self._job, self._generation = answer.grant.job, answer.grant.generation
                     return answer
                 whys.append(answer.why)
@@ -93,7 +93,7 @@ class Claim:
 
     def take_others(
         self, gateways: Mapping[Address, Address | None], limit_s: float, silence_s: float
-    ) -> tuple[list[Taken], list[str]]:
+    ) -> tuple[list[TakenWorker], list[str]]:
         """Take over the other workers of the job concurrently.
 
         Args:
@@ -108,7 +108,7 @@ class Claim:
         Raises:
             TakeOverError: Another live successor has one of them.
         """
-        taken: list[Taken] = []
+        taken: list[TakenWorker] = []
         whys: list[str] = []
         rivals: list[str] = []
 
@@ -116,7 +116,7 @@ class Claim:
             started = time.monotonic()
             while True:
                 answer = self._ask(address, gateway)
-                if isinstance(answer, Taken):
+                if isinstance(answer, TakenWorker):
                     taken.append(answer)
                     return
                 is_silent = isinstance(answer, _Silence)
@@ -148,9 +148,9 @@ class Claim:
         gateway = noted if self._gateway is None else self._gateway
         return None if gateway == address else gateway
 
-    def _ask(self, address: Address, noted: Address | None = None) -> Taken | Refusal:
+    def _ask(self, address: Address, noted: Address | None = None) -> TakenWorker | Refusal:
         gateway = self.gateway_to(address, noted)
-        order = TakeOverOrder(
+        order = TakeOverRequest(
             self._name, this_program(), self._job, self._generation, self._lease_s
         )
         try:
@@ -162,7 +162,7 @@ class Claim:
             return _Silence(f"{address} cannot be reached: {error}")
         try:
             if is_taken:
-                return Taken(address, gateway, route, Grant.decode(text))
+                return TakenWorker(address, gateway, route, TakeOverReply.decode(text))
         except ValueError as error:
             return Refusal(f"{address} sent a malformed reply: {error}", is_final=True)
         refusal = Refusal.decode(text)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mesh_core._configuration.config import effective
 from mesh_core._core import Targets
-from mesh_core._failover.claims import Claim
+from mesh_core._failover.attempt import TakeOverAttempt
 from mesh_core._failover.errors import TakeOverError
 from mesh_core._failover.job import Job
 from mesh_core._hosts.address import Address
@@ -16,7 +16,7 @@ from mesh_core._hosts.journal_entries import (
     HostsEntry,
     MeshEntry,
     PlaceEntry,
-    SpareEntry,
+    StandbyEntry,
     decode_entry,
 )
 from mesh_core._hosts.places import Place
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from mesh_core._core import Keys, Message
     from mesh_core._errors import SupervisionError
-    from mesh_core._failover.claims import Taken
+    from mesh_core._failover.attempt import TakenWorker
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._security.credentials import Credentials
 
@@ -59,7 +59,7 @@ def take_over_job(workers: Sequence[str], credentials: Credentials, gateway: str
         )
     way = None if gateway is None else Address.parse_reachable(gateway)
     config = effective()
-    claim = Claim(credentials._keys, config.host_lease_s, way)
+    claim = TakeOverAttempt(credentials._keys, config.host_lease_s, way)
     try:
         first = claim.take_first(addresses, config.attach_timeout_s)
     except ValueError as error:
@@ -68,7 +68,7 @@ def take_over_job(workers: Sequence[str], credentials: Credentials, gateway: str
     current = runtime()
     try:
         set_credentials(current, credentials._keys)
-        return Succession(current, claim, first, addresses, credentials._keys).run()
+        return Failover(current, claim, first, addresses, credentials._keys).run()
     except BaseException:
         # The workers keep the job again when the lease of this program has expired.
         current.places.forget()
@@ -76,14 +76,14 @@ def take_over_job(workers: Sequence[str], credentials: Credentials, gateway: str
         raise
 
 
-class Succession:
+class Failover:
     """Takes over a whole job, starting at its first worker."""
 
     def __init__(
         self,
         runtime: Runtime,
-        claim: Claim,
-        first: Taken,
+        claim: TakeOverAttempt,
+        first: TakenWorker,
         addresses: Sequence[Address],
         keys: Keys,
     ) -> None:
@@ -127,14 +127,14 @@ class Succession:
                 why_not[entry.name] = problem
         self._runtime.journal = Journal(self._runtime, notes, self._runtime.places.living())
         for entry in entries.values():
-            if isinstance(entry, SpareEntry):
-                self._hold_spare(entry)
+            if isinstance(entry, StandbyEntry):
+                self._hold_standby(entry)
         failures = self._take_stock(procs, actors)
         host_meshes = [entry.mesh() for entry in host_entries]
         generation = self._runtime.generation
         return Job(host_meshes, procs, actors, why_not, failures, generation)
 
-    def _join(self, taken: Taken) -> None:
+    def _join(self, taken: TakenWorker) -> None:
         grant = taken.grant
         place = Place(
             grant.host, taken.address, taken.gateway, self._keys, self._config, epoch=grant.epoch
@@ -181,7 +181,7 @@ class Succession:
                 host, host_exit_report(self._runtime, entry.address, why)
             )
 
-    def _hold_spare(self, entry: SpareEntry) -> None:
+    def _hold_standby(self, entry: StandbyEntry) -> None:
         address = Address.parse(entry.address)
         gateway = self._claim.gateway_to(address, _gateway(entry))
         self._runtime.places.standby.hold(
@@ -234,7 +234,7 @@ class Succession:
         return [failure_error(detail, **where)]
 
 
-def _gateway(entry: PlaceEntry | SpareEntry) -> Address | None:
+def _gateway(entry: PlaceEntry | StandbyEntry) -> Address | None:
     return None if entry.gateway is None else Address.parse(entry.gateway)
 
 

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from mesh_core._core import Region
     from mesh_core._meshes.proc_table import ProcTable
 
-__all__ = ["SpawnOrder"]
+__all__ = ["SpawnRequest"]
 
 
-class SpawnOrder:
+class SpawnRequest:
     """Description of an actor, sent to each process that starts one.
 
     Attributes:
