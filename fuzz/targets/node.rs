@@ -28,7 +28,7 @@ const KINDS: [Kind; 19] = [
     Kind::Attach,
     Kind::Attached,
     Kind::Call,
-    Kind::Answer,
+    Kind::Reply,
     Kind::Fault,
     Kind::Cancel,
     Kind::Credit,
@@ -39,7 +39,7 @@ const KINDS: [Kind; 19] = [
     Kind::Segment,
     Kind::Release,
     Kind::Cast,
-    Kind::Answers,
+    Kind::Replies,
 ];
 
 const PORTS: [PortId; 5] = [
@@ -195,8 +195,8 @@ impl World {
             window: u32::from(input.u8()),
             timeout: Some(Duration::from_millis(u64::from(input.u16()))),
         };
-        if let Ok(reply) = self.node.call(&spec) {
-            self.calls.push(reply);
+        if let Ok(reply_port) = self.node.call(&spec) {
+            self.calls.push(reply_port);
         }
     }
 
@@ -204,12 +204,12 @@ impl World {
         let mut frames = Vec::new();
         let _ = self.node.take_messages(input.pick(&PORTS), usize::from(input.u8()), &mut frames);
         for frame in frames {
-            self.node.answer(&frame.head, input.u8(), (0, 0), Bytes::from_static(b"answer"));
+            self.node.reply(&frame.head, input.u8(), (0, 0), Bytes::from_static(b"answer"));
         }
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         match self.calls.pop() {
-            Some(reply) if input.u8() % 2 == 0 => drop(self.node.cancel(reply)),
-            Some(reply) => drop(self.node.take_answers(reply, &mut answers)),
+            Some(reply_port) if input.u8() % 2 == 0 => drop(self.node.cancel(reply_port)),
+            Some(reply_port) => drop(self.node.take_replies(reply_port, &mut replies)),
             None => {}
         }
     }

@@ -13,7 +13,7 @@ use mesh_runtime::engine::parker::Parker;
 use mesh_runtime::engine::wire::Descriptors;
 use mesh_runtime::engine::{CutOff, Engine, Waiter};
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, HostWatch, NodeConfig, Progress, SendError, Target};
+use mesh_runtime::node::{CallSpec, HostWatch, NodeConfig, Progress, Reply, SendError, Target};
 use mesh_runtime::origin::with_origin;
 use mesh_wire::frame::{Frame, Kind, TAIL_LEN_MAX};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
@@ -361,9 +361,9 @@ impl PyEngine {
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
     }
 
-    /// Sends a message. Replies, if any, become messages of the channel `answers` (0: no replies).
+    /// Sends a message. Replies, if any, become messages of the channel `replies` (0: no replies).
     #[pyo3(signature = (
-        kind, targets, port, meta, body, buffers, window, answers, may_wait, origin = None
+        kind, targets, port, meta, body, buffers, window, reply_port, may_wait, origin = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the hot path: one crossing of the border")]
     fn send(
@@ -376,7 +376,7 @@ impl PyEngine {
         body: &[u8],
         buffers: Vec<PyBuffer<u8>>,
         window: u32,
-        answers: u64,
+        reply_port: u64,
         may_wait: bool,
         origin: Option<&[u8]>,
     ) -> PyResult<()> {
@@ -388,7 +388,7 @@ impl PyEngine {
         let spec = Outgoing { kind, targets, port, meta, body, packed, window, timeout }.spec(py);
         let sent = spec.and_then(|spec| {
             self.send_with(py, may_wait, &spec, |engine| {
-                engine.with_node(|node| node.send_from(&spec, PortId(answers)))
+                engine.with_node(|node| node.send_with_reply_port(&spec, PortId(reply_port)))
             })
         });
         sent.inspect_err(|_| self.segments.unpack(packed, &readers))
@@ -398,18 +398,18 @@ impl PyEngine {
     fn wait(
         &self,
         py: Python<'_>,
-        reply: u64,
+        reply_port: u64,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<Message>>> {
         self.check_process()?;
         let until = timeout.map(seconds).transpose()?.map(|left| Instant::now() + left);
         let parker = self.parker();
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         loop {
             let engine = &self.engine;
-            let port = PortId(reply);
-            if py.detach(|| engine.wait_answers(port, &parker, until, &mut answers)).is_some() {
-                return Ok(Some(self.answers(answers)));
+            let port = PortId(reply_port);
+            if py.detach(|| engine.wait_replies(port, &parker, until, &mut replies)).is_some() {
+                return Ok(Some(self.replies(replies)));
             }
             interruptions(py)?;
             if is_over(until) {
@@ -419,11 +419,11 @@ impl PyEngine {
     }
 
     /// Takes the replies that have arrived. The flag is true if no more will follow.
-    fn take(&self, reply: u64) -> PyResult<(Vec<Message>, bool)> {
+    fn take(&self, reply_port: u64) -> PyResult<(Vec<Message>, bool)> {
         self.check_process()?;
-        let mut answers = Vec::new();
-        let done = self.engine.take_answers(PortId(reply), &mut answers);
-        Ok((self.answers(answers), done == Progress::Complete))
+        let mut replies = Vec::new();
+        let done = self.engine.take_replies(PortId(reply_port), &mut replies);
+        Ok((self.replies(replies), done == Progress::Complete))
     }
 
     fn is_ready(&self, port: u64) -> PyResult<bool> {
@@ -432,15 +432,15 @@ impl PyEngine {
     }
 
     /// Cancels a call. Returns false if another thread has already taken its replies.
-    fn cancel(&self, reply: u64) -> PyResult<bool> {
+    fn cancel(&self, reply_port: u64) -> PyResult<bool> {
         self.check_process()?;
-        let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply)));
-        self.engine.clear_waiter(PortId(reply));
+        let is_ours = self.engine.with_node(|node| node.cancel(PortId(reply_port)));
+        self.engine.clear_waiter(PortId(reply_port));
         Ok(is_ours)
     }
 
-    fn set_stream(&self, reply: u64) {
-        self.engine.with_node(|node| node.set_stream(PortId(reply)));
+    fn set_stream(&self, reply_port: u64) {
+        self.engine.with_node(|node| node.set_stream(PortId(reply_port)));
     }
 
     /// Waits for messages of a mailbox. Returns an empty list if the timeout expires.
@@ -502,7 +502,7 @@ impl PyEngine {
 
     /// Replies to a message. Code 0 marks a value.
     #[pyo3(signature = (message, code, body, buffers = Vec::new()))]
-    fn answer(
+    fn reply(
         &self,
         py: Python<'_>,
         message: &Message,
@@ -520,7 +520,7 @@ impl PyEngine {
         }
         let tail = tail_of(py, &packed, &[], body);
         let meta = (0, packed.part_count());
-        self.engine.with_node(|node| node.answer_message(&message.frame, code, meta, tail));
+        self.engine.with_node(|node| node.reply_to_message(&message.frame, code, meta, tail));
         Ok(())
     }
 
@@ -556,13 +556,13 @@ impl PyEngine {
     }
 
     /// Lets a call continue although nobody takes its replies.
-    fn forget(&self, reply: u64) {
-        self.engine.forget(PortId(reply));
+    fn forget(&self, reply_port: u64) {
+        self.engine.forget(PortId(reply_port));
     }
 
     /// Creates a handle of a call. When the handle is dropped, the replies are no longer awaited.
-    fn hold(&self, reply: u64) -> CallHold {
-        CallHold { engine: Arc::clone(&self.engine), reply: PortId(reply) }
+    fn hold(&self, reply_port: u64) -> CallHold {
+        CallHold { engine: Arc::clone(&self.engine), reply_port: PortId(reply_port) }
     }
 
     /// Skips the port numbers of the jobs that this process belonged to previously.
@@ -635,7 +635,8 @@ impl PyEngine {
     /// The missing replies of all calls: (reply port, process, port) of each.
     fn waits(&self) -> Vec<(u64, u64, u64)> {
         self.engine.with_node(|node| {
-            let waits = node.waits().map(|(reply, to)| (reply.0, to.proc.to_u64(), to.port.0));
+            let waits =
+                node.waits().map(|(reply_port, to)| (reply_port.0, to.proc.to_u64(), to.port.0));
             waits.collect()
         })
     }
@@ -656,12 +657,12 @@ impl PyTargets {
 #[pyclass(frozen, module = "mesh_core._core")]
 pub(crate) struct CallHold {
     engine: Arc<Engine>,
-    reply: PortId,
+    reply_port: PortId,
 }
 
 impl Drop for CallHold {
     fn drop(&mut self) {
-        self.engine.forget(self.reply);
+        self.engine.forget(self.reply_port);
     }
 }
 
@@ -670,8 +671,8 @@ impl PyEngine {
         frames.into_iter().map(|frame| Message::of_frame(frame, &self.engine)).collect()
     }
 
-    fn answers(&self, answers: Vec<Answer>) -> Vec<Message> {
-        answers.into_iter().map(|answer| Message::of_answer(answer, &self.engine)).collect()
+    fn replies(&self, replies: Vec<Reply>) -> Vec<Message> {
+        replies.into_iter().map(|reply| Message::of_reply(reply, &self.engine)).collect()
     }
 
     /// Copies large buffers to memory that their readers can access, without the GIL.

@@ -48,7 +48,7 @@ impl PyListener {
         let listener = unsafe { BorrowedFd::borrow_raw(listener) }.try_clone_to_owned()?;
         let listener = Listener::open(listener, keys.trust()?)?;
         if let Some(why) = refusal {
-            listener.refuse(answer_frame(false, why.as_bytes()));
+            listener.refuse(reply_frame(false, why.as_bytes()));
         }
         Ok(Self(listener))
     }
@@ -89,12 +89,12 @@ impl PyCaller {
     /// Accepts or refuses the request. `body` contains the details; `is_final` marks a refusal that
     /// a retry cannot change.
     #[pyo3(signature = (is_taken, body, is_final = false))]
-    fn answer(&self, py: Python<'_>, is_taken: bool, body: &[u8], is_final: bool) -> PyResult<()> {
-        let mut frame = answer_frame(is_taken, body);
+    fn reply(&self, py: Python<'_>, is_taken: bool, body: &[u8], is_final: bool) -> PyResult<()> {
+        let mut frame = reply_frame(is_taken, body);
         if is_final && !is_taken {
             frame.head.flags |= FOR_GOOD;
         }
-        py.detach(|| self.0.answer(&frame)).map_err(PyOSError::new_err)
+        py.detach(|| self.0.reply(&frame)).map_err(PyOSError::new_err)
     }
 }
 
@@ -114,12 +114,12 @@ fn ask_worker<'py>(
     let request = frame(Kind::Attach, 0, body);
     let limit = Duration::try_from_secs_f64(limit_s).unwrap_or(Duration::ZERO);
     let trust = keys.trust()?;
-    let answer = py.detach(|| listener::ask(&route, &trust, &request, limit))?;
-    let flags = answer.head.flags;
-    Ok((flags & REFUSED == 0, PyBytes::new(py, &answer.tail), flags & FOR_GOOD != 0))
+    let reply = py.detach(|| listener::ask(&route, &trust, &request, limit))?;
+    let flags = reply.head.flags;
+    Ok((flags & REFUSED == 0, PyBytes::new(py, &reply.tail), flags & FOR_GOOD != 0))
 }
 
-fn answer_frame(is_taken: bool, body: &[u8]) -> Frame {
+fn reply_frame(is_taken: bool, body: &[u8]) -> Frame {
     frame(Kind::Attached, if is_taken { 0 } else { REFUSED }, body)
 }
 

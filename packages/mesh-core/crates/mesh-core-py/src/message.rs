@@ -1,7 +1,7 @@
 //! Python binding of a received message.
 
 use mesh_runtime::engine::Engine;
-use mesh_runtime::node::Answer;
+use mesh_runtime::node::Reply;
 use mesh_runtime::origin::Meta;
 use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
 use mesh_wire::id::{Address, PortId, ProcId};
@@ -76,8 +76,8 @@ impl Message {
         Ok(PyByteArray::new(py, bytes).into_any())
     }
 
-    pub(crate) fn of_answer(answer: Answer, engine: &Arc<Engine>) -> Self {
-        Self::of_frame(answer.frame, engine)
+    pub(crate) fn of_reply(reply: Reply, engine: &Arc<Engine>) -> Self {
+        Self::of_frame(reply.frame, engine)
     }
 }
 

@@ -192,7 +192,7 @@ fn time(rounds: usize, mut round: impl FnMut() -> Outcome<()>) -> Outcome<(Durat
 }
 
 /// Runs the other process: echoes until the caller closes the connection.
-fn answer(parent: u32, there: i32, back: i32) -> Outcome<()> {
+fn reply(parent: u32, there: i32, back: i32) -> Outcome<()> {
     let link = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
     let there = Bare::map(&fetch_fd(parent, there)?);
     let back = Bare::map(&fetch_fd(parent, back)?);
@@ -261,7 +261,7 @@ fn show((median, least): (Duration, Duration)) -> String {
 fn main() -> Outcome<()> {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["answer", parent, there, back] => answer(parent.parse()?, there.parse()?, back.parse()?),
+        ["answer", parent, there, back] => reply(parent.parse()?, there.parse()?, back.parse()?),
         [rounds] => call(rounds.parse()?),
         _ => call(50),
     }

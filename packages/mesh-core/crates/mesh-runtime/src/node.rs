@@ -38,7 +38,7 @@ mod relay;
 mod trim;
 
 pub use bulk::BulkId;
-pub use call::{Answer, CallSpec, Progress, SendError, Target};
+pub use call::{CallSpec, Progress, Reply, SendError, Target};
 pub use direct_receive::ReceivedBody;
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
 pub use failure_detector::HostWatch;
@@ -324,7 +324,7 @@ impl Node {
                     self.give_credit(sender, port, count);
                 }
             }
-            Some(Port::Call(call)) => self.discard_answers(&call),
+            Some(Port::Call(call)) => self.discard_replies(&call),
             None => {}
         }
     }
@@ -456,8 +456,8 @@ impl Node {
             self.expire(port);
         }
         self.listen(now);
-        self.time_collected(now);
-        self.time_bags(now);
+        self.flush_due_replies(now);
+        self.flush_due_batches(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.early_messages.expire(now) {
             if self.holds_early || self.respawning.contains_key(&frame.head.to.port) {
@@ -512,12 +512,12 @@ impl Node {
             return self.deliver(frame);
         }
         if frame.head.to.proc.host != self.config.me.host
-            && matches!(frame.head.kind, Kind::Answer | Kind::Fault)
+            && matches!(frame.head.kind, Kind::Reply | Kind::Fault)
         {
-            let Some(alone) = self.collect_answer(frame) else { return };
+            let Some(alone) = self.collect_reply(frame) else { return };
             frame = alone;
         } else if frame.head.kind == Kind::Cancel {
-            self.uncollect(&frame);
+            self.stop_collecting_rank(&frame);
         }
         if frame.head.hops < HOPS_MAX {
             frame.head.hops += 1;
@@ -530,7 +530,7 @@ impl Node {
         match frame.head.kind {
             Kind::Call | Kind::Post => self.deliver_message(frame),
             Kind::Spawn => self.deliver_spawn(frame),
-            Kind::Answer | Kind::Fault => self.deliver_answer(frame),
+            Kind::Reply | Kind::Fault => self.deliver_reply(frame),
             Kind::Cancel => self.deliver_cancel(frame),
             Kind::Credit => self.credited(frame.head.from, frame.head.rank),
             Kind::Watch => self.deliver_watch(&frame),
@@ -543,10 +543,10 @@ impl Node {
                 generation: u32::from_le_bytes(first_u32(&frame.tail)),
             }),
             Kind::Cast => self.deliver_cast(&frame),
-            Kind::Answers => self.deliver_answers(&frame),
+            Kind::Replies => self.deliver_replies(&frame),
             // Handshakes, acks and frames in transit never get here.
             Kind::Hello | Kind::Welcome | Kind::Ack | Kind::Ping => {}
-            Kind::Attach | Kind::Attached | Kind::Relay | Kind::Bag | Kind::Piece => {}
+            Kind::Attach | Kind::Attached | Kind::Relay | Kind::Batch | Kind::Piece => {}
         }
     }
 
@@ -639,7 +639,7 @@ impl Node {
             self.record(EventKind::Refused, head.to.port, &why, from, len, subject);
         }
         match head.kind {
-            Kind::Call | Kind::Post | Kind::Spawn if head.wants_answer() => {
+            Kind::Call | Kind::Post | Kind::Spawn if head.expects_reply() => {
                 let mut back = Head::new(Kind::Fault, head.from, head.to);
                 back.flags = closed.code;
                 back.rank = head.rank;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::node::{
-    Answer, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, Target, epoch_of,
+    CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, Reply, Target, epoch_of,
     first_life, gone,
 };
 use mesh_wire::frame::{Frame, Kind};
@@ -79,10 +79,10 @@ fn ask(node: &mut Node, to: ProcId) -> PortId {
     node.call(&spec).expect("there is room")
 }
 
-fn code_of(node: &mut Node, reply: PortId) -> Option<u8> {
-    let mut answers: Vec<Answer> = Vec::new();
-    let is_over = node.take_answers(reply, &mut answers) == Progress::Complete;
-    is_over.then(|| answers[0].code)
+fn code_of(node: &mut Node, reply_port: PortId) -> Option<u8> {
+    let mut replies: Vec<Reply> = Vec::new();
+    let is_over = node.take_replies(reply_port, &mut replies) == Progress::Complete;
+    is_over.then(|| replies[0].code)
 }
 
 fn inbox(node: &mut Node) -> Vec<Frame> {
@@ -166,14 +166,14 @@ fn a_host_is_told_of_its_death_once() {
     for _ in 0..3 {
         let link = old.accepted_from_afar();
         old.receive(link, root.fence(HOST, 1));
-        let answers: Vec<Kind> = old
+        let replies: Vec<Kind> = old
             .effects()
             .filter_map(|effect| match effect {
                 Effect::Transmit { frame, .. } => Some(frame.head.kind),
                 _ => None,
             })
             .collect();
-        assert_eq!(answers, [Kind::Welcome], "so that who has told it knows");
+        assert_eq!(replies, [Kind::Welcome], "so that who has told it knows");
     }
     assert_eq!(inbox(&mut old).len(), 1);
 }
@@ -349,7 +349,7 @@ fn the_end_of_a_session_before_a_replacement_is_no_news() {
 fn only_a_hello_is_answered_for_who_is_gone() {
     let mut root = agent(ROOT, 0);
     let (_, hello) = greet(&mut root, AGENT);
-    let answer = gone(&hello).expect("it is a hello");
-    assert_eq!(gone(&answer), None);
+    let reply = gone(&hello).expect("it is a hello");
+    assert_eq!(gone(&reply), None);
     assert_eq!(gone(&Frame { tail: hello.tail.slice(1..), ..hello }), None);
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{Answer, CallSpec, Effect, LinkId, Node, NodeConfig, PORT_MARK, Target};
+use mesh_runtime::node::{CallSpec, Effect, LinkId, Node, NodeConfig, PORT_MARK, Reply, Target};
 use mesh_wire::frame::{Frame, Kind, Part};
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
@@ -96,10 +96,10 @@ impl Pair {
     }
 
     /// Makes the worker take the call, reply with a part of `part_owner`, and release its part.
-    fn answer(&mut self, part_owner: ProcId) {
+    fn reply(&mut self, part_owner: ProcId) {
         let mut got = Vec::new();
         self.worker.take_messages(self.port, 1, &mut got).expect("the mailbox is open");
-        self.worker.answer(&got[0].head, 0, (0, 1), part(part_owner));
+        self.worker.reply(&got[0].head, 0, (0, 1), part(part_owner));
         self.worker.release(OWNER, SEGMENT, GENERATION);
     }
 }
@@ -112,19 +112,19 @@ fn part(owner: ProcId) -> Bytes {
 fn called() -> (Pair, PortId) {
     let mut pair = Pair::new();
     pair.worker.open_mailbox(pair.port, 8);
-    let reply = pair.call();
+    let reply_port = pair.call();
     assert_eq!(pair.pump(), [], "nothing is held but by the worker");
-    (pair, reply)
+    (pair, reply_port)
 }
 
 #[test]
 fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
-    let (mut pair, reply) = called();
-    pair.answer(OWNER);
+    let (mut pair, reply_port) = called();
+    pair.reply(OWNER);
     assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
-    let mut answers: Vec<Answer> = Vec::new();
-    pair.owner.take_answers(reply, &mut answers);
-    assert_eq!(answers[0].frame.holds().len(), 1);
+    let mut replies: Vec<Reply> = Vec::new();
+    pair.owner.take_replies(reply_port, &mut replies);
+    assert_eq!(replies[0].frame.holds().len(), 1);
     pair.owner.release(OWNER, SEGMENT, GENERATION);
     assert_eq!(pair.pump(), [released_by(OWNER)], "as whoever opened it does in the end");
 }
@@ -132,28 +132,28 @@ fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
 #[test]
 fn an_answer_in_the_workers_own_segment_holds_nothing_of_the_owners() {
     let (mut pair, _) = called();
-    pair.answer(WORKER);
+    pair.reply(WORKER);
     assert_eq!(pair.pump(), [released_by(WORKER)]);
 }
 
 #[test]
 fn an_answer_that_nobody_waits_for_is_given_back_at_once() {
-    let (mut pair, reply) = called();
-    pair.answer(OWNER);
-    pair.owner.cancel(reply);
+    let (mut pair, reply_port) = called();
+    pair.reply(OWNER);
+    pair.owner.cancel(reply_port);
     assert_eq!(pair.pump(), [HELD, released_by(OWNER), released_by(WORKER)]);
 }
 
 #[test]
 fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
     for is_cancelled in [true, false] {
-        let (mut pair, reply) = called();
-        pair.answer(OWNER);
+        let (mut pair, reply_port) = called();
+        pair.reply(OWNER);
         assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
         if is_cancelled {
-            pair.owner.cancel(reply);
+            pair.owner.cancel(reply_port);
         } else {
-            pair.owner.forget(reply);
+            pair.owner.forget(reply_port);
         }
         assert_eq!(pair.pump(), [released_by(OWNER)]);
     }
@@ -162,7 +162,7 @@ fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
 #[test]
 fn an_answer_that_comes_twice_is_held_once() {
     let (mut pair, _) = called();
-    pair.answer(OWNER);
+    pair.reply(OWNER);
     for frame in pair.sent_by_worker() {
         pair.owner.receive(pair.at_owner, frame.clone());
         pair.owner.receive(pair.at_owner, frame);
@@ -177,9 +177,9 @@ fn a_call_that_is_taken_back_is_given_back() {
         if is_open {
             pair.worker.open_mailbox(pair.port, 8);
         }
-        let reply = pair.call();
+        let reply_port = pair.call();
         assert_eq!(pair.pump(), [], "it waits for its receiver, or for the spawn of it");
-        pair.owner.cancel(reply);
+        pair.owner.cancel(reply_port);
         assert_eq!(pair.pump(), [released_by(WORKER)], "with a mailbox: {is_open}");
     }
 }

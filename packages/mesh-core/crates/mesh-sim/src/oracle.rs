@@ -36,7 +36,7 @@ struct Awaited {
     sent_at: Duration,
     /// The process of each rank when the message was sent; `u32::MAX` if the slot was empty.
     targets: Vec<(u32, ProcId, Life)>,
-    answered: Vec<bool>,
+    replied: Vec<bool>,
 }
 
 /// Statistics for the summary.
@@ -45,7 +45,7 @@ pub struct Tally {
     /// Messages that arrived at an actor.
     pub received: u64,
     /// Replies that arrived at a caller.
-    pub answered: u64,
+    pub replied: u64,
     /// The replies that are faults.
     pub faults: u64,
     /// Failures that no owner handled.
@@ -180,8 +180,8 @@ impl Oracle {
         now: Duration,
     ) {
         let targets: Vec<_> = targets.collect();
-        let answered = vec![false; targets.len()];
-        self.awaited.insert(tag, Awaited { caller, sent_at: now, targets, answered });
+        let replied = vec![false; targets.len()];
+        self.awaited.insert(tag, Awaited { caller, sent_at: now, targets, replied });
     }
 
     /// Records that an actor took a message from its mailbox.
@@ -197,11 +197,11 @@ impl Oracle {
     }
 
     /// Records that a caller received the reply of one rank.
-    pub fn answered(&mut self, tag: u64, rank: u32, from: ProcId, code: u8, value: Option<u64>) {
-        self.tally.answered += 1;
+    pub fn replied(&mut self, tag: u64, rank: u32, from: ProcId, code: u8, value: Option<u64>) {
+        self.tally.replied += 1;
         self.tally.faults += u64::from(code != 0);
         let Some(call) = self.awaited.get_mut(&tag) else {
-            return self.violated(|| format!("answer {rank} of call {tag} that nobody made"));
+            return self.violated(|| format!("reply {rank} of call {tag} that nobody made"));
         };
         let guess = rank as usize;
         let is_it = |target: &(u32, ProcId, Life)| target.0 == rank && target.1 == from;
@@ -210,15 +210,15 @@ impl Oracle {
             _ => call.targets.iter().position(is_it),
         };
         let Some(place) = place else {
-            return self.violated(|| format!("call {tag} answered by {from} as rank {rank}"));
+            return self.violated(|| format!("call {tag} got a reply from {from} as rank {rank}"));
         };
-        let was_answered = std::mem::replace(&mut call.answered[place], true);
+        let had_replied = std::mem::replace(&mut call.replied[place], true);
         let target = call.targets[place].2;
         let (caller, sent_at) = (call.caller, call.sent_at);
-        self.expect(!was_answered, || format!("call {tag} answered twice by rank {rank}"));
+        self.expect(!had_replied, || format!("call {tag} got two replies from rank {rank}"));
         match code {
             0 => self.expect(value == Some(value_of(tag, rank)), || {
-                format!("call {tag} got the answer of another call from {from} rank {rank}")
+                format!("call {tag} got the reply of another call from {from} rank {rank}")
             }),
             fault::PROC_DIED => {
                 let has_died =
@@ -242,8 +242,8 @@ impl Oracle {
     /// Records that a caller received all replies of a call.
     pub fn call_ended(&mut self, tag: u64) {
         if let Some(call) = self.awaited.remove(&tag) {
-            let open = call.answered.iter().filter(|is_answered| !**is_answered).count();
-            self.expect(open == 0, || format!("call {tag} ended, {open} ranks did not answer"));
+            let open = call.replied.iter().filter(|has_replied| !**has_replied).count();
+            self.expect(open == 0, || format!("call {tag} ended, {open} ranks did not reply"));
         }
     }
 
@@ -260,7 +260,7 @@ impl Oracle {
             awaited.iter().filter(|(_, call)| !self.is_dead(call.caller)).collect();
         stuck.sort_by_key(|(tag, _)| **tag);
         for (tag, call) in stuck {
-            let open = call.answered.iter().position(|is_answered| !is_answered);
+            let open = call.replied.iter().position(|has_replied| !has_replied);
             let target = open.map(|place| call.targets[place]);
             self.violated(|| {
                 let (caller, at) = (call.caller, call.sent_at);

@@ -27,7 +27,7 @@ use actor::{Actor, Job};
 use agent::Slot;
 use bytes::Bytes;
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, Effect, HostWatch, Node, NodeConfig, Progress};
+use mesh_runtime::node::{Effect, HostWatch, Node, NodeConfig, Progress, Reply};
 use mesh_runtime::supervise::{self, FailureId, Owner, Supervisor};
 use mesh_wire::frame::{Frame, Kind};
 use mesh_wire::id::{HostId, JobId, PortId, ProcId};
@@ -265,7 +265,7 @@ impl Process {
     /// Runs the consumer of a port.
     fn run(&mut self, port: PortId, scene: &mut Scene<'_>) {
         if self.waits.contains_key(&port) {
-            return self.take_answers(port, scene);
+            return self.take_replies(port, scene);
         }
         let max = match self.actors.get(&port) {
             Some(actor) => actor.room(),
@@ -291,44 +291,44 @@ impl Process {
         }
     }
 
-    fn take_answers(&mut self, reply: PortId, scene: &mut Scene<'_>) {
-        if !self.node.is_ready(reply) {
+    fn take_replies(&mut self, reply_port: PortId, scene: &mut Scene<'_>) {
+        if !self.node.is_ready(reply_port) {
             return;
         }
-        let mut answers = Vec::new();
-        let progress = self.node.take_answers(reply, &mut answers);
-        let Some(wait) = self.waits.remove(&reply) else { return };
-        for answer in &answers {
-            self.observe(answer, scene);
+        let mut replies = Vec::new();
+        let progress = self.node.take_replies(reply_port, &mut replies);
+        let Some(wait) = self.waits.remove(&reply_port) else { return };
+        for reply in &replies {
+            self.observe(reply, scene);
         }
         let is_complete = progress == Progress::Complete;
         match wait {
             Wait::Client { tag, is_cast: true } if !is_complete => {
-                self.client_answered(tag, &answers, scene);
-                self.waits.insert(reply, wait);
+                self.client_replied(tag, &replies, scene);
+                self.waits.insert(reply_port, wait);
             }
             _ if !is_complete => scene.oracle.violated(|| format!("{wait:?} woken too early")),
             Wait::Client { tag, is_cast } => {
-                self.client_answered(tag, &answers, scene);
+                self.client_replied(tag, &replies, scene);
                 scene.oracle.call_ended(tag);
                 scene.oracle.tally.casts += u64::from(is_cast);
             }
             Wait::Nested { tag, job } => {
-                self.client_answered(tag, &answers, scene);
+                self.client_replied(tag, &replies, scene);
                 scene.oracle.call_ended(tag);
                 self.finish(job, scene);
             }
-            Wait::Spawn { child } => self.spawned(child, &answers, scene),
+            Wait::Spawn { child } => self.spawned(child, &replies, scene),
             Wait::Stop { child } => self.mesh_stopped(child, scene),
-            Wait::Repair(repair) => self.repaired(repair, &answers[0], scene),
+            Wait::Repair(repair) => self.repaired(repair, &replies[0], scene),
             Wait::Ignored => {}
         }
     }
 
     /// Notifies the supervisor that a caller received the failure that a fault names.
-    fn observe(&mut self, answer: &Answer, scene: &mut Scene<'_>) {
-        if matches!(answer.code, fault::PROC_DIED | fault::ACTOR_FAILED)
-            && let Some(failure) = failure_in(&answer.frame)
+    fn observe(&mut self, reply: &Reply, scene: &mut Scene<'_>) {
+        if matches!(reply.code, fault::PROC_DIED | fault::ACTOR_FAILED)
+            && let Some(failure) = failure_in(&reply.frame)
         {
             self.supervise(supervise::Event::Observed { failure }, scene);
         }
@@ -359,7 +359,7 @@ impl Process {
         let open = self.supervisor.open_count();
         oracle.expect(open == 0, || format!("{id} has {open} failures that came to no end"));
         let waits = self.node.waits().count();
-        oracle.expect(waits == 0, || format!("the node of {id} waits for {waits} answers"));
+        oracle.expect(waits == 0, || format!("the node of {id} waits for {waits} replies"));
         for (port, actor) in &self.actors {
             let queued = self.node.mailbox_len(*port);
             let is_idle = actor.is_idle();

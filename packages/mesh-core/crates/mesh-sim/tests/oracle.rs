@@ -42,8 +42,8 @@ fn call(oracle: &mut Oracle, tag: u64) {
     oracle.sent_call(tag, 0, [(0, PLACE, 1)].into_iter(), LATER);
 }
 
-fn answer(oracle: &mut Oracle, tag: u64, code: u8) {
-    oracle.answered(tag, 0, PLACE, code, Some(value_of(tag, 0)));
+fn reply(oracle: &mut Oracle, tag: u64, code: u8) {
+    oracle.replied(tag, 0, PLACE, code, Some(value_of(tag, 0)));
 }
 
 #[test]
@@ -75,34 +75,34 @@ fn a_wait_that_does_not_end_is_seen() {
 fn answers_that_are_wrong_missing_or_too_many_are_seen() {
     let good = |oracle: &mut Oracle| {
         call(oracle, 5);
-        answer(oracle, 5, 0);
+        reply(oracle, 5, 0);
         oracle.call_ended(5);
     };
     check(good, None);
     let wrong = |oracle: &mut Oracle| {
         call(oracle, 5);
-        oracle.answered(5, 0, PLACE, 0, Some(value_of(6, 0)));
+        oracle.replied(5, 0, PLACE, 0, Some(value_of(6, 0)));
     };
-    check(wrong, Some("answer of another call"));
+    check(wrong, Some("reply of another call"));
     let missing = |oracle: &mut Oracle| {
         call(oracle, 5);
         oracle.call_ended(5);
     };
-    check(missing, Some("did not answer"));
+    check(missing, Some("did not reply"));
     let twice = |oracle: &mut Oracle| {
         call(oracle, 5);
-        answer(oracle, 5, 0);
-        answer(oracle, 5, 0);
+        reply(oracle, 5, 0);
+        reply(oracle, 5, 0);
     };
     check(twice, Some("twice"));
-    check(|oracle| answer(oracle, 9, 0), Some("nobody made"));
+    check(|oracle| reply(oracle, 9, 0), Some("nobody made"));
 }
 
 #[test]
 fn the_living_are_not_to_be_called_dead() {
     let history = |oracle: &mut Oracle| {
         call(oracle, 5);
-        answer(oracle, 5, fault::PROC_DIED);
+        reply(oracle, 5, fault::PROC_DIED);
         oracle.call_ended(5);
     };
     check(history, Some("reported dead"));
@@ -122,7 +122,7 @@ fn replace(oracle: &mut Oracle) {
 /// Life 0 calls life 2 and gets a fault of a dead process.
 fn call_successor(oracle: &mut Oracle, at: Duration) {
     oracle.sent_call(5, 0, [(0, PLACE, 2)].into_iter(), at);
-    answer(oracle, 5, fault::PROC_DIED);
+    reply(oracle, 5, fault::PROC_DIED);
     oracle.call_ended(5);
 }
 
@@ -183,7 +183,7 @@ fn a_host_with_a_living_agent_is_not_to_be_called_dead() {
     let history = |oracle: &mut Oracle| {
         oracle.died(1, PLACE, LATER);
         call(oracle, 5);
-        answer(oracle, 5, fault::HOST_DIED);
+        reply(oracle, 5, fault::HOST_DIED);
         oracle.call_ended(5);
     };
     check(history, Some("its agent is not"));

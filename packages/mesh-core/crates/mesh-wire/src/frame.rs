@@ -40,11 +40,11 @@ pub enum Kind {
     Relay = 7,
     /// Frames of several hosts to one other host, aggregated on the way up a tree. Those hosts
     /// number them.
-    Bag = 8,
+    Batch = 8,
     /// Calls an endpoint; a reply is expected if `from.port` is not [`PortId::NONE`].
     Call = 16,
     /// The value that a call returned.
-    Answer = 17,
+    Reply = 17,
     /// The reason why a call has no value.
     Fault = 18,
     /// The caller no longer waits.
@@ -68,7 +68,7 @@ pub enum Kind {
     /// A call to a region of a mesh, which the receiver distributes.
     Cast = 48,
     /// Replies of several ranks, merged on the way.
-    Answers = 49,
+    Replies = 49,
 }
 
 impl Kind {
@@ -82,9 +82,9 @@ impl Kind {
             5 => Self::Attach,
             6 => Self::Attached,
             7 => Self::Relay,
-            8 => Self::Bag,
+            8 => Self::Batch,
             16 => Self::Call,
-            17 => Self::Answer,
+            17 => Self::Reply,
             18 => Self::Fault,
             19 => Self::Cancel,
             20 => Self::Credit,
@@ -96,7 +96,7 @@ impl Kind {
             40 => Self::Segment,
             41 => Self::Release,
             48 => Self::Cast,
-            49 => Self::Answers,
+            49 => Self::Replies,
             _ => return None,
         })
     }
@@ -150,7 +150,7 @@ impl Head {
     }
 
     /// Whether the sender expects a reply.
-    pub fn wants_answer(&self) -> bool {
+    pub fn expects_reply(&self) -> bool {
         self.from.port != PortId::NONE
     }
 }

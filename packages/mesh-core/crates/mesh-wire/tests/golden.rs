@@ -83,10 +83,10 @@ fn what_is_handed_back_is_written_as_documented() {
         part_count: 2,
         seq: 43,
         ack: 42,
-        ..Head::new(Kind::Answer, address(0, 3, 0x111), address(0, 5, PortId::FIRST_FREE))
+        ..Head::new(Kind::Reply, address(0, 3, 0x111), address(0, 5, PortId::FIRST_FREE))
     };
     let frame = Frame { head, tail: tail.into() };
-    check_frame("answer", &frame);
+    check_frame("reply", &frame);
     assert_eq!(frame.parts().collect::<Vec<_>>(), [back, behind]);
     assert_eq!(frame.holds(), [Hold { owner, segment: 9, generation: 2 }]);
 }

@@ -186,7 +186,7 @@ class Agent:
         if message.kind == SPAWN:
             self._arrivals.refuse(message, error, "it could not be started")
         elif message.from_port:
-            self._engine.answer(message, RAISED, encode_exception(error))
+            self._engine.reply(message, RAISED, encode_exception(error))
         else:
             traceback.print_exc()
 
@@ -228,7 +228,7 @@ class Agent:
         value = method(message, *args)
         if value is not LATER and message.from_port:
             body, buffers = encode_value(value, 1 << 60)
-            self._engine.answer(message, 0, body, buffers)
+            self._engine.reply(message, 0, body, buffers)
 
     def _died(self, message: Message) -> None:
         """Handle the death of a process, which may hold ports or own actors of this process."""
@@ -305,7 +305,7 @@ class Agent:
         """Reply once the setup of the process has ended."""
         if self._setup_failure is None:
             return None
-        self._engine.answer(message, ACTOR_FAILED, self._setup_failure.encode())
+        self._engine.reply(message, ACTOR_FAILED, self._setup_failure.encode())
         return LATER
 
     def do_wake(self, _message: Message) -> None:
@@ -484,7 +484,7 @@ class Agent:
 
         def lose() -> None:
             # The worker waits for the reply, which cannot reach it once its host is marked as lost.
-            self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+            self._engine.reply(message, 0, *encode_value(None, 1 << 60))
             self._engine.drain(_ANSWER_LIMIT_S)
             self._host_left(host, host_name, why)
 
@@ -535,9 +535,9 @@ class Agent:
                     host, worker, may_return=may_return, is_urgent=is_urgent
                 )
             except Exception as error:
-                self._engine.answer(message, RAISED, encode_exception(error))
+                self._engine.reply(message, RAISED, encode_exception(error))
             else:
-                self._engine.answer(message, 0, *encode_value(None, 1 << 60))
+                self._engine.reply(message, 0, *encode_value(None, 1 << 60))
 
         threading.Thread(target=replace, name=f"mesh-replace-{host}", daemon=True).start()
         return LATER

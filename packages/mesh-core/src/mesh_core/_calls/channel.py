@@ -174,7 +174,7 @@ class AnswerPort(Port[R]):
 
     def _answer(self, code: int, body: bytes, buffers: list[memoryview]) -> None:
         self._is_answered = True
-        self._runtime.engine.answer(self._message, code, body, buffers)
+        self._runtime.engine.reply(self._message, code, body, buffers)
         if self._is_handed_on:
             self._is_handed_on = False
             address = self._message.address()

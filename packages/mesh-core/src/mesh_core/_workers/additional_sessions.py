@@ -118,7 +118,7 @@ class Door:
     def _answer(self, caller: Caller) -> None:
         text = self._ask()
         with suppress(OSError):
-            caller.answer(text.isdecimal(), text.encode())
+            caller.reply(text.isdecimal(), text.encode())
 
     def _ask(self) -> str:
         read, write = os.pipe()

@@ -101,7 +101,7 @@ class Hold:
             if caller is not None and not self._door.takes(caller):
                 is_taken, text = self._decide(caller)
                 try:
-                    caller.answer(is_taken, text.encode())
+                    caller.reply(is_taken, text.encode())
                 except OSError:
                     # The successor repeats the request, or its lease expires like that of the
                     # previous controller.

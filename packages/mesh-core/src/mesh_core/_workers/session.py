@@ -248,7 +248,7 @@ def _say(what: str) -> None:
 
 def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) -> None:
     try:
-        caller.answer(is_taken, text.encode(errors="replace"), is_final)
+        caller.reply(is_taken, text.encode(errors="replace"), is_final)
     except OSError:
         # The client is gone, so the reply is not needed.
         return

@@ -48,7 +48,7 @@ impl Relays {
             self.0.fetch_sub(1, Ordering::SeqCst);
             let text = format!("it already relays {RELAYS_MAX} connections: use another gateway");
             // A caller that does not receive the reply is not notified.
-            let _ = caller.answer(&answer(REFUSED, text));
+            let _ = caller.reply(&reply_frame(REFUSED, text));
             return;
         }
         let running = Running(Arc::clone(&self.0));
@@ -73,8 +73,8 @@ impl Drop for Running {
 fn serve(caller: Caller) {
     let target = reach(&caller.first.tail);
     let said = match &target {
-        Ok(_) => caller.answer(&answer(0, String::new())),
-        Err(error) => caller.answer(&answer(REFUSED, error.to_string())),
+        Ok(_) => caller.reply(&reply_frame(0, String::new())),
+        Err(error) => caller.reply(&reply_frame(REFUSED, error.to_string())),
     };
     if let (Ok(target), Ok(())) = (target, said) {
         let (channel, _) = caller.into_channel();
@@ -89,7 +89,7 @@ fn reach(target: &[u8]) -> io::Result<OwnedFd> {
     connected(&resolved(&names)?, Instant::now() + REACH_MAX)
 }
 
-fn answer(flags: u8, text: String) -> Frame {
+fn reply_frame(flags: u8, text: String) -> Frame {
     let nobody = Address { proc: NOBODY, port: PortId::NONE };
     let mut head = Head::new(Kind::Attached, nobody, nobody);
     head.flags = flags;
@@ -112,9 +112,9 @@ pub(super) fn ask(route: &Route, trust: &Trust, until: Instant) -> io::Result<Ow
     let mut head = Head::new(Kind::Attach, nobody, nobody);
     head.flags = THROUGH;
     channel.send(&Frame { head, tail: route.addresses.join("\n").into() }, until)?;
-    let answer = channel.first(&[Kind::Attached], until).map_err(failed)?;
-    if answer.head.flags & REFUSED != 0 {
-        let why = String::from_utf8_lossy(&answer.tail);
+    let reply = channel.first(&[Kind::Attached], until).map_err(failed)?;
+    if reply.head.flags & REFUSED != 0 {
+        let why = String::from_utf8_lossy(&reply.tail);
         return Err(io::Error::other(format!("from the gateway {gateway}: {why}")));
     }
     Ok(channel.stream)

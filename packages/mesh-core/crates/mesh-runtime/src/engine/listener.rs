@@ -38,7 +38,7 @@ const CALLERS_MAX: usize = 1024;
 /// Pending connections get one part in so many of the descriptors of the process.
 const DESCRIPTORS_SHARE: u64 = 4;
 /// The time limit for sending a reply to a caller.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of requests to serve a job that wait for a reply.
 const REQUESTS_MAX: usize = 16;
 
@@ -77,12 +77,12 @@ impl Caller {
     ///
     /// # Errors
     /// If the peer does not receive it in time, or is gone.
-    pub fn answer(&self, frame: &Frame) -> io::Result<()> {
-        lock(&self.channel).send(frame, Instant::now() + ANSWER_MAX)
+    pub fn reply(&self, frame: &Frame) -> io::Result<()> {
+        lock(&self.channel).send(frame, Instant::now() + REPLY_TIMEOUT)
     }
 
-    /// Like [`Caller::answer`] without waiting: if the socket has no room, the reply is dropped.
-    fn answer_nowait(&self, frame: &Frame) {
+    /// Like [`Caller::reply`] without waiting: if the socket has no room, the reply is dropped.
+    fn reply_nowait(&self, frame: &Frame) {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }
 
@@ -174,7 +174,7 @@ impl Listener {
     pub fn refuse(&self, refusal: Frame) {
         let mut inside = lock(&self.inside);
         for late in inside.requests.drain(..) {
-            late.answer_nowait(&refusal);
+            late.reply_nowait(&refusal);
         }
         inside.refusal = Some(refusal);
     }
@@ -203,7 +203,7 @@ impl Listener {
         let mut inside = lock(&self.inside);
         if caller.first.head.kind == Kind::Attach {
             match &inside.refusal {
-                Some(refusal) => caller.answer_nowait(refusal),
+                Some(refusal) => caller.reply_nowait(refusal),
                 None if inside.requests.len() < REQUESTS_MAX => {
                     inside.requests.push_back(caller);
                     self.has_request.notify_one();
@@ -215,7 +215,7 @@ impl Listener {
             drop(inside);
             match (handler, gone(&caller.first)) {
                 (Some(handler), _) => handler.greeted(caller),
-                (None, Some(answer)) => caller.answer_nowait(&answer),
+                (None, Some(reply)) => caller.reply_nowait(&reply),
                 (None, None) => {}
             }
         }
@@ -231,8 +231,8 @@ pub fn ask(route: &Route, trust: &Trust, request: &Frame, limit: Duration) -> io
     let mut channel = Channel::by(route, trust, until)?;
     channel.expect(Role::Worker)?;
     let sent = channel.send(request, until);
-    let answer = sent.and_then(|()| channel.first(&[Kind::Attached], until));
-    answer.map_err(|error| {
+    let reply = sent.and_then(|()| channel.first(&[Kind::Attached], until));
+    reply.map_err(|error| {
         let what = match error.kind() {
             io::ErrorKind::TimedOut => "it accepts connections but does not reply",
             io::ErrorKind::UnexpectedEof

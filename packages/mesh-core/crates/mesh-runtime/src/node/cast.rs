@@ -57,7 +57,7 @@ impl Node {
     pub(super) fn cast(
         &mut self,
         spec: &CallSpec,
-        reply: PortId,
+        reply_port: PortId,
         is_merged: bool,
         targets: &[Target],
     ) {
@@ -69,7 +69,7 @@ impl Node {
             port: spec.port,
             groups: Group::all(targets.iter().copied()),
         };
-        let from = Address { proc: self.config.me, port: reply };
+        let from = Address { proc: self.config.me, port: reply_port };
         if self.config.me.slot == 0 {
             return self.spread_cast(from, &order, &spec.tail);
         }
@@ -137,7 +137,7 @@ impl Node {
     /// Collects a reply to another host with the other replies to the same call.
     ///
     /// Returns the frame if it has to be sent separately.
-    pub(super) fn collect_answer(&mut self, frame: Frame) -> Option<Frame> {
+    pub(super) fn collect_reply(&mut self, frame: Frame) -> Option<Frame> {
         let caller = frame.head.to;
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return Some(frame) };
         let rank = frame.head.rank;
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// Notes that the caller no longer waits for one rank.
-    pub(super) fn uncollect(&mut self, frame: &Frame) {
+    pub(super) fn stop_collecting_rank(&mut self, frame: &Frame) {
         let caller = frame.head.from;
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
         gather.merge.skip_ranks([frame.head.rank]);
@@ -171,7 +171,7 @@ impl Node {
     /// Sends the collected replies, because a report of the death of `proc` follows.
     ///
     /// Expects no further replies from `proc`.
-    pub(super) fn collect_without(&mut self, proc: ProcId) {
+    pub(super) fn stop_collecting_proc(&mut self, proc: ProcId) {
         if proc.host != self.config.me.host || self.gathers.open.is_empty() {
             return;
         }
@@ -184,7 +184,7 @@ impl Node {
     }
 
     /// Advances the time of the collected replies.
-    pub(super) fn time_collected(&mut self, now: Duration) {
+    pub(super) fn flush_due_replies(&mut self, now: Duration) {
         if self.gathers.batch_timer.is_over(now) {
             self.send_all_collected();
         }
@@ -216,13 +216,13 @@ impl Node {
         }
         let from = Address { proc: self.config.me, port };
         for body in packer.finish() {
-            let frame = Frame { head: Head::new(Kind::Answers, caller, from), tail: body };
+            let frame = Frame { head: Head::new(Kind::Replies, caller, from), tail: body };
             self.send_up(above, frame);
         }
     }
 
     /// Handles replies of many ranks that have arrived at their caller.
-    pub(super) fn deliver_answers(&mut self, frame: &Frame) {
+    pub(super) fn deliver_replies(&mut self, frame: &Frame) {
         let Some(Port::Call(call)) = self.ports.get(&frame.head.to.port) else { return };
         let Ok(entries) = unpack(&frame.tail, call.target_count()) else { return };
         let procs: Vec<Option<ProcId>> =
@@ -231,12 +231,12 @@ impl Node {
             let Some(proc) = proc.filter(|proc| proc.host == frame.head.from.proc.host) else {
                 continue;
             };
-            let kind = if entry.is_fault { Kind::Fault } else { Kind::Answer };
+            let kind = if entry.is_fault { Kind::Fault } else { Kind::Reply };
             let from = Address { proc, port: frame.head.from.port };
             let mut head = Head::new(kind, frame.head.to, from);
             (head.rank, head.flags) = (entry.rank, entry.flags);
             (head.meta_len, head.part_count) = (entry.meta_len, entry.part_count);
-            self.deliver_answer(Frame { head, tail: entry.tail });
+            self.deliver_reply(Frame { head, tail: entry.tail });
         }
     }
 

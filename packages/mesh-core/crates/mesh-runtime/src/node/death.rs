@@ -21,7 +21,7 @@ impl Node {
             return;
         }
         let watchers = std::mem::take(&mut peer.watchers);
-        self.collect_without(proc);
+        self.stop_collecting_proc(proc);
         self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
         for watcher in watchers {
             self.send_died(watcher, proc, incarnation, (0, &detail));

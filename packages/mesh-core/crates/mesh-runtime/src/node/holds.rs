@@ -47,7 +47,7 @@ impl Node {
     ///
     /// The receivers of these ports have to be notified that nothing will arrive from them.
     fn report_ports(&mut self, frame: &Frame) {
-        let carries = matches!(frame.head.kind, Kind::Call | Kind::Post | Kind::Answer)
+        let carries = matches!(frame.head.kind, Kind::Call | Kind::Post | Kind::Reply)
             && frame.body().windows(PORT_MARK.len()).any(|bytes| bytes == PORT_MARK);
         if carries {
             let from = Address { proc: self.config.me, port: PortId::NONE };
@@ -57,9 +57,9 @@ impl Node {
         }
     }
 
-    pub(super) fn discard_answers(&mut self, call: &PendingCall) {
-        for answer in call.answers() {
-            self.discard(&answer.frame);
+    pub(super) fn discard_replies(&mut self, call: &PendingCall) {
+        for reply in call.replies() {
+            self.discard(&reply.frame);
         }
     }
 

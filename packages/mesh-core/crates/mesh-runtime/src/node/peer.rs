@@ -333,8 +333,8 @@ impl Node {
             (Kind::Relay, Some(peer)) if peer.host != self.config.me.host => {
                 self.receive_relay(frame);
             }
-            (Kind::Bag, Some(peer)) if peer.host != self.config.me.host => {
-                self.receive_bag(&frame);
+            (Kind::Batch, Some(peer)) if peer.host != self.config.me.host => {
+                self.receive_batch(&frame);
             }
             (_, Some(peer)) if self.link_to(peer) == Some(id) => self.take_in(peer, frame),
             _ => {}

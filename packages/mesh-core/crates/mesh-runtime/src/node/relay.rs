@@ -4,7 +4,7 @@
 //! acknowledged and stored at both ends like any other. Only its route differs: the origin sends it
 //! to a few hosts, which forward it along a tree. If a frame is lost with a dead host or a broken
 //! connection, the session detects the gap and retransmits the frame directly. A failure of the
-//! tree therefore has no other consequence. Replies travel up the same tree, combined into `Bag`
+//! tree therefore has no other consequence. Replies travel up the same tree, combined into `Batch`
 //! frames.
 
 use super::batch_timer::BatchTimer;
@@ -41,8 +41,8 @@ const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 pub(super) struct Relays {
     pub(super) fanout: u16,
     /// Frames of the hosts below this one, by the caller whose cast they answer.
-    bags: FastMap<Address, Bag>,
-    /// The timer of the bags.
+    batches: FastMap<Address, Batch>,
+    /// The timer of the batches.
     batch_timer: BatchTimer,
     /// The host through which a cast arrived that was not delivered yet.
     above: FastMap<Address, HostId>,
@@ -51,7 +51,7 @@ pub(super) struct Relays {
 }
 
 #[derive(Debug)]
-struct Bag {
+struct Batch {
     /// The host above, or the origin.
     to: HostId,
     /// Number of frames that are still to arrive.
@@ -76,7 +76,7 @@ impl Default for Relays {
     fn default() -> Self {
         Self {
             fanout: FANOUT,
-            bags: FastMap::default(),
+            batches: FastMap::default(),
             batch_timer: BatchTimer::default(),
             above: FastMap::default(),
             behind: HashSet::new(),
@@ -246,9 +246,9 @@ impl Node {
             }
             if below > 0 {
                 let to = to.unwrap_or(route.origin);
-                let bag = Bag { to, missing: below + 1, frames: BytesMut::new() };
-                self.relays.bags.insert(caller, bag);
-                // Its own replies go into its own bag.
+                let batch = Batch { to, missing: below + 1, frames: BytesMut::new() };
+                self.relays.batches.insert(caller, batch);
+                // Its own replies go into its own batch.
                 self.relays.above.insert(caller, self.config.me.host);
             }
         }
@@ -273,74 +273,74 @@ impl Node {
         let peer = self.peer(origin);
         let frame = peer.session.stamp(frame);
         peer.relayed().up_to = frame.head.seq;
-        let mut bagged = BytesMut::with_capacity(HEAD_LEN + frame.tail.len());
+        let mut encoded = BytesMut::with_capacity(HEAD_LEN + frame.tail.len());
         let seq = frame.head.seq | self.session_mark(origin.host);
         let head = Head { seq, ..frame.head };
-        bagged.extend_from_slice(&head.encode(frame.tail.len()));
-        bagged.extend_from_slice(&frame.tail);
+        encoded.extend_from_slice(&head.encode(frame.tail.len()));
+        encoded.extend_from_slice(&frame.tail);
         if above == self.config.me.host {
-            self.put_in_bag(caller, 1, &bagged);
+            self.add_to_batch(caller, 1, &encoded);
         } else {
-            self.send_bag(above, caller, bagged.freeze());
+            self.send_batch(above, caller, encoded.freeze());
         }
     }
 
-    fn put_in_bag(&mut self, caller: Address, count: usize, frames: &[u8]) {
-        let Some(bag) = self.relays.bags.get_mut(&caller) else {
-            // The bag was sent up already: this frame follows directly.
-            return self.send_bag(caller.proc.host, caller, Bytes::copy_from_slice(frames));
+    fn add_to_batch(&mut self, caller: Address, count: usize, frames: &[u8]) {
+        let Some(batch) = self.relays.batches.get_mut(&caller) else {
+            // The batch was sent up already: this frame follows directly.
+            return self.send_batch(caller.proc.host, caller, Bytes::copy_from_slice(frames));
         };
-        bag.frames.extend_from_slice(frames);
-        bag.missing = bag.missing.saturating_sub(count);
-        let (to, is_full) = (bag.to, bag.missing == 0 || bag.frames.len() > PIECE_LEN);
+        batch.frames.extend_from_slice(frames);
+        batch.missing = batch.missing.saturating_sub(count);
+        let (to, is_full) = (batch.to, batch.missing == 0 || batch.frames.len() > PIECE_LEN);
         if is_full {
-            let frames = bag.frames.split().freeze();
-            if bag.missing == 0 {
-                self.relays.bags.remove(&caller);
-                if self.relays.bags.is_empty() {
+            let frames = batch.frames.split().freeze();
+            if batch.missing == 0 {
+                self.relays.batches.remove(&caller);
+                if self.relays.batches.is_empty() {
                     self.relays.batch_timer.end();
                 }
             }
-            self.send_bag(to, caller, frames);
+            self.send_batch(to, caller, frames);
         } else {
             self.relays.batch_timer.begin();
         }
     }
 
-    fn send_bag(&mut self, to: HostId, caller: Address, frames: Bytes) {
-        let head = Head::new(Kind::Bag, agent(to), caller);
+    fn send_batch(&mut self, to: HostId, caller: Address, frames: Bytes) {
+        let head = Head::new(Kind::Batch, agent(to), caller);
         self.transmit_relay(Frame { head, tail: frames });
     }
 
-    /// Advances the time of the bags.
-    pub(super) fn time_bags(&mut self, now: Duration) {
+    /// Advances the time of the batches.
+    pub(super) fn flush_due_batches(&mut self, now: Duration) {
         if !self.relays.batch_timer.is_over(now) {
             return;
         }
-        let mut bags: Vec<(Address, Bag)> = self.relays.bags.drain().collect();
-        bags.sort_unstable_by_key(|(caller, _)| *caller);
-        for (caller, bag) in bags {
-            if bag.frames.is_empty() {
-                self.relays.bags.insert(caller, bag);
+        let mut batches: Vec<(Address, Batch)> = self.relays.batches.drain().collect();
+        batches.sort_unstable_by_key(|(caller, _)| *caller);
+        for (caller, batch) in batches {
+            if batch.frames.is_empty() {
+                self.relays.batches.insert(caller, batch);
             } else {
-                self.send_bag(bag.to, caller, bag.frames.freeze());
+                self.send_batch(batch.to, caller, batch.frames.freeze());
             }
         }
     }
 
     /// Handles frames on their way up: for this host, or for the one above.
-    pub(super) fn receive_bag(&mut self, frame: &Frame) {
+    pub(super) fn receive_batch(&mut self, frame: &Frame) {
         let caller = frame.head.from;
         let frames = unpack(&frame.tail);
         if caller.proc.host != self.config.me.host {
-            return self.put_in_bag(caller, frames.len(), &frame.tail);
+            return self.add_to_batch(caller, frames.len(), &frame.tail);
         }
         for mut frame in frames {
             let host = frame.head.from.proc.host;
             let Some(seq) = self.unmarked(frame.head.seq, host) else { continue };
             frame.head.seq = seq;
             let from = frame.head.from.proc.host.agent();
-            if from.host != self.config.me.host && frame.head.kind == Kind::Answers {
+            if from.host != self.config.me.host && frame.head.kind == Kind::Replies {
                 self.take_in(from, frame);
             }
         }
@@ -395,17 +395,17 @@ fn agent(host: HostId) -> Address {
     Address { proc: host.agent(), port: PortId::NONE }
 }
 
-/// Returns the frames in a bag, up to the first invalid one.
-fn unpack(bag: &Bytes) -> Vec<Frame> {
+/// Returns the frames in a batch, up to the first invalid one.
+fn unpack(batch: &Bytes) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut at = 0;
-    while let Some(head) = bag.get(at..).and_then(|rest| rest.first_chunk::<HEAD_LEN>()) {
+    while let Some(head) = batch.get(at..).and_then(|rest| rest.first_chunk::<HEAD_LEN>()) {
         let Ok((head, len)) = Head::decode(head) else { break };
         let start = at + HEAD_LEN;
-        if bag.len() - start < len {
+        if batch.len() - start < len {
             break;
         }
-        frames.push(Frame { head, tail: bag.slice(start..start + len) });
+        frames.push(Frame { head, tail: batch.slice(start..start + len) });
         at = start + len;
     }
     frames

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use mesh_runtime::node::{
-    Answer, BulkId, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, ReceivedBody,
+    BulkId, CallSpec, Effect, HostWatch, LinkId, Node, NodeConfig, Progress, ReceivedBody, Reply,
     Target,
 };
 use mesh_runtime::segment::{DirectReceive, ReceiveResult, SegmentLimits, SegmentPool};
@@ -292,7 +292,7 @@ impl Cluster {
             self.left.entry((from.0.host, to.0.host)).or_default().push(record);
             let one_in = self.loses_one_in;
             if one_in > 0
-                && matches!(frame.head.kind, Kind::Relay | Kind::Bag)
+                && matches!(frame.head.kind, Kind::Relay | Kind::Batch)
                 && self.random(one_in as usize) == 0
             {
                 return;
@@ -317,28 +317,32 @@ impl Cluster {
         }
     }
 
-    /// Takes the messages of an actor and replies to each with the result of `reply`.
+    /// Takes the messages of an actor and replies to each with the result of `reply_port`.
     pub(crate) fn serve(
         &mut self,
         proc: ProcId,
         port: PortId,
-        reply: impl Fn(&Frame) -> Bytes,
+        respond: impl Fn(&Frame) -> Bytes,
     ) -> Vec<Frame> {
         let mut messages = Vec::new();
         let node = self.nodes.get_mut(&proc).expect("it is a process of the cluster");
         node.take_messages(port, usize::MAX, &mut messages).expect("its mailbox is open");
         for message in &messages {
-            node.answer(&message.head, 0, (0, 0), reply(message));
+            node.reply(&message.head, 0, (0, 0), respond(message));
         }
         messages
     }
 
     /// Returns the replies that have arrived, by rank, and whether the call is complete.
-    pub(crate) fn answers(&mut self, from: ProcId, reply: PortId) -> (BTreeMap<u32, Answer>, bool) {
-        let mut answers = Vec::new();
+    pub(crate) fn replies(
+        &mut self,
+        from: ProcId,
+        reply_port: PortId,
+    ) -> (BTreeMap<u32, Reply>, bool) {
+        let mut replies = Vec::new();
         let node = self.nodes.get_mut(&from).expect("it is a process of the cluster");
-        let progress = node.take_answers(reply, &mut answers);
-        let by_rank = answers.into_iter().map(|answer| (answer.rank, answer)).collect();
+        let progress = node.take_replies(reply_port, &mut replies);
+        let by_rank = replies.into_iter().map(|reply| (reply.rank, reply)).collect();
         (by_rank, progress == Progress::Complete)
     }
 

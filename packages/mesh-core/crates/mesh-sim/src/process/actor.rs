@@ -146,7 +146,7 @@ impl Process {
     /// Completes an endpoint: replies, and continues with the next message.
     pub(super) fn finish(&mut self, job: Job, scene: &mut Scene<'_>) {
         let Job { port, number, request, code, value } = job;
-        self.node.answer(&request, code, (0, 0), pack(&[value]));
+        self.node.reply(&request, code, (0, 0), pack(&[value]));
         // The actor may have failed and been restarted since the endpoint started.
         if let Some(actor) = self.actors.get_mut(&port)
             && actor.number == number
@@ -181,7 +181,7 @@ impl Process {
     pub(super) fn stop_actor(&mut self, port: PortId, asked: Option<Head>, scene: &mut Scene<'_>) {
         let Some(actor) = self.actors.get_mut(&port) else {
             if let Some(head) = asked {
-                self.node.answer(&head, 0, (0, 0), pack(&[]));
+                self.node.reply(&head, 0, (0, 0), pack(&[]));
             }
             return;
         };
@@ -211,7 +211,7 @@ impl Process {
         }
         scene.oracle.closed(self.life, port);
         for head in &actor.stoppers {
-            self.node.answer(head, 0, (0, 0), pack(&[]));
+            self.node.reply(head, 0, (0, 0), pack(&[]));
         }
     }
 }

@@ -55,7 +55,7 @@ impl Process {
         scene.oracle.opened(self.life, port, scene.now);
         let has_supervise = scene.rng.chance(500);
         self.supervise(Event::OwnerStarted { owner: port, has_supervise }, scene);
-        self.node.answer(head, 0, (0, 0), pack(&[u64::from(self.incarnation)]));
+        self.node.reply(head, 0, (0, 0), pack(&[u64::from(self.incarnation)]));
         if owner != self.id {
             self.node.watch_incarnation(owner, birth.incarnation);
             if self.dead.get(&owner).is_some_and(|died| *died >= birth.incarnation) {
@@ -114,13 +114,13 @@ impl Process {
         self.node.proc_started(ProcId { host: self.id.host, slot }, incarnation);
         scene.requests.push(Request::Start { slot, incarnation });
         for head in std::mem::take(&mut entry.askers) {
-            self.node.answer(&head, 0, (0, 0), pack(&[u64::from(incarnation)]));
+            self.node.reply(&head, 0, (0, 0), pack(&[u64::from(incarnation)]));
         }
     }
 
     fn replace(&mut self, slot: u32, died: u32, head: Head, scene: &mut Scene<'_>) {
         let Some(entry) = self.slots.get_mut(&slot) else {
-            return self.node.answer(&head, fault::RAISED, (0, 0), pack(&[]));
+            return self.node.reply(&head, fault::RAISED, (0, 0), pack(&[]));
         };
         if !entry.is_alive {
             entry.askers.push(head);
@@ -128,6 +128,6 @@ impl Process {
         }
         // Another request was faster, or the incarnation to replace has not died.
         let code = if entry.incarnation > died { 0 } else { fault::RAISED };
-        self.node.answer(&head, code, (0, 0), pack(&[u64::from(entry.incarnation)]));
+        self.node.reply(&head, code, (0, 0), pack(&[u64::from(entry.incarnation)]));
     }
 }

@@ -5,7 +5,7 @@ use super::{Process, Scene, Wait};
 use crate::directory::Handle;
 use crate::message::{Region, Work, unpack};
 use crate::rng::Rng;
-use mesh_runtime::node::{Answer, Target};
+use mesh_runtime::node::{Reply, Target};
 use mesh_runtime::supervise::{Policy, ROOT, Restart, Scope};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{PortId, ProcId};
@@ -95,11 +95,11 @@ impl Process {
         self.submit(letter, scene);
     }
 
-    pub(super) fn client_answered(&mut self, tag: u64, answers: &[Answer], scene: &mut Scene<'_>) {
-        for answer in answers {
-            let value = unpack(&answer.frame.tail).map(|[word]| word);
-            let from = answer.frame.head.from.proc;
-            scene.oracle.answered(tag, answer.rank, from, answer.code, value);
+    pub(super) fn client_replied(&mut self, tag: u64, replies: &[Reply], scene: &mut Scene<'_>) {
+        for reply in replies {
+            let value = unpack(&reply.frame.tail).map(|[word]| word);
+            let from = reply.frame.head.from.proc;
+            scene.oracle.replied(tag, reply.rank, from, reply.code, value);
         }
     }
 
@@ -107,19 +107,19 @@ impl Process {
         let calls: Vec<(PortId, u64)> = self
             .waits
             .iter()
-            .filter_map(|(reply, wait)| match wait {
-                Wait::Client { tag, .. } => Some((*reply, *tag)),
+            .filter_map(|(reply_port, wait)| match wait {
+                Wait::Client { tag, .. } => Some((*reply_port, *tag)),
                 _ => None,
             })
             .collect();
-        let Some((reply, tag)) = scene.rng.pick(&calls) else { return };
+        let Some((reply_port, tag)) = scene.rng.pick(&calls) else { return };
         // Either the receivers are notified, or the call continues and its replies are discarded.
         if scene.rng.chance(700) {
-            self.node.cancel(*reply);
+            self.node.cancel(*reply_port);
         } else {
-            self.node.forget(*reply);
+            self.node.forget(*reply_port);
         }
-        self.waits.remove(reply);
+        self.waits.remove(reply_port);
         scene.oracle.call_given_up(*tag);
     }
 

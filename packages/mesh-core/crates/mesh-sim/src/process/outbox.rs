@@ -67,7 +67,7 @@ impl Process {
             return None;
         }
         match self.post(letter, scene) {
-            Ok(reply) => reply,
+            Ok(reply_port) => reply_port,
             Err(letter) => {
                 self.outbox.entry(queue).or_default().push_back(*letter);
                 None
@@ -119,21 +119,21 @@ impl Process {
             Some(_) => self.node.call(&spec).map(Some),
             None => self.node.send(&spec).map(|()| None),
         };
-        let reply = match sent {
-            Ok(reply) => reply,
+        let reply_port = match sent {
+            Ok(reply_port) => reply_port,
             Err(why) => return Err(Box::new(Letter { refused: Some(why), ..letter })),
         };
         if let (Text::Task { line, .. }, Some(task)) = (&letter.text, &task) {
             self.serials.insert(*line, task.serial);
             self.tell_oracle(&letter, task, scene);
         }
-        if let (Some(reply), Some(wait)) = (reply, letter.wait) {
+        if let (Some(reply_port), Some(wait)) = (reply_port, letter.wait) {
             if letter.is_stream {
-                self.node.set_stream(reply);
+                self.node.set_stream(reply_port);
             }
-            self.waits.insert(reply, wait);
+            self.waits.insert(reply_port, wait);
         }
-        Ok(reply)
+        Ok(reply_port)
     }
 
     fn task_of(&self, letter: &Letter) -> Option<Task> {

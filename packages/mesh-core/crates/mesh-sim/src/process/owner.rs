@@ -5,7 +5,7 @@ use super::{Later, Process, Request, Scene, Wait, failure_in};
 use crate::directory::{Handle, targets};
 use crate::message::{Birth, Order, Region, death, pack, unpack};
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, Target};
+use mesh_runtime::node::{Reply, Target};
 use mesh_runtime::supervise::{
     ChildId, Effect, Event, FailureId, FailureKind, Owner, Policy, ROOT, Verdict,
 };
@@ -94,19 +94,19 @@ impl Process {
         self.submit(birth_letter(port, &birth, targets, Wait::Spawn { child }), scene);
     }
 
-    pub(super) fn spawned(&mut self, child: ChildId, answers: &[Answer], scene: &mut Scene<'_>) {
-        for answer in answers {
-            self.rank_spawned(child, answer, scene);
+    pub(super) fn spawned(&mut self, child: ChildId, replies: &[Reply], scene: &mut Scene<'_>) {
+        for reply in replies {
+            self.rank_spawned(child, reply, scene);
         }
     }
 
     /// Records a rank that has started, or that died before it could.
-    fn rank_spawned(&mut self, child: ChildId, answer: &Answer, scene: &mut Scene<'_>) -> bool {
+    fn rank_spawned(&mut self, child: ChildId, reply: &Reply, scene: &mut Scene<'_>) -> bool {
         let Some(mesh) = self.meshes.get_mut(&child) else { return false };
-        let rank = answer.rank;
+        let rank = reply.rank;
         let proc = mesh.targets[rank as usize].proc;
         let died = self.dead.get(&proc).copied();
-        let failure = match (answer.code, unpack(&answer.frame.tail)) {
+        let failure = match (reply.code, unpack(&reply.frame.tail)) {
             (0, Some([incarnation])) if died.is_none_or(|died| u64::from(died) < incarnation) => {
                 mesh.ranks[rank as usize] = Some(incarnation as u32);
                 if proc != self.id {
@@ -116,10 +116,10 @@ impl Process {
             }
             (0, Some([incarnation])) => FailureId(death(proc, incarnation as u32)),
             (0, None) => {
-                scene.oracle.violated(|| format!("a spawn was answered with {answer:?}"));
+                scene.oracle.violated(|| format!("a spawn got the reply {reply:?}"));
                 return false;
             }
-            _ => failure_in(&answer.frame).unwrap_or(FailureId(death(proc, died.unwrap_or(0)))),
+            _ => failure_in(&reply.frame).unwrap_or(FailureId(death(proc, died.unwrap_or(0)))),
         };
         let kind = FailureKind::ProcDied;
         self.supervise(Event::RankFailed { child, rank, failure, kind }, scene);
@@ -286,19 +286,19 @@ impl Process {
         self.submit(letter, scene);
     }
 
-    pub(super) fn repaired(&mut self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
+    pub(super) fn repaired(&mut self, repair: Repair, reply: &Reply, scene: &mut Scene<'_>) {
         let Repair { child, rank, step, tries } = repair;
-        let next = match (step, answer.code) {
+        let next = match (step, reply.code) {
             // A spawn that was abandoned with the old process may have reached the new one.
             (Step::Replace, 0) => {
-                self.note_replacement(repair, answer, scene);
+                self.note_replacement(repair, reply, scene);
                 Some(Step::Stop)
             }
             (Step::Stop, 0) => Some(Step::Spawn),
             (Step::Spawn, 0) => {
                 scene.oracle.tally.restarts += 1;
                 self.supervise(Event::RestartDone { child, rank, ok: true }, scene);
-                self.rank_spawned(child, answer, scene);
+                self.rank_spawned(child, reply, scene);
                 return;
             }
             (_, fault::PROC_DIED) if tries < TRIES_MAX => Some(Step::Replace),
@@ -311,14 +311,14 @@ impl Process {
     }
 
     /// Reports to the oracle which process, as far as this one knows, replaces a rank.
-    fn note_replacement(&self, repair: Repair, answer: &Answer, scene: &mut Scene<'_>) {
+    fn note_replacement(&self, repair: Repair, reply: &Reply, scene: &mut Scene<'_>) {
         let Some(mesh) = self.meshes.get(&repair.child) else { return };
         let proc = mesh.targets[repair.rank as usize].proc;
-        match unpack(&answer.frame.tail) {
+        match unpack(&reply.frame.tail) {
             Some([incarnation]) => {
                 scene.oracle.replaced(self.life, proc, incarnation as u32, scene.now);
             }
-            None => scene.oracle.violated(|| format!("a replacement was answered with {answer:?}")),
+            None => scene.oracle.violated(|| format!("a replacement got the reply {reply:?}")),
         }
     }
 }

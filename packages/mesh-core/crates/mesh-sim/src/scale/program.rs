@@ -9,7 +9,7 @@ use crate::message::unpack;
 use crate::rng::Rng;
 use bytes::Bytes;
 use mesh_runtime::fault;
-use mesh_runtime::node::{Answer, CallSpec, Target};
+use mesh_runtime::node::{CallSpec, Reply, Target};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{PortId, ProcId};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub struct Report {
 struct Open {
     tag: u64,
     begun: u64,
-    reply: PortId,
+    reply_port: PortId,
     cast: Option<Cast>,
 }
 
@@ -293,7 +293,7 @@ impl Program {
         };
         self.world.take_load();
         match self.world.program(|node| node.call(&spec)) {
-            Ok(reply) => self.open.push(Open { tag, begun, reply, cast: None }),
+            Ok(reply_port) => self.open.push(Open { tag, begun, reply_port, cast: None }),
             Err(why) => self.world.oracle.violated(|| format!("cast {tag} is held back: {why:?}")),
         }
     }
@@ -307,8 +307,8 @@ impl Program {
             if looks.is_empty() {
                 break;
             }
-            for (at, reply) in looks {
-                self.look(at, reply);
+            for (at, reply_port) in looks {
+                self.look(at, reply_port);
             }
         }
         let open = std::mem::take(&mut self.open);
@@ -322,7 +322,7 @@ impl Program {
 
     fn report_stuck(&mut self, open: &Open) {
         let waits: Vec<ProcId> = self.world.program(|node| {
-            let waits = node.waits().filter(|(reply, _)| *reply == open.reply);
+            let waits = node.waits().filter(|(reply_port, _)| *reply_port == open.reply_port);
             waits.map(|(_, receiver)| receiver.proc).collect()
         });
         let shape = self.world.shape;
@@ -333,41 +333,43 @@ impl Program {
         });
     }
 
-    fn look(&mut self, at: u64, reply: PortId) {
-        let Some(place) = self.open.iter().position(|open| open.reply == reply) else { return };
-        let mut answers = Vec::new();
+    fn look(&mut self, at: u64, reply_port: PortId) {
+        let Some(place) = self.open.iter().position(|open| open.reply_port == reply_port) else {
+            return;
+        };
+        let mut replies = Vec::new();
         self.world.program(|node| {
-            if node.is_ready(reply) {
-                node.take_answers(reply, &mut answers);
+            if node.is_ready(reply_port) {
+                node.take_replies(reply_port, &mut replies);
             }
         });
-        if answers.is_empty() {
+        if replies.is_empty() {
             return;
         }
         let Open { tag, begun, .. } = self.open[place];
         let reached_ns = self.world.reached[tag as usize].saturating_sub(begun);
         let mut cast = Cast { reached_ns, gathered_ns: at - begun, ..Cast::default() };
-        for answer in &answers {
-            if answer.code != 0 {
-                cast.faults[column(answer.code)] += 1;
+        for reply in &replies {
+            if reply.code != 0 {
+                cast.faults[column(reply.code)] += 1;
             }
-            self.check(tag, answer);
+            self.check(tag, reply);
         }
         self.world.oracle.call_ended(tag);
         self.open[place].cast = Some(cast);
     }
 
-    fn check(&mut self, tag: u64, answer: &Answer) {
-        let (rank, code) = (answer.rank, answer.code);
+    fn check(&mut self, tag: u64, reply: &Reply) {
+        let (rank, code) = (reply.rank, reply.code);
         let is_doomed = self.doomed[rank as usize];
         let oracle = &mut self.world.oracle;
         oracle.expect(code == 0 || is_doomed, || {
             format!("cast {tag}: rank {rank} is said to have fault {code}, and is well")
         });
         if tag > 1 {
-            let value = unpack(&answer.frame.body()).map(|[word]| word);
+            let value = unpack(&reply.frame.body()).map(|[word]| word);
             let from = self.targets[rank as usize].proc;
-            oracle.answered(tag, rank, from, code, value.filter(|_| code == 0));
+            oracle.replied(tag, rank, from, code, value.filter(|_| code == 0));
         }
     }
 }

@@ -166,7 +166,7 @@ impl Site {
                 let reached = &mut scene.reached[task.tag as usize];
                 *reached = scene.at.max(*reached);
                 scene.at += scene.endpoint_ns;
-                self.node.answer(&frame.head, 0, (0, 0), pack(&[value_of(task.tag, rank)]));
+                self.node.reply(&frame.head, 0, (0, 0), pack(&[value_of(task.tag, rank)]));
             }
         }
     }
@@ -185,7 +185,7 @@ impl Site {
                     self.has_actor = true;
                     self.node.watch(head.from.proc);
                     scene.oracle.opened(self.life, MESH, Duration::from_nanos(scene.at));
-                    self.node.answer(head, 0, (0, 0), pack(&[0]));
+                    self.node.reply(head, 0, (0, 0), pack(&[0]));
                     self.run_actor(scene);
                 }
                 Kind::Died if head.flags == fault::HOST_DIED => {
