@@ -37,7 +37,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PortClosed", module.py().get_type::<PortClosed>())?;
     module.add_class::<PyTargets>()?;
     module.add_class::<PyReadyQueue>()?;
-    module.add_class::<CallHold>()?;
+    module.add_class::<CallGuard>()?;
     module.add_class::<PyEngine>()
 }
 
@@ -189,8 +189,8 @@ impl PyEngine {
     }
 
     /// Enables or disables keeping messages that arrive before their receiver is spawned.
-    fn hold_early(&self, is_on: bool) {
-        self.engine.with_node(|node| node.hold_early(is_on));
+    fn keep_early_messages(&self, is_on: bool) {
+        self.engine.with_node(|node| node.keep_early_messages(is_on));
     }
 
     fn close_mailbox(&self, port: u64, code: u8, detail: &[u8]) {
@@ -560,9 +560,9 @@ impl PyEngine {
         self.engine.forget(PortId(reply_port));
     }
 
-    /// Creates a handle of a call. When the handle is dropped, the replies are no longer awaited.
-    fn hold(&self, reply_port: u64) -> CallHold {
-        CallHold { engine: Arc::clone(&self.engine), reply_port: PortId(reply_port) }
+    /// Creates a guard of a call. When the guard is dropped, the replies are no longer awaited.
+    fn guard(&self, reply_port: u64) -> CallGuard {
+        CallGuard { engine: Arc::clone(&self.engine), reply_port: PortId(reply_port) }
     }
 
     /// Skips the port numbers of the jobs that this process belonged to previously.
@@ -570,10 +570,10 @@ impl PyEngine {
         self.engine.with_node(|node| node.skip_ports(job_count));
     }
 
-    /// Whether a call that is still held has failed with exactly this detail, and its replies have
+    /// Whether a call with a live guard has failed with exactly this detail, and its replies have
     /// not been taken yet.
-    fn holds_fault(&self, detail: &[u8]) -> bool {
-        self.engine.with_node(|node| node.holds_fault(detail))
+    fn has_pending_fault(&self, detail: &[u8]) -> bool {
+        self.engine.with_node(|node| node.has_pending_fault(detail))
     }
 
     /// Starts recording events, with a buffer for `len_max` events.
@@ -655,12 +655,12 @@ impl PyTargets {
 /// Keeps a call alive while anything waits for it. Implemented in Rust because CPython discards an
 /// exception that a signal handler raises during a Python finalizer, and the signal would be lost.
 #[pyclass(frozen, module = "mesh_core._core")]
-pub(crate) struct CallHold {
+pub(crate) struct CallGuard {
     engine: Arc<Engine>,
     reply_port: PortId,
 }
 
-impl Drop for CallHold {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.engine.forget(self.reply_port);
     }

@@ -135,7 +135,7 @@ impl Engine {
     ) -> io::Result<Arc<Self>> {
         let me = config.me;
         let mut node = Node::new(config);
-        node.set_lands();
+        node.enable_direct_receive();
         let shared = Shared {
             node,
             wires: FastMap::default(),
@@ -220,12 +220,12 @@ impl Engine {
     pub fn drain(&self, limit: Duration) {
         let until = Instant::now() + limit;
         loop {
-            let (wires, is_held) = {
+            let (wires, has_pending) = {
                 let shared = lock(&self.shared);
                 let wires: Vec<_> = shared.wires.values().cloned().collect();
-                (wires, shared.node.holds_frames())
+                (wires, shared.node.has_pending_frames())
             };
-            let is_drained = !is_held && wires.iter().all(|wire| wire.is_drained());
+            let is_drained = !has_pending && wires.iter().all(|wire| wire.is_drained());
             if is_drained || Instant::now() >= until {
                 return;
             }

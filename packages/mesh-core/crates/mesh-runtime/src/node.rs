@@ -15,7 +15,7 @@
 //! - `batch_timer`: the timer that limits how long collected items wait for the missing ones
 //! - `bulk`: long frames in pieces
 //! - `direct_receive`: direct receive of long messages from other hosts into shared memory
-//! - `holds`: references of messages to shared memory
+//! - `segment_refs`: references of messages to shared memory
 //! - `failure_detector`: failure detection for other hosts
 //! - `epoch`: machines that replace dead ones, and dead machines that return
 //! - `trim`: release of unused memory
@@ -32,9 +32,9 @@ mod early_messages;
 mod epoch;
 mod failure_detector;
 mod greeting;
-mod holds;
 mod peer;
 mod relay;
+mod segment_refs;
 mod trim;
 
 pub use bulk::BulkId;
@@ -43,8 +43,8 @@ pub use direct_receive::ReceivedBody;
 pub use epoch::{EPOCH_MAX, epoch_of, first_life};
 pub use failure_detector::HostWatch;
 pub use greeting::gone;
-pub use holds::PORT_MARK;
 pub use peer::LinkId;
+pub use segment_refs::PORT_MARK;
 
 use crate::events::{Event, EventKind, Events, Subject};
 use crate::fault;
@@ -118,7 +118,7 @@ pub enum Effect {
     ///
     /// This process itself now holds the part until [`Effect::Released`]. The driver must do this
     /// before anyone can take the message, and before the effects that follow.
-    Held {
+    Acquired {
         /// The segment.
         segment: u32,
         /// The generation of the segment.
@@ -127,8 +127,8 @@ pub enum Effect {
     /// Keep bytes of a message in shared memory.
     ///
     /// The driver reports [`Node::body_received`] when all of them are written. Emitted only after
-    /// [`Node::set_lands`].
-    Land {
+    /// [`Node::enable_direct_receive`].
+    WriteDirect {
         /// The message.
         id: BulkId,
         /// Total number of bytes of the message to keep.
@@ -143,7 +143,7 @@ pub enum Effect {
     /// A process is dead.
     ///
     /// What it held of our segments is free; what we hold of its segments stays readable.
-    Buried(ProcId),
+    PeerDied(ProcId),
     /// A host has been silent for too long.
     ///
     /// The driver has to receive all pending input, and report what the transport knows about the
@@ -172,7 +172,7 @@ pub struct Node {
     next_port: u64,
     early_messages: EarlyMessages,
     /// Whether early messages wait for spawns without a limit, because the process is being set up.
-    holds_early: bool,
+    keeps_early_messages: bool,
     /// Number of pending replacements of each receiver that still exists.
     ///
     /// A replacement has the same port number.
@@ -202,7 +202,7 @@ impl Node {
             // A late reply to the process that occupied the slot before must match no port here.
             next_port: first_count(incarnation),
             early_messages: EarlyMessages::default(),
-            holds_early: false,
+            keeps_early_messages: false,
             respawning: FastMap::default(),
             deadlines: BinaryHeap::new(),
             failure_detector: FailureDetector::default(),
@@ -460,7 +460,7 @@ impl Node {
         self.flush_due_batches(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
         for frame in self.early_messages.expire(now) {
-            if self.holds_early || self.respawning.contains_key(&frame.head.to.port) {
+            if self.keeps_early_messages || self.respawning.contains_key(&frame.head.to.port) {
                 self.early_messages.keep(frame);
             } else {
                 self.refuse(&frame, &closed);
@@ -471,8 +471,8 @@ impl Node {
     /// Sets whether messages that arrive before the spawn of their receiver wait without a limit.
     ///
     /// When this is turned off, their wait starts again as if they had just arrived.
-    pub fn hold_early(&mut self, is_on: bool) {
-        self.holds_early = is_on;
+    pub fn keep_early_messages(&mut self, is_on: bool) {
+        self.keeps_early_messages = is_on;
         if !is_on {
             self.early_messages.restart();
         }

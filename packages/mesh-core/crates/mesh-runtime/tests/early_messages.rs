@@ -77,7 +77,7 @@ fn an_early_call_is_refused_when_no_spawn_comes() {
 #[test]
 fn an_early_call_is_kept_while_the_process_is_set_up() {
     let mut me = node(1);
-    me.hold_early(true);
+    me.keep_early_messages(true);
     let (_, reply_port) = early_call(&mut me);
     for hour in 1..10 {
         me.advance(Duration::from_secs(3600 * hour));
@@ -88,11 +88,11 @@ fn an_early_call_is_kept_while_the_process_is_set_up() {
 #[test]
 fn an_early_call_waits_as_if_new_once_the_process_is_set_up() {
     let mut me = node(1);
-    me.hold_early(true);
+    me.keep_early_messages(true);
     let (_, reply_port) = early_call(&mut me);
     me.advance(Duration::from_secs(1));
     let was_due = me.next_deadline().expect("it is waited for");
-    me.hold_early(false);
+    me.keep_early_messages(false);
     me.advance(was_due);
     assert!(replies(&mut me, reply_port).is_empty(), "its wait has just begun");
     let due = me.next_deadline().expect("it is waited for");

@@ -32,9 +32,9 @@ impl Descriptors for NoSegments {
         None
     }
     fn learn(&self, _owner: ProcId, _segment: u32, _descriptor: OwnedFd) {}
-    fn held(&self, _segment: u32, _generation: u32) {}
+    fn acquired(&self, _segment: u32, _generation: u32) {}
     fn released(&self, _reader: ProcId, _segment: u32, _generation: u32) {}
-    fn buried(&self, _proc: ProcId) {}
+    fn peer_died(&self, _proc: ProcId) {}
     fn filled(&self, _filled: &Filled) -> bool {
         false
     }

@@ -37,21 +37,21 @@ fn raise_descriptors() -> usize {
 #[test]
 fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served() {
     // Both ends are in this process.
-    let held_max = (raise_descriptors() / 2).saturating_sub(CALLERS_MAX).min(HALF_OPEN);
+    let connections_max = (raise_descriptors() / 2).saturating_sub(CALLERS_MAX).min(HALF_OPEN);
     let (worker, controller) = members();
     let limits = ListenerLimits { first_frame_max: LIMIT, callers_max: CALLERS_MAX };
     let door = Door::open(worker, limits);
     assert!(door.serves(&controller), "before");
     let before = memory_len("VmRSS:");
-    let mut held = std::collections::VecDeque::with_capacity(held_max);
+    let mut connections = std::collections::VecDeque::with_capacity(connections_max);
     for count in 0..HALF_OPEN {
         let mut half_open = stranger([127, 0, 0, 2], door.at).expect("there are ports");
         // This is the head of a record of the maximum length, and nothing follows. The write fails
         // if the connection was already closed.
         let _ = half_open.write_all(&[22, 3, 1, 0x1f, 0xfa, 1]);
-        held.push_back(half_open);
-        if held.len() > held_max {
-            held.pop_front();
+        connections.push_back(half_open);
+        if connections.len() > connections_max {
+            connections.pop_front();
         }
         if count % 1000 == 999 {
             assert!(door.serves(&controller), "after {count} half-open connections");
@@ -59,7 +59,7 @@ fn ten_thousand_half_open_connections_take_bounded_memory_and_others_are_served(
     }
     let taken = memory_len("VmRSS:").saturating_sub(before);
     assert!(taken < CALLERS_MAX * MEMORY_PER_CALLER_MAX, "{taken} bytes");
-    drop(held);
+    drop(connections);
     assert!(door.serves(&controller), "afterwards");
 }
 

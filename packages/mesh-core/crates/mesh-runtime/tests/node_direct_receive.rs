@@ -60,7 +60,7 @@ fn readers_of_one_host_are_given_the_same_bytes_in_a_segment_of_its_agent() {
         let places: Vec<_> = parts.iter().map(|part| (part.owner, part.offset, part.len)).collect();
         let agent = ProcId::new(1, 0);
         assert_eq!(places, [(agent, 0, LONG as u64), (agent, (LONG + 64) as u64, 4)]);
-        assert!(pool.is_held(parts[0].segment, parts[0].generation));
+        assert!(pool.is_referenced(parts[0].segment, parts[0].generation));
         cluster.node(1, slot).release(agent, parts[0].segment, parts[0].generation);
         cluster.run();
     }
@@ -76,7 +76,7 @@ fn what_landed_is_what_was_sent() {
     let sent: Vec<u8> = (0..LONG).map(|at| (at % 251) as u8).collect();
     for _ in 0..3 {
         // In pieces of odd lengths, one of which overtakes another; later into warm pages.
-        let receive = pool.land(LONG);
+        let receive = pool.begin_direct_receive(LONG);
         let piece = |from: usize, to: usize| Bytes::copy_from_slice(&sent[from..to]);
         assert!(!receive.write(0, piece(0, 333)));
         assert!(!receive.write(70_001, piece(70_001, 500_000)));

@@ -91,8 +91,8 @@ impl Oracle {
     }
 
     /// Checks an invariant.
-    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
+    pub fn expect(&mut self, is_true: bool, what: impl FnOnce() -> String) {
+        if !is_true {
             self.violated(what);
         }
     }

@@ -230,7 +230,7 @@ impl Process {
                     Effect::Credited => is_credited = true,
                     // The engine is responsible for segments; deaths are reported through the
                     // agent's mailbox.
-                    Effect::Released { .. } | Effect::Buried(_) => {}
+                    Effect::Released { .. } | Effect::PeerDied(_) => {}
                     // No machine of these worlds loses power, so each kernel acknowledges
                     // immediately.
                     Effect::Probe(host) => {

@@ -174,7 +174,7 @@ pub struct Part {
 /// A reference of a message to one use of a segment. The segment is not reused until the receiver
 /// releases the reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hold {
+pub struct SegmentRef {
     /// The owner of the segment.
     pub owner: ProcId,
     /// The segment.
@@ -203,23 +203,23 @@ impl Part {
     }
 
     /// The reference that a message holds because of this part; `None` for an inline part.
-    pub fn hold(&self) -> Option<Hold> {
+    pub fn segment_ref(&self) -> Option<SegmentRef> {
         let Self { owner, segment, generation, .. } = *self;
-        (segment != Self::INLINE).then_some(Hold { owner, segment, generation })
+        (segment != Self::INLINE).then_some(SegmentRef { owner, segment, generation })
     }
 }
 
-impl Hold {
+impl SegmentRef {
     /// The references that parts hold, without duplicates.
     pub fn all(parts: impl IntoIterator<Item = Part>) -> Vec<Self> {
-        let mut holds = Vec::new();
-        for hold in parts.into_iter().filter_map(|part| part.hold()) {
+        let mut segment_refs = Vec::new();
+        for segment_ref in parts.into_iter().filter_map(|part| part.segment_ref()) {
             // Usually all parts are in the same segment.
-            if !holds.contains(&hold) {
-                holds.push(hold);
+            if !segment_refs.contains(&segment_ref) {
+                segment_refs.push(segment_ref);
             }
         }
-        holds
+        segment_refs
     }
 }
 
@@ -246,8 +246,8 @@ impl Frame {
     }
 
     /// The segment references that the message holds.
-    pub fn holds(&self) -> Vec<Hold> {
-        Hold::all(self.parts())
+    pub fn segment_refs(&self) -> Vec<SegmentRef> {
+        SegmentRef::all(self.parts())
     }
 
     fn body_start(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use mesh_wire::codec::{Decoder, Malformed};
-use mesh_wire::frame::{Frame, Head, Hold, Kind, Part};
+use mesh_wire::frame::{Frame, Head, Kind, Part, SegmentRef};
 use mesh_wire::id::{Address, PortId, ProcId};
 use mesh_wire::region::{Region, Selector};
 use std::path::Path;
@@ -88,7 +88,7 @@ fn what_is_handed_back_is_written_as_documented() {
     let frame = Frame { head, tail: tail.into() };
     check_frame("reply", &frame);
     assert_eq!(frame.parts().collect::<Vec<_>>(), [back, behind]);
-    assert_eq!(frame.holds(), [Hold { owner, segment: 9, generation: 2 }]);
+    assert_eq!(frame.segment_refs(), [SegmentRef { owner, segment: 9, generation: 2 }]);
 }
 
 #[test]

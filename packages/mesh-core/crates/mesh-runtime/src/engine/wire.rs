@@ -33,13 +33,13 @@ pub trait Descriptors: Send + Sync {
     ///
     /// This process reads it until it is released in our own name. Called with the engine's lock
     /// held.
-    fn held(&self, segment: u32, generation: u32);
+    fn acquired(&self, segment: u32, generation: u32);
     /// Notes that a process no longer reads a generation of one of our segments.
     fn released(&self, reader: ProcId, segment: u32, generation: u32);
     /// Notes that a peer is dead.
-    fn buried(&self, proc: ProcId);
+    fn peer_died(&self, proc: ProcId);
     /// Creates room for `len` bytes of a message to processes of this host that arrives in pieces.
-    fn land(&self, len: usize) -> DirectReceive {
+    fn begin_direct_receive(&self, len: usize) -> DirectReceive {
         DirectReceive::plain(len)
     }
     /// Notes that one of our segments has a message for other processes.

@@ -53,7 +53,7 @@ impl LogFile {
         }
         let pages = Pages::map(file, len, Sharing::Shared)?;
         // This avoids a page fault in a thread that sends a message.
-        pages.own(&(0..len))?;
+        pages.populate_write(&(0..len))?;
         Ok(Self { pages, count_max, names })
     }
 }

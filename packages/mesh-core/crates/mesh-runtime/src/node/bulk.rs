@@ -7,7 +7,7 @@
 //! receiver.
 
 use super::Node;
-use super::direct_receive::IncomingBulks;
+use super::direct_receive::DirectParts;
 use crate::cast::Order;
 use crate::hash::FastMap;
 use bytes::{Bytes, BytesMut};
@@ -30,7 +30,7 @@ const ASSEMBLIES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Bulks {
     /// Parts that arrive for processes of this host are kept in shared memory.
-    pub(super) lands: bool,
+    pub(super) is_direct_receive_enabled: bool,
     next_id: u32,
     sending: VecDeque<Bulk>,
     /// By the sending agent and its number for the frame.
@@ -62,7 +62,7 @@ pub(super) struct Assembly {
     /// Length in bytes of the whole tail.
     pub(super) len: usize,
     /// The part of the message that is kept in shared memory.
-    pub(super) ashore: Option<IncomingBulks>,
+    pub(super) direct_parts: Option<DirectParts>,
     line: Line,
 }
 
@@ -86,14 +86,14 @@ impl Bulks {
     /// Forgets a dead host.
     ///
     /// Returns those of its frames that were being received into shared memory.
-    pub(super) fn bury(&mut self, agent: ProcId) -> Vec<BulkId> {
+    pub(super) fn discard_host(&mut self, agent: ProcId) -> Vec<BulkId> {
         for bulk in &mut self.sending {
             bulk.hosts.retain(|host| *host != agent.host);
         }
         self.sending.retain(|bulk| !bulk.hosts.is_empty());
         self.lines.retain(|(from, _), _| *from != agent);
         let lost = self.assemblies.extract_if(|(from, _), _| *from == agent);
-        lost.filter(|(_, assembly)| assembly.ashore.is_some()).map(|(id, _)| id).collect()
+        lost.filter(|(_, assembly)| assembly.direct_parts.is_some()).map(|(id, _)| id).collect()
     }
 }
 
@@ -208,15 +208,15 @@ impl Node {
             return self.begin_assembly(key, &frame);
         }
         let Some(assembly) = self.bulks.assemblies.get_mut(&key) else { return };
-        if assembly.come() + frame.tail.len() > assembly.len {
+        if assembly.received_len() + frame.tail.len() > assembly.len {
             // The peer violates the length that it has announced.
             return;
         }
-        if self.bulks.lands && assembly.tail.len() == assembly.start_len {
-            assembly.ashore = IncomingBulks::of(assembly, &frame.tail, self.config.me);
+        if self.bulks.is_direct_receive_enabled && assembly.tail.len() == assembly.start_len {
+            assembly.direct_parts = DirectParts::of(assembly, &frame.tail, self.config.me);
         }
-        if assembly.ashore.is_some() {
-            return self.land(key, &frame.tail);
+        if assembly.direct_parts.is_some() {
+            return self.write_direct(key, &frame.tail);
         }
         if assembly.tail.capacity() < assembly.len {
             // Allocate only when the peer really sends: pages that are not written cost nothing.
@@ -242,7 +242,7 @@ impl Node {
         (head.seq, head.ack) = (0, 0);
         let line = self.line_of(key.0, &head, start);
         let (tail, start_len) = (BytesMut::from(start), start.len());
-        let assembly = Assembly { head, tail, start_len, len, ashore: None, line };
+        let assembly = Assembly { head, tail, start_len, len, direct_parts: None, line };
         self.bulks.assemblies.insert(key, assembly);
         self.bulks.lines.entry((key.0, line)).or_default().push_back(Waiting::Long(key.1));
     }
@@ -274,7 +274,7 @@ impl Node {
 
 impl Assembly {
     /// Returns the number of bytes of the tail that have arrived.
-    fn come(&self) -> usize {
-        self.tail.len() + self.ashore.as_ref().map_or(0, IncomingBulks::come)
+    fn received_len(&self) -> usize {
+        self.tail.len() + self.direct_parts.as_ref().map_or(0, DirectParts::received_len)
     }
 }

@@ -265,7 +265,7 @@ impl Node {
     /// Whether a call has failed with exactly this detail and waits for its caller.
     ///
     /// The call must not be forgotten, and its replies must not be taken yet.
-    pub fn holds_fault(&self, detail: &[u8]) -> bool {
+    pub fn has_pending_fault(&self, detail: &[u8]) -> bool {
         let is_it = |reply: &Reply| reply.code != 0 && reply.frame.tail == detail;
         self.ports.values().any(|port| match port {
             Port::Call(call) => !call.is_forgotten && call.replies.iter().any(is_it),

@@ -22,7 +22,7 @@ impl Node {
         }
         let watchers = std::mem::take(&mut peer.watchers);
         self.stop_collecting_proc(proc);
-        self.bury(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
+        self.discard_peer(proc, incarnation.saturating_add(1), fault::PROC_DIED, detail.clone());
         for watcher in watchers {
             self.send_died(watcher, proc, incarnation, (0, &detail));
         }
@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// Ends the session with a dead process: its calls fail, its connection closes.
-    pub(super) fn bury(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
+    pub(super) fn discard_peer(&mut self, proc: ProcId, living_from: u32, code: u8, detail: Bytes) {
         let peer = self.peers.entry(proc).or_default();
         peer.session = Session::default();
         peer.was_up = false;
@@ -56,12 +56,12 @@ impl Node {
             }
             self.close(link);
         }
-        let lost = self.bulks.bury(proc);
+        let lost = self.bulks.discard_host(proc);
         self.effects.extend(lost.into_iter().map(Effect::Abort));
         self.early_messages.forget(proc);
         self.fail_calls_to(proc, code, &detail);
         self.effects.push_back(Effect::Credited);
-        self.effects.push_back(Effect::Buried(proc));
+        self.effects.push_back(Effect::PeerDied(proc));
         self.record_peer(EventKind::Died, proc);
     }
 
@@ -174,7 +174,7 @@ impl Node {
             && matches!(peer.reach, Reach::Dialling { .. });
         if (!is_old || is_still_dead) && !self.is_agent_of(proc) {
             let code = if frame.head.flags == 0 { fault::PROC_DIED } else { frame.head.flags };
-            self.bury(proc, incarnation.saturating_add(1), code, frame.tail.clone());
+            self.discard_peer(proc, incarnation.saturating_add(1), code, frame.tail.clone());
         } else if is_old
             && frame.head.flags != fault::HOST_DIED
             && proc.host != self.config.me.host

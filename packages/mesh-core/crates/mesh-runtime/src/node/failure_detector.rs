@@ -268,7 +268,7 @@ impl Node {
         self.failure_detector.dead.insert(host, exit_report.clone());
         let agent = host.agent();
         let living_from = first_life(self.failure_detector.epoch(host) + 1);
-        self.bury(agent, living_from, fault::HOST_DIED, exit_report.clone());
+        self.discard_peer(agent, living_from, fault::HOST_DIED, exit_report.clone());
         for (slot, watcher) in self.failure_detector.watchers.remove(&host).unwrap_or_default() {
             let mut head = Head::new(
                 Kind::Died,
@@ -280,7 +280,7 @@ impl Node {
         }
         for proc in self.known_of(host) {
             if self.peer(proc).living_from < living_from {
-                self.bury(proc, living_from, fault::HOST_DIED, exit_report.clone());
+                self.discard_peer(proc, living_from, fault::HOST_DIED, exit_report.clone());
             }
         }
         let from = Address { proc: agent, port: PortId::NONE };

@@ -140,7 +140,7 @@ impl Node {
     }
 
     /// Whether frames wait for a connection that is being established.
-    pub fn holds_frames(&self) -> bool {
+    pub fn has_pending_frames(&self) -> bool {
         self.peers
             .values()
             .any(|peer| matches!(peer.reach, Reach::Dialling { .. }) && peer.unacked_bytes() > 0)
@@ -346,7 +346,7 @@ impl Node {
         let mut next = Some(frame);
         while let Some(frame) = next {
             self.take_in_one(proc, frame);
-            next = self.peers.get_mut(&proc).and_then(|peer| peer.session.next_held());
+            next = self.peers.get_mut(&proc).and_then(|peer| peer.session.next_buffered());
         }
     }
 
@@ -375,7 +375,7 @@ impl Node {
             Acceptance::New => Some(frame),
             Acceptance::Duplicate => None,
             Acceptance::Gap if is_remote => {
-                peer.session.hold(frame);
+                peer.session.buffer(frame);
                 None
             }
             Acceptance::Gap => {
@@ -388,7 +388,7 @@ impl Node {
         };
         if let Some(link) = link
             && new.is_some()
-            && (peer.session.owes_ack() || is_ping)
+            && (peer.session.is_ack_due() || is_ping)
         {
             let to = Address { proc, port: PortId::NONE };
             let ack =
@@ -407,7 +407,7 @@ impl Node {
         {
             if frame.head.to.proc == self.config.me {
                 // This precedes a release that the sender has sent after the frame.
-                self.hold_own(&frame);
+                self.acquire_own_segments(&frame);
             }
             if is_remote { self.arrive(proc, frame) } else { self.dispatch(frame) }
         }
@@ -444,7 +444,7 @@ impl Node {
         let peer = self.peers.entry(proc).or_default();
         if peer.incarnation.is_some_and(|known| known != incarnation) {
             // Its host has not reported yet how the previous incarnation ended.
-            self.bury(proc, incarnation, fault::PROC_DIED, Bytes::new());
+            self.discard_peer(proc, incarnation, fault::PROC_DIED, Bytes::new());
         }
         self.peer(proc).incarnation = Some(incarnation);
     }

@@ -110,13 +110,16 @@ impl Cluster {
         let agent = ProcId::new(host, 0);
         let pool = Arc::new(SegmentPool::new(agent, SegmentLimits::default()));
         self.pools.insert(agent, Arc::clone(&pool));
-        self.node(host, 0).set_lands();
+        self.node(host, 0).enable_direct_receive();
         pool
     }
 
-    fn land(&mut self, proc: ProcId, id: BulkId, len: usize, at: usize, bytes: Bytes) {
+    fn write_direct(&mut self, proc: ProcId, id: BulkId, len: usize, at: usize, bytes: Bytes) {
         let pool = &self.pools[&proc];
-        let receive = self.direct_receives.entry((proc, id)).or_insert_with(|| pool.land(len));
+        let receive = self
+            .direct_receives
+            .entry((proc, id))
+            .or_insert_with(|| pool.begin_direct_receive(len));
         if !receive.write(at, bytes) {
             return;
         }
@@ -270,7 +273,9 @@ impl Cluster {
                     }
                 }
             }
-            Effect::Land { id, len, at, bytes } => self.land(proc, id, len, at, bytes),
+            Effect::WriteDirect { id, len, at, bytes } => {
+                self.write_direct(proc, id, len, at, bytes)
+            }
             Effect::Abort(id) => drop(self.direct_receives.remove(&(proc, id))),
             Effect::Probe(host) => {
                 let ago = (!self.dead.contains(&host)).then_some(Duration::ZERO);

@@ -30,7 +30,7 @@ enum Event {
     /// The first bit of a parcel arrives at an end of a wire.
     Arrive(WireId, usize, Parcel),
     /// The parcel has arrived completely.
-    Land(WireId, usize, Parcel),
+    Received(WireId, usize, Parcel),
     /// A process is free to handle its inbox.
     Wake(Life),
     /// A process starts to connect to another.
@@ -208,12 +208,12 @@ impl World {
             Event::Arrive(wire, end, parcel) => {
                 let at = self.fabric.land(wire, end, size_of_parcel(&parcel), self.now);
                 if at > self.now {
-                    self.queue.add_ns(at, Event::Land(wire, end, parcel));
+                    self.queue.add_ns(at, Event::Received(wire, end, parcel));
                 } else {
                     self.land(wire, end, parcel);
                 }
             }
-            Event::Land(wire, end, parcel) => self.land(wire, end, parcel),
+            Event::Received(wire, end, parcel) => self.land(wire, end, parcel),
             Event::Wake(life) => self.wake(life),
             Event::Dial(life, peer) => self.dial(life, peer),
             Event::Dialled(life, peer) => self.dialled(life, peer),

@@ -11,7 +11,7 @@ const OWNER: ProcId = ProcId::new(0, 0);
 const WORKER: ProcId = ProcId::new(0, 1);
 const SEGMENT: u32 = 3;
 const GENERATION: u32 = 5;
-const HELD: Effect = Effect::Held { segment: SEGMENT, generation: GENERATION };
+const ACQUIRED: Effect = Effect::Acquired { segment: SEGMENT, generation: GENERATION };
 
 fn released_by(reader: ProcId) -> Effect {
     Effect::Released { reader, segment: SEGMENT, generation: GENERATION }
@@ -55,7 +55,9 @@ impl Pair {
             for effect in effects {
                 match effect {
                     Effect::Transmit { frame, .. } => self.worker.receive(self.at_worker, frame),
-                    Effect::Held { .. } | Effect::Released { .. } => about_segments.push(effect),
+                    Effect::Acquired { .. } | Effect::Released { .. } => {
+                        about_segments.push(effect)
+                    }
                     _ => {}
                 }
             }
@@ -121,10 +123,10 @@ fn called() -> (Pair, PortId) {
 fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
     let (mut pair, reply_port) = called();
     pair.reply(OWNER);
-    assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+    assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
     let mut replies: Vec<Reply> = Vec::new();
     pair.owner.take_replies(reply_port, &mut replies);
-    assert_eq!(replies[0].frame.holds().len(), 1);
+    assert_eq!(replies[0].frame.segment_refs().len(), 1);
     pair.owner.release(OWNER, SEGMENT, GENERATION);
     assert_eq!(pair.pump(), [released_by(OWNER)], "as whoever opened it does in the end");
 }
@@ -141,7 +143,7 @@ fn an_answer_that_nobody_waits_for_is_given_back_at_once() {
     let (mut pair, reply_port) = called();
     pair.reply(OWNER);
     pair.owner.cancel(reply_port);
-    assert_eq!(pair.pump(), [HELD, released_by(OWNER), released_by(WORKER)]);
+    assert_eq!(pair.pump(), [ACQUIRED, released_by(OWNER), released_by(WORKER)]);
 }
 
 #[test]
@@ -149,7 +151,7 @@ fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
     for is_cancelled in [true, false] {
         let (mut pair, reply_port) = called();
         pair.reply(OWNER);
-        assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+        assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
         if is_cancelled {
             pair.owner.cancel(reply_port);
         } else {
@@ -167,7 +169,7 @@ fn an_answer_that_comes_twice_is_held_once() {
         pair.owner.receive(pair.at_owner, frame.clone());
         pair.owner.receive(pair.at_owner, frame);
     }
-    assert_eq!(pair.pump(), [HELD, released_by(WORKER)]);
+    assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
 }
 
 #[test]
