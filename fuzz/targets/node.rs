@@ -90,11 +90,11 @@ impl World {
             node.proc_started(ProcId::new(host, 1), 0);
             let watch = HostWatch {
                 heartbeat: Duration::from_secs(1),
-                patience: Duration::from_secs(10),
+                unresponsive_timeout: Duration::from_secs(10),
                 exit_report: Bytes::from_static(b"gone"),
                 unresponsive: Bytes::from_static(b"unresponsive"),
             };
-            node.expect_host(HostId(1 - host), watch);
+            node.monitor_host(HostId(1 - host), watch);
         }
         Self {
             node,
@@ -112,7 +112,7 @@ impl World {
                 self.links.push(link);
             }
             1 if self.links.len() < LINKS_MAX => {
-                let link = self.node.accepted_from_afar();
+                let link = self.node.accepted_remote();
                 self.links.push(link);
             }
             2 => self.node.dial(proc(input)),
@@ -136,7 +136,7 @@ impl World {
             _ => {
                 if let Some(link) = self.link(input) {
                     let frame = self.frame(input, link);
-                    self.node.heard(link);
+                    self.node.note_activity(link);
                     self.node.receive(link, frame);
                 }
             }

@@ -183,9 +183,9 @@ impl PyEngine {
         py.detach(|| self.engine.drain(Duration::from_secs_f64(limit_s)));
     }
 
-    fn expect_only(&self, up_to: u64, coming: Vec<u64>) {
-        let coming = coming.into_iter().map(PortId).collect();
-        self.engine.with_node(|node| node.expect_only(PortId(up_to), coming));
+    fn expect_spawns(&self, up_to: u64, expected: Vec<u64>) {
+        let expected = expected.into_iter().map(PortId).collect();
+        self.engine.with_node(|node| node.expect_spawns(PortId(up_to), expected));
     }
 
     /// Enables or disables keeping messages that arrive before their receiver is spawned.
@@ -255,22 +255,22 @@ impl PyEngine {
     }
 
     /// Monitors another host. After three missed heartbeats the host is dead, unless its kernel
-    /// still acknowledges data; in that case it is dead after `patience_s`.
-    fn expect_host(
+    /// still acknowledges data; in that case it is dead after `unresponsive_timeout_s`.
+    fn monitor_host(
         &self,
         host: u32,
         heartbeat_s: f64,
-        patience_s: f64,
+        unresponsive_timeout_s: f64,
         exit_report: &[u8],
         unresponsive: &[u8],
     ) -> PyResult<()> {
         let watch = HostWatch {
             heartbeat: seconds(heartbeat_s)?,
-            patience: seconds(patience_s)?,
+            unresponsive_timeout: seconds(unresponsive_timeout_s)?,
             exit_report: exit_report.to_vec().into(),
             unresponsive: unresponsive.to_vec().into(),
         };
-        self.engine.with_node_now(|node| node.expect_host(HostId(host), watch));
+        self.engine.with_node_now(|node| node.monitor_host(HostId(host), watch));
         Ok(())
     }
 
@@ -280,14 +280,14 @@ impl PyEngine {
     }
 
     /// Declares another host dead.
-    fn host_gone(&self, host: u32, exit_report: &[u8]) {
+    fn declare_host_dead(&self, host: u32, exit_report: &[u8]) {
         let exit_report = exit_report.to_vec().into();
-        self.engine.with_node(|node| node.host_gone(HostId(host), exit_report));
+        self.engine.with_node(|node| node.declare_host_dead(HostId(host), exit_report));
     }
 
     /// Registers the machine that replaces a dead host.
-    fn host_back(&self, host: u32, epoch: u32) {
-        self.engine.with_node(|node| node.host_back(HostId(host), epoch));
+    fn host_replaced(&self, host: u32, epoch: u32) {
+        self.engine.with_node(|node| node.host_replaced(HostId(host), epoch));
     }
 
     /// The epoch of the machine that currently serves as this host, as far as this process knows; 0

@@ -40,9 +40,9 @@ mod trim;
 pub use bulk::BulkId;
 pub use call::{CallSpec, Progress, Reply, SendError, Target};
 pub use direct_receive::ReceivedBody;
-pub use epoch::{EPOCH_MAX, epoch_of, first_life};
+pub use epoch::{EPOCH_MAX, epoch_of, first_incarnation};
 pub use failure_detector::HostWatch;
-pub use greeting::gone;
+pub use greeting::gone_reply;
 pub use peer::LinkId;
 pub use segment_refs::PORT_MARK;
 
@@ -54,7 +54,9 @@ use bulk::Bulks;
 use bytes::Bytes;
 use call::PendingCall;
 use cast::Gathers;
-use early_messages::{EarlyMessages, count_of_job, first_count, maker, maker_of, numbered};
+use early_messages::{
+    EarlyMessages, allocator_id, allocator_of, count_of_job, first_count, port_from_count,
+};
 use failure_detector::FailureDetector;
 use mesh_wire::frame::{Frame, HOPS_MAX, Head, Kind};
 use mesh_wire::id::{Address, HostId, JobId, PortId, ProcId};
@@ -239,7 +241,7 @@ impl Node {
     /// process that allocated it.
     pub fn new_port(&mut self) -> PortId {
         self.next_port += 1;
-        numbered(self.config.me, self.next_port)
+        port_from_count(self.config.me, self.next_port)
     }
 
     /// Skips the port numbers of the `job_count` jobs that this process was part of before.
@@ -288,10 +290,10 @@ impl Node {
     /// Notes which receivers will still be spawned here.
     ///
     /// Of the ports up to `up_to` that the allocator of `up_to` has allocated, only those in
-    /// `coming` will be spawned. Messages to the others fail immediately with a fault.
-    pub fn expect_only(&mut self, up_to: PortId, coming: Vec<PortId>) {
+    /// `expected` will be spawned. Messages to the others fail immediately with a fault.
+    pub fn expect_spawns(&mut self, up_to: PortId, expected: Vec<PortId>) {
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
-        for frame in self.early_messages.settle(up_to, coming) {
+        for frame in self.early_messages.settle(up_to, expected) {
             if self.respawning.contains_key(&frame.head.to.port) {
                 self.early_messages.keep(frame);
             } else {
@@ -455,7 +457,7 @@ impl Node {
             self.deadlines.pop();
             self.expire(port);
         }
-        self.listen(now);
+        self.check_hosts(now);
         self.flush_due_replies(now);
         self.flush_due_batches(now);
         let closed = Closed { code: fault::STOPPED, detail: Bytes::new() };
@@ -489,7 +491,7 @@ impl Node {
     pub fn next_deadline(&mut self) -> Option<Duration> {
         let waits =
             [self.early_messages.next_due(), self.gathers.next_due(), self.relays.next_due()];
-        let others = [self.next_timeout(), self.failure_detector.next_look()];
+        let others = [self.next_timeout(), self.failure_detector.next_check()];
         waits.into_iter().chain(others).flatten().min()
     }
 
@@ -506,7 +508,7 @@ impl Node {
     /// Sends a frame to the receiver in its head, which may be in this process.
     fn dispatch(&mut self, mut frame: Frame) {
         if frame.head.kind == Kind::Died {
-            self.failure_detector.told(&frame);
+            self.failure_detector.note_reported_death(&frame);
         }
         if frame.head.to.proc == self.config.me {
             return self.deliver(frame);
@@ -560,7 +562,7 @@ impl Node {
         if self.respawning.contains_key(&port) {
             return self.early_messages.keep(frame);
         }
-        let may_come = self.may_come(port);
+        let may_be_spawned = self.may_be_spawned(port);
         let refused = match self.ports.get_mut(&port) {
             Some(Port::Mailbox(mailbox)) => match mailbox.push(frame) {
                 Ok(()) => {
@@ -569,7 +571,7 @@ impl Node {
                 }
                 Err(refused) => refused,
             },
-            None if may_come => return self.early_messages.keep(frame),
+            None if may_be_spawned => return self.early_messages.keep(frame),
             _ => (frame, Closed { code: fault::STOPPED, detail: Bytes::new() }),
         };
         self.refuse(&refused.0, &refused.1);
@@ -579,9 +581,9 @@ impl Node {
     ///
     /// This is possible only if another process has allocated the number: a process allocates the
     /// numbers of its channels itself.
-    fn may_come(&self, port: PortId) -> bool {
+    fn may_be_spawned(&self, port: PortId) -> bool {
         port.0 >= PortId::FIRST_FREE
-            && maker_of(port) != maker(self.config.me)
+            && allocator_of(port) != allocator_id(self.config.me)
             && !self.early_messages.is_settled(port)
     }
 
@@ -597,7 +599,7 @@ impl Node {
         } else {
             self.open_mailbox(port, u32::from_le_bytes(first_u32(frame.meta())));
         }
-        self.tell_agent(frame);
+        self.notify_agent(frame);
     }
 
     /// Cancels a call. A queued call is removed; the agent has to end one that runs.
@@ -609,12 +611,12 @@ impl Node {
         let Some(Port::Mailbox(mailbox)) = self.ports.get_mut(&frame.head.to.port) else { return };
         match mailbox.withdraw(frame.head.from) {
             Some(withdrawn) => self.discard(&withdrawn),
-            None => self.tell_agent(frame),
+            None => self.notify_agent(frame),
         }
     }
 
     /// Puts a frame that concerns this process into the mailbox of its agent.
-    pub(super) fn tell_agent(&mut self, frame: Frame) {
+    pub(super) fn notify_agent(&mut self, frame: Frame) {
         if let Some(Port::Mailbox(agent)) = self.ports.get_mut(&PortId::AGENT)
             && agent.push(frame).is_ok()
         {

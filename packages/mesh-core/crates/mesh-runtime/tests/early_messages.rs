@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mesh_runtime::fault;
 use mesh_runtime::mailbox::Closed;
-use mesh_runtime::node::{CallSpec, Node, NodeConfig, Reply, Target, first_life};
+use mesh_runtime::node::{CallSpec, Node, NodeConfig, Reply, Target, first_incarnation};
 use mesh_wire::frame::Kind;
 use mesh_wire::id::{JobId, PortId, ProcId};
 use std::sync::Arc;
@@ -122,13 +122,13 @@ fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
 #[test]
 fn an_early_call_is_refused_as_soon_as_the_maker_says_that_no_spawn_comes() {
     let mut me = node(1);
-    let mut maker = node(7);
-    let (lost, coming, up_to) = (maker.new_port(), maker.new_port(), maker.new_port());
+    let mut allocator = node(7);
+    let (lost, coming, up_to) = (allocator.new_port(), allocator.new_port(), allocator.new_port());
     let early: Vec<PortId> = [lost, coming]
         .into_iter()
         .map(|port| me.call(&spec(Kind::Call, port, 1)).expect("there is room"))
         .collect();
-    me.expect_only(up_to, vec![coming]);
+    me.expect_spawns(up_to, vec![coming]);
     assert_eq!(replies(&mut me, early[0])[0].code, fault::STOPPED);
     assert!(replies(&mut me, early[1]).is_empty(), "this one is still to come");
     let late = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
@@ -138,10 +138,10 @@ fn an_early_call_is_refused_as_soon_as_the_maker_says_that_no_spawn_comes() {
 #[test]
 fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
     let mut me = node(1);
-    let mut maker = node(7);
-    let up_to = maker.new_port();
-    me.expect_only(up_to, Vec::new());
-    for port in [maker.new_port(), node(8).new_port()] {
+    let mut allocator = node(7);
+    let up_to = allocator.new_port();
+    me.expect_spawns(up_to, Vec::new());
+    for port in [allocator.new_port(), node(8).new_port()] {
         let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
         assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
     }
@@ -150,12 +150,17 @@ fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
 #[test]
 fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
     // Their numbers may be lower: incarnations and epochs share a few bits.
-    let lives = [(254, 255), (255, 256), (100, first_life(1)), (first_life(2), first_life(3))];
-    for (before, after) in lives {
+    let incarnations = [
+        (254, 255),
+        (255, 256),
+        (100, first_incarnation(1)),
+        (first_incarnation(2), first_incarnation(3)),
+    ];
+    for (before, after) in incarnations {
         let mut me = node(1);
-        let (mut maker, mut next) = (life_of(7, before), life_of(7, after));
-        let lost = maker.new_port();
-        me.expect_only(maker.new_port(), Vec::new());
+        let (mut allocator, mut next) = (life_of(7, before), life_of(7, after));
+        let lost = allocator.new_port();
+        me.expect_spawns(allocator.new_port(), Vec::new());
         let reply_port = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
         assert_eq!(replies(&mut me, reply_port)[0].code, fault::STOPPED);
         let reply_port = me.call(&spec(Kind::Call, next.new_port(), 1)).expect("there is room");
@@ -167,11 +172,11 @@ fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
 fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
     let mut me = node(1);
     // After this many incarnations the numbers repeat.
-    let (mut maker, mut next) = (life_of(7, 0), life_of(7, 256));
+    let (mut allocator, mut next) = (life_of(7, 0), life_of(7, 256));
     let port = next.new_port();
-    let made: Vec<PortId> = (0..5).map(|_| maker.new_port()).collect();
+    let made: Vec<PortId> = (0..5).map(|_| allocator.new_port()).collect();
     assert!(made.contains(&port));
-    me.expect_only(made[4], Vec::new());
+    me.expect_spawns(made[4], Vec::new());
     me.proc_died(ProcId::new(0, 7), 0, Bytes::new());
     let reply_port = me.call(&spec(Kind::Call, port, 1)).expect("there is room");
     assert!(replies(&mut me, reply_port).is_empty(), "it is not refused");
@@ -180,9 +185,9 @@ fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
 #[test]
 fn a_spawn_that_comes_all_the_same_is_good() {
     let mut me = node(1);
-    let mut maker = node(7);
-    let (port, up_to) = (maker.new_port(), maker.new_port());
-    me.expect_only(up_to, Vec::new());
+    let mut allocator = node(7);
+    let (port, up_to) = (allocator.new_port(), allocator.new_port());
+    me.expect_spawns(up_to, Vec::new());
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");
     me.call(&spec(Kind::Call, port, 1)).expect("there is room");
     let mut got = Vec::new();

@@ -44,7 +44,7 @@ fn a_hello_is_what_the_document_says_and_is_answered() {
     let hello = sent(&mut caller).pop().expect("it greets");
     let written = [hello.head.encode(hello.tail.len()).as_slice(), &hello.tail].concat();
     assert_eq!(written, golden());
-    let link = called.accepted_from_afar();
+    let link = called.accepted_remote();
     called.receive(link, hello);
     assert_eq!(called.peer_of(link), Some(THERE));
     assert_eq!(sent(&mut called).len(), 1, "it is welcome");

@@ -145,8 +145,8 @@ fn strangers_do_not_drive_out_who_has_proved_itself() {
     send_raw(&mut member, &head(Kind::Hello, 0)[..32]);
     let strangers: Vec<_> =
         (0..20).map(|_| TcpStream::connect(door.at).expect("it listens")).collect();
-    for gone in &strangers[..16] {
-        wait_closed(gone);
+    for connection in &strangers[..16] {
+        wait_closed(connection);
     }
     send_raw(&mut member, &head(Kind::Hello, 0)[32..]);
     door.greeted.recv_timeout(LIMIT).expect("it is let through");

@@ -67,7 +67,7 @@ fn a_cast_to_a_dead_host_does_not_stand_for_a_watch_on_the_next_one() {
     let targets = everyone(1..3, 2);
     let port = cluster.root().new_port();
     cluster.root().send(&call(targets.clone(), port, Bytes::new())).expect("there is room");
-    cluster.root().host_back(HostId(2), 1);
+    cluster.root().host_replaced(HostId(2), 1);
     cluster.root().effects().for_each(drop);
     cluster.root().watch(targets[2].proc);
     let asked: Vec<Effect> = cluster.root().effects().collect();

@@ -42,7 +42,7 @@ const LISTENERS: u32 = 3;
 /// The heartbeat interval of a host.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long an agent may be silent while its machine acknowledges: longer than any stall.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of messages taken from a port at a time.
 const BATCH: usize = 16;
 
@@ -154,10 +154,10 @@ impl Process {
             let is_listener = |host: &u32| *host < LISTENERS || id.host.0 < LISTENERS;
             for host in (0..plan.hosts).filter(is_listener).filter(|host| *host != id.host.0) {
                 let watch = HostWatch {
-                    patience: PATIENCE,
-                    ..HostWatch::impatient(HEARTBEAT, Bytes::new())
+                    unresponsive_timeout: UNRESPONSIVE_TIMEOUT,
+                    ..HostWatch::strict(HEARTBEAT, Bytes::new())
                 };
-                node.expect_host(HostId(host), watch);
+                node.monitor_host(HostId(host), watch);
             }
         } else {
             node.dial(id.host.agent());

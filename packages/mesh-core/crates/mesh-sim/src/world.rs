@@ -384,7 +384,7 @@ impl World {
                 let is_far = self.far.remove(&wire.0);
                 let link = self.step(life, |process, _| {
                     let node = process.node();
-                    if is_far { node.accepted_from_afar() } else { node.accepted() }
+                    if is_far { node.accepted_remote() } else { node.accepted() }
                 });
                 let Some(link) = link else { return };
                 self.net.accepted(wire, link);
@@ -404,7 +404,7 @@ impl World {
                     }
                 });
                 self.act(life, |process, _| {
-                    process.node().heard(link);
+                    process.node().note_activity(link);
                     process.node().receive(link, frame);
                 });
             }

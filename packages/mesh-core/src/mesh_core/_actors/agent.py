@@ -375,7 +375,7 @@ class Agent:
 
     def do_expect_only(self, _message: Message, up_to: int, coming: list[int]) -> None:
         """Limit expected spawns: of all ports up to a number, only these are still to come."""
-        self._engine.expect_only(up_to, coming)
+        self._engine.expect_spawns(up_to, coming)
 
     def do_actor_failed(self, _message: Message, uid: int, rank: int, body: bytes) -> None:
         """Handle the failure of a rank of a mesh that this process owns."""
@@ -472,7 +472,7 @@ class Agent:
 
     def do_host_gone(self, _message: Message, host: int, exit_report: bytes) -> None:
         """Handle the death of another host."""
-        self._engine.host_gone(host, exit_report)
+        self._engine.declare_host_dead(host, exit_report)
 
     def do_host_leaving(self, message: Message, grace_s: float) -> None:
         """Record that a worker was told to shut down, and the deadline of its host."""
@@ -498,7 +498,7 @@ class Agent:
         place = self._runtime.places.withdrew(host, epoch)
         if place is not None:
             name = host_name or place.host_name
-            self._engine.host_gone(host, host_exit_report(self._runtime, name, why))
+            self._engine.declare_host_dead(host, host_exit_report(self._runtime, name, why))
 
     def do_journal(self, _message: Message, changes: dict[int, bytes | None]) -> None:
         """Update the replicated journal of what the program owns."""
@@ -517,7 +517,7 @@ class Agent:
         """Record that a new machine has replaced a host, and notify the processes of this host."""
         # Set the epoch first, for processes that start at this moment.
         self._runtime.host_epochs[host] = epoch
-        self._engine.host_back(host, epoch)
+        self._engine.host_replaced(host, epoch)
         if self._runtime.host_agent is not None:
             for slot in self._runtime.host_agent.living():
                 proc = proc_id(self._runtime.identity.host, slot)

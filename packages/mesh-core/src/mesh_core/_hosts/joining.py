@@ -101,7 +101,7 @@ def joined(current: Runtime, place: Place, route: Route, host_name: str) -> None
     place.host_name = host_name
     if place.epoch:
         current.agent.do_host_back(None, place.host, place.epoch)
-    current.engine.expect_host(
+    current.engine.monitor_host(
         place.host, config.heartbeat_s, config.unresponsive_timeout_s, silent, unresponsive
     )
     current.engine.set_route(place.host, route.addresses, route.gateway, place.route_keys)

@@ -46,7 +46,7 @@ def main(entry: bytes) -> int:
     if facts["early_events"]:
         runtime.engine.start_early_events(facts["early_events"])
     for host, epoch in facts["host_epochs"].items():
-        runtime.engine.host_back(host, epoch)
+        runtime.engine.host_replaced(host, epoch)
     if facts["patches"]:
         inherit_patches(facts["patches"])
     problem = _set_up(runtime, facts["bootstrap"])

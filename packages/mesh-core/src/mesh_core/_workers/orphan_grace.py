@@ -152,8 +152,8 @@ class Hold:
         engine = self._runtime.engine
         self._runtime.agent.do_host_back(None, 0, self._generation)
         lost = exit_report(self._owner)
-        patience_s = effective().unresponsive_timeout_s
-        engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
+        unresponsive_timeout_s = effective().unresponsive_timeout_s
+        engine.monitor_host(0, lease_s / HEARTBEATS, unresponsive_timeout_s, lost, lost)
 
 
 def exit_report(owner: str) -> bytes:

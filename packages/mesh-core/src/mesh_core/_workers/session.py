@@ -309,8 +309,8 @@ def _join(listener: Listener, door: Door, order: AttachOrder, keys: Keys, seeds:
     lost = exit_report(order.owner) if is_held else b""
     if order.generation:
         runtime.agent.do_host_back(None, 0, order.generation)
-    patience_s = effective().unresponsive_timeout_s
-    runtime.engine.expect_host(0, lease_s / HEARTBEATS, patience_s, lost, lost)
+    unresponsive_timeout_s = effective().unresponsive_timeout_s
+    runtime.engine.monitor_host(0, lease_s / HEARTBEATS, unresponsive_timeout_s, lost, lost)
     if is_held:
         _hold = Hold(runtime, listener, door, order, leave)
         _hold.start()

@@ -24,7 +24,7 @@ impl Engine {
             {
                 let mut shared = self.enter();
                 if wire.reach() == Reach::Afar {
-                    shared.node.heard(link);
+                    shared.node.note_activity(link);
                 }
                 for frame in frames.drain(..) {
                     shared.node.receive(link, frame);
@@ -94,7 +94,7 @@ impl Engine {
 
     pub(super) fn connect(&self, peer: ProcId) {
         if peer.host != self.me.host {
-            return self.connect_afar(peer);
+            return self.connect_remote(peer);
         }
         if self.is_short() {
             return self.with_node(|node| node.connect_failed(peer));

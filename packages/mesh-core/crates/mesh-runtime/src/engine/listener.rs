@@ -15,7 +15,7 @@ use super::dial::Route;
 use super::gateway::{Relays, THROUGH};
 use super::parker::Waker;
 use super::wire::lock;
-use crate::node::gone;
+use crate::node::gone_reply;
 use accept_loop::AcceptLoop;
 use mesh_trust::{Role, Trust};
 use mesh_wire::frame::{Frame, Kind};
@@ -213,7 +213,7 @@ impl Listener {
         } else if caller.is_what_it_says() {
             let handler = inside.handler.clone();
             drop(inside);
-            match (handler, gone(&caller.first)) {
+            match (handler, gone_reply(&caller.first)) {
                 (Some(handler), _) => handler.greeted(caller),
                 (None, Some(reply)) => caller.reply_nowait(&reply),
                 (None, None) => {}

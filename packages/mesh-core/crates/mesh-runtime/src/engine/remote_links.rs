@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Connects to another host from a dedicated thread, because that may take long.
-    pub(super) fn connect_afar(&self, peer: ProcId) {
+    pub(super) fn connect_remote(&self, peer: ProcId) {
         // Without a route either the other side connects, or the route is set later.
         let Some((route, trust)) = lock(&self.routes).get(&peer.host).cloned() else { return };
         let Some(engine) = self.this.upgrade() else { return };
@@ -110,7 +110,7 @@ impl Engine {
 
     /// Adds a connection that another host has opened, starting with its first frame.
     fn add_caller(&self, wire: Arc<Wire>, hello: Frame) {
-        let link = self.add_wire(Arc::clone(&wire), Node::accepted_from_afar);
+        let link = self.add_wire(Arc::clone(&wire), Node::accepted_remote);
         let mut deferred = DeferredEffects::default();
         {
             let mut shared = self.enter();

@@ -150,7 +150,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn call(&mut self, spec: &CallSpec) -> Result<PortId, SendError> {
-        self.admit_or_ask(spec)?;
+        self.admit_or_request_ack(spec)?;
         let reply_port = self.new_port();
         let several = if spec.targets.len() > 1 { spec.targets.len() } else { 0 };
         let pending = PendingCall {
@@ -178,7 +178,7 @@ impl Node {
     /// # Errors
     /// [`SendError`]; then nothing was sent.
     pub fn send(&mut self, spec: &CallSpec) -> Result<(), SendError> {
-        self.admit_or_ask(spec)?;
+        self.admit_or_request_ack(spec)?;
         let subject = self.subject_of(spec);
         self.send_all(spec, PortId::NONE, false, subject);
         Ok(())
@@ -193,7 +193,7 @@ impl Node {
         spec: &CallSpec,
         reply_port: PortId,
     ) -> Result<(), SendError> {
-        self.admit_or_ask(spec)?;
+        self.admit_or_request_ack(spec)?;
         let subject = self.subject_of(spec);
         self.send_all(spec, reply_port, false, subject);
         Ok(())
@@ -404,10 +404,10 @@ impl Node {
     }
 
     /// Like [`Node::admit`]; requests the ack that makes room if bytes are the obstacle.
-    fn admit_or_ask(&mut self, spec: &CallSpec) -> Result<(), SendError> {
+    fn admit_or_request_ack(&mut self, spec: &CallSpec) -> Result<(), SendError> {
         let admitted = self.admit(spec);
         if let Err(SendError::Backlog(proc)) = admitted {
-            self.ask_ack(proc);
+            self.request_ack(proc);
         }
         admitted
     }
@@ -447,7 +447,7 @@ impl Node {
             let is_cast = is_cast && target.proc.host != self.config.me.host;
             if !is_cast && target.proc.host != self.config.me.host {
                 // No connection of ours breaks when the process dies, so its host has to report the
-                // death. The request precedes the message on the same way, so that no death in
+                // death. The request precedes the message on the same route, so that no death in
                 // between is missed.
                 self.watch(target.proc);
             }
@@ -477,7 +477,7 @@ impl Node {
         }
     }
 
-    /// Whether several frames would take the same way, or one long frame would go to several hosts.
+    /// Whether several frames would take the same route, or one long frame would go to several hosts.
     fn is_cast(&self, spec: &CallSpec) -> bool {
         let here = self.config.me.host;
         let mut remote = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);

@@ -8,7 +8,7 @@ use super::batch_timer::BatchTimer;
 use super::call::{CallSpec, Target};
 use super::{Node, Port};
 use crate::cast::bundle::{Entry, Packer, unpack};
-use crate::cast::{Group, Merge, Order, Progress};
+use crate::cast::{CastHeader, Group, Merge, Progress};
 use crate::fault;
 use crate::hash::FastMap;
 use crate::mailbox::Closed;
@@ -18,7 +18,7 @@ use mesh_wire::id::{Address, HostId, PortId, ProcId};
 use std::time::Duration;
 
 /// Flag of a [`Kind::Cast`] frame: the agent that receives it has to distribute it.
-const SPREAD: u8 = 1;
+const DISTRIBUTE: u8 = 1;
 /// The longest reply that is combined with others: combining longer ones saves nothing.
 const ENTRY_LEN_MAX: usize = 32 << 10;
 
@@ -38,7 +38,7 @@ struct Gather {
     ranks: Vec<(u32, u32)>,
     merge: Merge<Entry>,
     /// The host through which the cast arrived.
-    above: Option<HostId>,
+    parent: Option<HostId>,
 }
 
 impl Gathers {
@@ -61,7 +61,7 @@ impl Node {
         is_merged: bool,
         targets: &[Target],
     ) {
-        let order = Order {
+        let header = CastHeader {
             kind: spec.kind,
             is_merged,
             meta_len: spec.meta_len,
@@ -71,65 +71,65 @@ impl Node {
         };
         let from = Address { proc: self.config.me, port: reply_port };
         if self.config.me.slot == 0 {
-            return self.spread_cast(from, &order, &spec.tail);
+            return self.distribute_cast(from, &header, &spec.tail);
         }
         let agent = self.config.me.host.agent();
         let mut head = Head::new(Kind::Cast, Address { proc: agent, port: PortId::NONE }, from);
-        head.flags = SPREAD;
-        let tail = [&order.encode()[..], &spec.tail[..]].concat().into();
+        head.flags = DISTRIBUTE;
+        let tail = [&header.encode()[..], &spec.tail[..]].concat().into();
         self.dispatch(Frame { head, tail });
     }
 
-    fn spread_cast(&mut self, caller: Address, order: &Order, message: &Bytes) {
+    fn distribute_cast(&mut self, caller: Address, header: &CastHeader, message: &Bytes) {
         let hosts: Vec<HostId> =
-            order.hosts().into_iter().filter(|host| *host != self.config.me.host).collect();
+            header.hosts().into_iter().filter(|host| *host != self.config.me.host).collect();
         for host in &hosts {
             // Agents detect the deaths of other agents anyway.
-            for (slot, _) in order.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
+            for (slot, _) in header.on(*host).filter(|(slot, _)| *slot + caller.proc.slot > 0) {
                 let watcher = Address { proc: caller.proc, port: PortId::AGENT };
-                self.failure_detector.watches(ProcId { host: *host, slot }, watcher);
+                self.failure_detector.add_watcher(ProcId { host: *host, slot }, watcher);
             }
         }
         let (dead, hosts): (Vec<HostId>, Vec<HostId>) =
             hosts.into_iter().partition(|host| self.failure_detector.exit_report(*host).is_some());
         for host in dead {
-            for (slot, _) in order.on(host) {
+            for (slot, _) in header.on(host) {
                 self.peer(ProcId { host, slot }).is_watched = false;
             }
             let detail = self.failure_detector.exit_report(host).cloned().unwrap_or_default();
             let closed = Closed { code: fault::HOST_DIED, detail };
-            self.refuse_ranks(order, host, caller, &closed);
+            self.refuse_ranks(header, host, caller, &closed);
         }
         let head = Head::new(Kind::Cast, Address::default(), caller);
-        self.spread(&hosts, head, order.encode(), message.clone());
+        self.send_to_hosts(&hosts, head, header.encode(), message.clone());
     }
 
     /// Handles a cast that has arrived at this host: delivers it to the targets.
     pub(super) fn deliver_cast(&mut self, frame: &Frame) {
-        let Some((order, message)) = Order::decode(&frame.tail) else { return };
+        let Some((header, message)) = CastHeader::decode(&frame.tail) else { return };
         let caller = frame.head.from;
         let here = self.config.me.host;
-        if frame.head.flags & SPREAD != 0 && caller.proc.host == here {
-            return self.spread_cast(caller, &order, &message);
+        if frame.head.flags & DISTRIBUTE != 0 && caller.proc.host == here {
+            return self.distribute_cast(caller, &header, &message);
         }
-        let ranks: Vec<(u32, u32)> = order.on(here).collect();
+        let ranks: Vec<(u32, u32)> = header.on(here).collect();
         for (slot, _) in &ranks {
             let watcher = Address { proc: caller.proc, port: PortId::AGENT };
             let mut watch = Head::new(Kind::Watch, Address::default(), watcher);
             watch.rank = *slot;
             self.deliver_watch(&Frame::bare(watch));
         }
-        let above = self.relays.above(caller);
-        if order.is_merged && caller.port != PortId::NONE {
+        let parent = self.relays.parent(caller);
+        if header.is_merged && caller.port != PortId::NONE {
             let merge = Merge::new(ranks.iter().map(|(_, rank)| *rank));
-            let gather = Gather { port: order.port, ranks: ranks.clone(), merge, above };
+            let gather = Gather { port: header.port, ranks: ranks.clone(), merge, parent };
             self.gathers.open.insert(caller, gather);
         }
         for (slot, rank) in ranks {
-            let to = Address { proc: ProcId { host: here, slot }, port: order.port };
-            let mut head = Head::new(order.kind, to, caller);
+            let to = Address { proc: ProcId { host: here, slot }, port: header.port };
+            let mut head = Head::new(header.kind, to, caller);
             head.rank = rank;
-            (head.meta_len, head.part_count) = (order.meta_len, order.part_count);
+            (head.meta_len, head.part_count) = (header.meta_len, header.part_count);
             self.dispatch(Frame { head, tail: message.clone() });
         }
     }
@@ -203,7 +203,7 @@ impl Node {
 
     fn send_collected(&mut self, caller: Address) {
         let Some(gather) = self.gathers.open.get_mut(&caller) else { return };
-        let (port, above) = (gather.port, gather.above);
+        let (port, parent) = (gather.port, gather.parent);
         let mut packer = Packer::new(TAIL_LEN_MAX);
         for (_, entry) in gather.merge.take() {
             packer.push(&entry);
@@ -217,7 +217,7 @@ impl Node {
         let from = Address { proc: self.config.me, port };
         for body in packer.finish() {
             let frame = Frame { head: Head::new(Kind::Replies, caller, from), tail: body };
-            self.send_up(above, frame);
+            self.send_up(parent, frame);
         }
     }
 
@@ -242,15 +242,21 @@ impl Node {
 
     /// Replies with a fault for all ranks that a cast cannot reach.
     pub(super) fn refuse_cast(&mut self, frame: &Frame, closed: &Closed) {
-        if let Some((order, _)) = Order::decode(&frame.tail) {
-            self.refuse_ranks(&order, frame.head.to.proc.host, frame.head.from, closed);
+        if let Some((header, _)) = CastHeader::decode(&frame.tail) {
+            self.refuse_ranks(&header, frame.head.to.proc.host, frame.head.from, closed);
         }
     }
 
-    fn refuse_ranks(&mut self, order: &Order, host: HostId, caller: Address, closed: &Closed) {
-        for (slot, rank) in order.on(host).collect::<Vec<_>>() {
+    fn refuse_ranks(
+        &mut self,
+        header: &CastHeader,
+        host: HostId,
+        caller: Address,
+        closed: &Closed,
+    ) {
+        for (slot, rank) in header.on(host).collect::<Vec<_>>() {
             let proc = ProcId { host, slot };
-            let mut one = Head::new(order.kind, Address { proc, port: order.port }, caller);
+            let mut one = Head::new(header.kind, Address { proc, port: header.port }, caller);
             one.rank = rank;
             self.refuse(&Frame::bare(one), closed);
         }

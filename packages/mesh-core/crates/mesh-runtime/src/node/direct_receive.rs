@@ -7,7 +7,7 @@
 
 use super::bulk::{Assembly, BulkId};
 use super::{Effect, Node};
-use crate::cast::Order;
+use crate::cast::CastHeader;
 use bytes::{Bytes, BytesMut};
 use mesh_wire::frame::{Kind, PART_LEN, Part};
 use mesh_wire::id::ProcId;
@@ -44,9 +44,9 @@ impl DirectParts {
         let head = &assembly.head;
         let (meta_len, part_count, readers) = if head.kind == Kind::Cast {
             let start = [&assembly.tail[..], &begin[..]].concat().into();
-            let (order, _) = Order::decode(&start)?;
-            let slots = order.on(me.host).map(|(slot, _)| ProcId { host: me.host, slot });
-            (order.meta_len, order.part_count, slots.collect())
+            let (header, _) = CastHeader::decode(&start)?;
+            let slots = header.on(me.host).map(|(slot, _)| ProcId { host: me.host, slot });
+            (header.meta_len, header.part_count, slots.collect())
         } else {
             (head.meta_len, head.part_count, vec![head.to.proc])
         };
@@ -112,7 +112,11 @@ impl Node {
             ReceivedBody::Plain(bytes) => assembly.tail.extend_from_slice(&bytes),
             ReceivedBody::Shared(all) => {
                 let at = assembly.start_len + direct_parts.descriptors_at;
-                name_shared(&mut assembly.tail, at..at + direct_parts.part_count * PART_LEN, &all);
+                relocate_parts(
+                    &mut assembly.tail,
+                    at..at + direct_parts.part_count * PART_LEN,
+                    &all,
+                );
             }
         }
         self.assembled(id);
@@ -120,7 +124,7 @@ impl Node {
 }
 
 /// Changes the descriptors of parts after the body to their current location.
-fn name_shared(tail: &mut BytesMut, descriptors: std::ops::Range<usize>, all: &Part) {
+fn relocate_parts(tail: &mut BytesMut, descriptors: std::ops::Range<usize>, all: &Part) {
     let (descriptors, _) = tail[descriptors].as_chunks_mut::<PART_LEN>();
     let Some(first) = descriptors.first().map(|first| Part::decode(first).offset) else { return };
     for descriptor in descriptors {

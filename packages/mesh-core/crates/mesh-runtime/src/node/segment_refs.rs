@@ -53,7 +53,7 @@ impl Node {
             let from = Address { proc: self.config.me, port: PortId::NONE };
             let mut head = Head::new(frame.head.kind, frame.head.to, from);
             head.rank = frame.head.rank;
-            self.tell_agent(Frame { head, tail: frame.body() });
+            self.notify_agent(Frame { head, tail: frame.body() });
         }
     }
 

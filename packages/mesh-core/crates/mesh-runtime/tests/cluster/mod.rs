@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Four times the interval at which a host is checked in these tests.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a host may be silent in these tests while its machine acknowledges.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const UNRESPONSIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type End = (ProcId, LinkId);
 
@@ -83,14 +83,14 @@ impl Cluster {
             let root = cluster.nodes.get_mut(&ProcId::new(0, 0)).expect("host 0 is there");
             let watch = HostWatch {
                 heartbeat: HEARTBEAT,
-                patience: PATIENCE,
+                unresponsive_timeout: UNRESPONSIVE_TIMEOUT,
                 exit_report: Bytes::from_static(b"silent"),
                 unresponsive: Bytes::from_static(b"unresponsive"),
             };
-            root.expect_host(HostId(host), watch);
+            root.monitor_host(HostId(host), watch);
             root.dial(ProcId::new(host, 0));
             let node = cluster.nodes.get_mut(&ProcId::new(host, 0)).expect("it was added");
-            node.expect_host(HostId(0), HostWatch::impatient(HEARTBEAT, Bytes::new()));
+            node.monitor_host(HostId(0), HostWatch::strict(HEARTBEAT, Bytes::new()));
         }
         cluster.run();
         cluster.left.clear();
@@ -222,7 +222,7 @@ impl Cluster {
         let frame = self.wires.get_mut(&end).and_then(VecDeque::pop_front);
         if let (Some(frame), false) = (frame, self.dead.contains(&end.0.host)) {
             let node = self.nodes.get_mut(&end.0).expect("links lead to processes");
-            node.heard(end.1);
+            node.note_activity(end.1);
             node.receive(end.1, frame);
         }
         true
@@ -257,7 +257,7 @@ impl Cluster {
             Effect::Connect { peer, .. } => {
                 let there = self.nodes.get_mut(&peer).expect("it is a process of the cluster");
                 let is_remote = peer.host != proc.host;
-                let at = if is_remote { there.accepted_from_afar() } else { there.accepted() };
+                let at = if is_remote { there.accepted_remote() } else { there.accepted() };
                 // The greeting is sent with the other effects, once both ends are known.
                 let node = self.nodes.get_mut(&proc).expect("it has just acted");
                 let here = node.connected(peer);

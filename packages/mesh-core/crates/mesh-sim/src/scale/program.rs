@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum time that the program waits for a single event.
-const PATIENCE_NS: u64 = 60_000_000_000;
+const WAIT_NS_MAX: u64 = 60_000_000_000;
 /// The time that all processes need to connect.
 const BOOT_NS: u64 = 2_000_000_000;
 /// The time for the messages that make the sessions of an uneven world different.
@@ -300,7 +300,7 @@ impl Program {
 
     /// Waits for the replies to all open messages.
     fn finish_all(&mut self) -> Vec<Cast> {
-        let until = self.world.now() + PATIENCE_NS;
+        let until = self.world.now() + WAIT_NS_MAX;
         while self.open.iter().any(|open| open.cast.is_none()) {
             self.world.run(until, |world| !world.looks.is_empty());
             let looks = std::mem::take(&mut self.world.looks);

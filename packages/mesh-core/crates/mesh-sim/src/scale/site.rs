@@ -194,7 +194,7 @@ impl Site {
                 Kind::Call => {
                     for word in frame.tail.as_chunks::<8>().0 {
                         let host = HostId(u64::from_le_bytes(*word) as u32);
-                        self.node.host_gone(host, Bytes::new());
+                        self.node.declare_host_dead(host, Bytes::new());
                     }
                 }
                 _ => {}

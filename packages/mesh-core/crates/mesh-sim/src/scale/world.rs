@@ -146,8 +146,8 @@ impl World {
                 if proc.slot != 0 {
                     site.node.dial(agent);
                 } else if life != ROOT && !heartbeat.is_zero() {
-                    let watch = HostWatch::impatient(LEASE / 3, Bytes::new());
-                    site.node.expect_host(HostId(0), watch);
+                    let watch = HostWatch::strict(LEASE / 3, Bytes::new());
+                    site.node.monitor_host(HostId(0), watch);
                 }
             });
             if proc.slot != 0 && shape.has(proc) {
@@ -158,8 +158,8 @@ impl World {
             for host in 1..shape.hosts {
                 root.node.dial(ProcId::new(host, 0));
                 if !heartbeat.is_zero() {
-                    let watch = HostWatch::impatient(heartbeat, Bytes::new());
-                    root.node.expect_host(HostId(host), watch);
+                    let watch = HostWatch::strict(heartbeat, Bytes::new());
+                    root.node.monitor_host(HostId(host), watch);
                 }
             }
         });
@@ -273,7 +273,7 @@ impl World {
                 let is_far = self.fabric.is_far(wire);
                 let link = self.serve(life, self.shape.links.work.receive_ns, |site, _| {
                     let node = &mut site.node;
-                    let link = if is_far { node.accepted_from_afar() } else { node.accepted() };
+                    let link = if is_far { node.accepted_remote() } else { node.accepted() };
                     site.has_link(link, wire);
                     link
                 });
@@ -289,7 +289,7 @@ impl World {
                 let work = self.shape.links.work.receiving(size_of_frame(&frame));
                 self.serve(life, work, |site, _| {
                     let link = LinkId(link);
-                    site.node.heard(link);
+                    site.node.note_activity(link);
                     site.node.receive(link, frame);
                 });
             }
