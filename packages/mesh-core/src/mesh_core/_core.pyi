@@ -10,8 +10,8 @@ from mesh_core._shapes.shape import Extent, Point, Shape, Slice
 
 __all__ = [
     "PORT_MARK",
+    "AttachRequest",
     "CallGuard",
-    "Caller",
     "Engine",
     "EventLog",
     "FrozenBuffer",
@@ -27,9 +27,9 @@ __all__ = [
     "SharedSender",
     "Supervisor",
     "Targets",
-    "ask_worker",
     "copy_fresh",
     "region_from_bytes",
+    "request_attach",
 ]
 
 class _Strided(Protocol):
@@ -373,20 +373,20 @@ def copy_fresh(target: Buffer, source: Buffer) -> None: ...
 @final
 class Listener:
     def __new__(cls, listener: int, keys: Keys, refusal: str | None = None) -> Listener: ...
-    def next_request(self, limit_s: float) -> Caller | None: ...
+    def next_request(self, limit_s: float) -> AttachRequest | None: ...
     def close(self) -> None: ...
 
 @final
-class Caller:
+class AttachRequest:
     @property
     def body(self) -> bytes: ...
     @property
     def address(self) -> str | None: ...
     @property
     def role(self) -> str | None: ...
-    def reply(self, is_taken: bool, body: bytes, is_final: bool = False) -> None: ...
+    def reply(self, is_accepted: bool, body: bytes, is_final: bool = False) -> None: ...
 
-def ask_worker(
+def request_attach(
     addresses: Sequence[str],
     keys: Keys,
     body: bytes,

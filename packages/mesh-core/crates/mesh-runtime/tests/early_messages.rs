@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn node(slot: u32) -> Node {
-    life_of(slot, 0)
+    node_with(slot, 0)
 }
 
-fn life_of(slot: u32, incarnation: u32) -> Node {
+fn node_with(slot: u32, incarnation: u32) -> Node {
     Node::new(NodeConfig {
         me: ProcId::new(0, slot),
         incarnation,
@@ -158,7 +158,7 @@ fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
     ];
     for (before, after) in incarnations {
         let mut me = node(1);
-        let (mut allocator, mut next) = (life_of(7, before), life_of(7, after));
+        let (mut allocator, mut next) = (node_with(7, before), node_with(7, after));
         let lost = allocator.new_port();
         me.expect_spawns(allocator.new_port(), Vec::new());
         let reply_port = me.call(&spec(Kind::Call, lost, 1)).expect("there is room");
@@ -172,7 +172,7 @@ fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
 fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
     let mut me = node(1);
     // After this many incarnations the numbers repeat.
-    let (mut allocator, mut next) = (life_of(7, 0), life_of(7, 256));
+    let (mut allocator, mut next) = (node_with(7, 0), node_with(7, 256));
     let port = next.new_port();
     let made: Vec<PortId> = (0..5).map(|_| allocator.new_port()).collect();
     assert!(made.contains(&port));

@@ -82,7 +82,7 @@ impl Host {
     fn link(&self, me: ProcId) -> Channel {
         let mut channel = self.connect();
         channel.send(&hello(config(me)), Instant::now() + LIMIT).expect("it is taken");
-        channel.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
+        channel.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
         channel
     }
 
@@ -90,7 +90,7 @@ impl Host {
     fn check_refused(&self, hello: &Frame) {
         let mut channel = self.connect();
         channel.send(hello, Instant::now() + LIMIT).expect("it is taken");
-        assert!(channel.first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
+        assert!(channel.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).is_err());
     }
 }
 
@@ -146,7 +146,7 @@ fn a_greeting_of_a_generation_that_was_replaced_gets_no_answer() {
     let next = NodeConfig { incarnation: 3, ..config(THERE) };
     let mut channel = host.connect();
     channel.send(&hello(next), Instant::now() + LIMIT).expect("it is taken");
-    channel.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
+    channel.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
     host.check_refused(&hello(NodeConfig { incarnation: 2, ..config(THERE) }));
 }
 
@@ -191,7 +191,7 @@ fn a_process_of_this_host_that_does_not_say_who_it_is_is_closed() {
     host.engine.with_node(|node| node.proc_started(ProcId::new(0, 1), 0));
     let mut known = Channel { stream: known.into(), secure: None };
     known.send(&hello(config(ProcId::new(0, 1))), Instant::now() + LIMIT).expect("it is taken");
-    known.first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
+    known.receive_first(&[Kind::Welcome], Instant::now() + LIMIT).expect("it is welcome");
     host.engine.set_hello_max(Duration::from_millis(50));
     let silent = UnixStream::connect(host.dir.join("0.sock")).expect("it listens");
     wait_closed(&silent);

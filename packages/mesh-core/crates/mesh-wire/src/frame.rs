@@ -199,7 +199,7 @@ impl Part {
 
     /// Creates an inline part, whose bytes follow the body.
     pub const fn inline(offset: u64, len: u64) -> Self {
-        Self { owner: NOBODY, segment: Self::INLINE, generation: 0, offset, len }
+        Self { owner: UNKNOWN_PROC, segment: Self::INLINE, generation: 0, offset, len }
     }
 
     /// The reference that a message holds because of this part; `None` for an inline part.
@@ -256,4 +256,4 @@ impl Frame {
 }
 
 /// The sender of a frame on a connection whose peer is not known.
-pub const NOBODY: ProcId = ProcId::new(u32::MAX, u32::MAX);
+pub const UNKNOWN_PROC: ProcId = ProcId::new(u32::MAX, u32::MAX);

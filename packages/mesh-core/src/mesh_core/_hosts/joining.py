@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from mesh_core._core import ask_worker
+from mesh_core._core import request_attach
 from mesh_core._hosts.address import Address
 from mesh_core._hosts.attach_request import BESIDE, SERVE, AttachOrder, Welcome
 from mesh_core._hosts.route import Route
@@ -77,7 +77,7 @@ def _ask(current: Runtime, place: Place) -> tuple[Route, tuple[bool, bytes, bool
             worker_id=place.worker_id,
         )
         route = Route.to_worker(address, place.gateway)
-        answer = ask_worker(
+        answer = request_attach(
             route.addresses, place.keys, order.encode(), _ASK_LIMIT_S, route.gateway
         )
         return route, answer

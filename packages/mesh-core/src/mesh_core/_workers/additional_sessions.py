@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._core import Caller
+    from mesh_core._core import AttachRequest
 
 __all__ = ["GUEST_LIMIT_S", "Door", "Guests"]
 
@@ -103,7 +103,7 @@ class Door:
     def __init__(self, bell: int) -> None:
         self._bell = socket.socket(fileno=bell)
 
-    def takes(self, caller: Caller) -> bool:
+    def takes(self, caller: AttachRequest) -> bool:
         """Reply if the request is for an additional session; return whether it is."""
         try:
             order = AttachOrder.decode(caller.body)
@@ -115,7 +115,7 @@ class Door:
         threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         return True
 
-    def _answer(self, caller: Caller) -> None:
+    def _answer(self, caller: AttachRequest) -> None:
         text = self._ask()
         with suppress(OSError):
             caller.reply(text.isdecimal(), text.encode())

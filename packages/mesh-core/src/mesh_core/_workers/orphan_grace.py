@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh_core._core import Caller, Listener
+    from mesh_core._core import AttachRequest, Listener
     from mesh_core._hosts.attach_request import AttachOrder
     from mesh_core._runtime.runtime import Runtime
     from mesh_core._workers.additional_sessions import Door
@@ -107,7 +107,7 @@ class Hold:
                     # previous controller.
                     continue
 
-    def _decide(self, caller: Caller) -> tuple[bool, str]:
+    def _decide(self, caller: AttachRequest) -> tuple[bool, str]:
         order = TakeOverOrder.decode(caller.body)
         with self._lock:
             if order is None:
@@ -131,7 +131,7 @@ class Hold:
             )
             return True, grant.encode()
 
-    def _objection(self, caller: Caller, order: TakeOverOrder) -> Refusal | None:
+    def _objection(self, caller: AttachRequest, order: TakeOverOrder) -> Refusal | None:
         if caller.role != "controller":
             why = "only credentials of a controller of the job can take it over"
             return Refusal(why, is_final=True)

@@ -34,7 +34,7 @@ from mesh_core._workers.worker_keys import worker_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mesh_core._core import Caller, Keys
+    from mesh_core._core import AttachRequest, Keys
     from mesh_core._runtime.runtime import Runtime
 
 __all__ = ["is_session", "main"]
@@ -190,7 +190,7 @@ def _wait_max_s(worker: Inheritance, keys: Keys) -> float:
 
 def _next_order(
     listener: Listener, door: Door, worker: Inheritance, wait_max_s: float
-) -> tuple[Caller, AttachOrder] | None:
+) -> tuple[AttachRequest, AttachOrder] | None:
     """Wait for a valid request; return None if the time or the worker ends first."""
     kept = _Kept()
     until = time.monotonic() + wait_max_s
@@ -246,7 +246,7 @@ def _say(what: str) -> None:
         print(f"mesh worker {what}", flush=True)
 
 
-def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) -> None:
+def _tell(caller: AttachRequest, is_taken: bool, text: str, *, is_final: bool = False) -> None:
     try:
         caller.reply(is_taken, text.encode(errors="replace"), is_final)
     except OSError:
@@ -257,7 +257,7 @@ def _tell(caller: Caller, is_taken: bool, text: str, *, is_final: bool = False) 
 def _serve(
     listener: Listener,
     door: Door,
-    caller: Caller,
+    caller: AttachRequest,
     order: AttachOrder,
     keys: Keys,
     seeds: Seeds,

@@ -64,7 +64,7 @@ impl Engine {
             self.probe(*host);
         }
         if deferred.has_timer {
-            self.ring_io();
+            self.wake_io();
         }
     }
 }

@@ -209,15 +209,15 @@ impl Engine {
             }
             tokens.clear();
             let slept = self.lead.sleep(left, &mut tokens);
-            let mut is_woken = parker.get_up();
+            let mut is_woken = parker.end_sleep();
             let mut woke_others = false;
             for token in &tokens {
                 match *token {
-                    WAKER => self.lead.waker.silence(),
+                    WAKER => self.lead.waker.reset(),
                     token => woke_others |= self.read_link(LinkId(token as u32), Some(parker)),
                 }
             }
-            is_woken |= parker.get_up();
+            is_woken |= parker.end_sleep();
             if is_woken {
                 return Wake::Notified;
             }

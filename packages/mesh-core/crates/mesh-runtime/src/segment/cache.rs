@@ -4,7 +4,7 @@ use super::memory::checked_len;
 use super::message::{Mapping, Message, OnDrop};
 use super::pagemap::PageMap;
 use super::pages::{Pages, Sharing};
-use mesh_wire::frame::{NOBODY, Part, SegmentRef};
+use mesh_wire::frame::{Part, SegmentRef, UNKNOWN_PROC};
 use mesh_wire::id::ProcId;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -320,7 +320,7 @@ impl SegmentCache {
 
 /// Returns the generation of a segment that contains the parts, and the range that covers them.
 fn extent(parts: &[Part]) -> Result<(SegmentRef, Range<usize>), OpenError> {
-    let owner = parts.first().map_or(NOBODY, |part| part.owner);
+    let owner = parts.first().map_or(UNKNOWN_PROC, |part| part.owner);
     let refused = |reason| OpenError::Refused { owner, reason };
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| part.offset);
