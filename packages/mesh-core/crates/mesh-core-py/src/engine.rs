@@ -588,9 +588,9 @@ impl PyEngine {
     }
 
     /// Registers the numbers that endpoints already have in this process, starting at 1.
-    fn know_endpoints(&self, names: Vec<PyBackedBytes>) {
+    fn register_endpoints(&self, names: Vec<PyBackedBytes>) {
         let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
-        self.engine.with_node(|node| node.events().know_endpoints(&names));
+        self.engine.with_node(|node| node.events().register_endpoints(&names));
     }
 
     /// Stops recording.

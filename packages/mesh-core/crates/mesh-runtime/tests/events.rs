@@ -128,7 +128,7 @@ fn numbers_of_endpoints_outlive_recording_and_engines() {
     ring.start(1);
     assert_eq!(ring.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
     let mut later = Events::default();
-    later.know_endpoints(&names(&ring, 0));
+    later.register_endpoints(&names(&ring, 0));
     later.start(1);
     assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00save\0").endpoint, 2);
     assert_eq!(later.subject(&head(Kind::Call, 16), b"\x00load\0").endpoint, 3);

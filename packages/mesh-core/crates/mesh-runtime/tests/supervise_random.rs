@@ -111,7 +111,7 @@ impl World {
                 Effect::Settled { failure, owner, .. } => {
                     assert!(self.open.remove(&(*failure, *owner)), "settled twice: {effect:?}");
                 }
-                Effect::AskOwner { owner, .. } => {
+                Effect::CallSupervise { owner, .. } => {
                     assert!(self.owners[owner], "an owner that ended was asked");
                     self.to_do.push_back(effect);
                 }
@@ -162,7 +162,7 @@ impl World {
 
     fn reply(&mut self, choice: u8) {
         match self.to_do.pop_front() {
-            Some(Effect::AskOwner { owner, failure, .. }) => {
+            Some(Effect::CallSupervise { owner, failure, .. }) => {
                 let verdict = [Verdict::Handled, Verdict::Unhandled, Verdict::Raised];
                 let verdict = verdict[usize::from(choice) % 3];
                 self.step(Event::Handled { failure, owner, verdict });

@@ -434,7 +434,7 @@ class Ownership:
             future = self._reviving.pop((uid, rank))
             self.restart_done(uid, rank, future is not None and future.exception() is None)
 
-    def _ask_owner(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
+    def _call_supervise(self, owner: int, failure_id: int, why: str, _ranks: list[int]) -> None:
         cell = self._runtime.actors.get(owner)
         if cell is None:
             self.handled(failure_id, owner, "unhandled")

@@ -198,7 +198,7 @@ impl Process {
                     self.begin_repair(child, rank, scene);
                 }
             }
-            Effect::AskOwner { owner, failure, .. } => {
+            Effect::CallSupervise { owner, failure, .. } => {
                 let after = Duration::from_micros(scene.rng.between(1, 500_000));
                 scene.requests.push(Request::Later(after, Later::Judge(owner, failure)));
             }
