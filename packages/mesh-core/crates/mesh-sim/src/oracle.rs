@@ -1,13 +1,13 @@
 //! The invariants of every world. The oracle observes everything and influences nothing.
 
-mod news;
+mod death_reports;
 
 use crate::message::{Life, Task};
 use crate::rng::mix;
+use death_reports::{DeathReports, Sent};
 use mesh_runtime::fault;
 use mesh_runtime::hash::FastMap;
 use mesh_wire::id::{HostId, PortId, ProcId};
-use news::{News, Sent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub struct Tally {
     pub spawned: u64,
     /// Processes that were killed.
     pub deaths: u64,
-    /// Probes of silent hosts. All of them were answered.
+    /// Probes of silent hosts. All of them got a reply.
     pub probes: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Oracle {
     born: Vec<(ProcId, u32)>,
     /// The time of death of each process, in the order of the starts.
     died_at: Vec<Option<Duration>>,
-    news: News,
+    death_reports: DeathReports,
     /// The last sequence number that an actor's mailbox delivered, by sender and stream.
     seen: FastMap<u64, u64>,
     one_way: BTreeMap<(u64, u32), OneWay>,
@@ -117,13 +117,13 @@ impl Oracle {
 
     /// Records a period in which the agent of a host is stopped.
     pub fn agent_stalled(&mut self, host: HostId, from: Duration, until: Duration) {
-        self.news.agent_stalled(host, from, until);
+        self.death_reports.agent_stalled(host, from, until);
     }
 
     /// Records that a process which requested a replacement was notified of the new incarnation.
     /// None of its later messages may fail with the death of a previous incarnation.
     pub fn replaced(&mut self, owner: Life, proc: ProcId, incarnation: u32, now: Duration) {
-        self.news.replaced(owner, proc, incarnation, now);
+        self.death_reports.replaced(owner, proc, incarnation, now);
     }
 
     fn may_be_unreported(&self, sender: Life, target: Life, proc: ProcId, at: Duration) -> bool {
@@ -131,13 +131,13 @@ impl Oracle {
         // The incarnation is unknown if the slot was empty when the message was sent.
         let incarnation = self.born.get(target as usize).map_or(u32::MAX, |born| born.1);
         let sender_host = sender_proc.host;
-        self.news.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
+        self.death_reports.may_be_unreported(&Sent { sender, sender_host, proc, incarnation, at })
     }
 
     /// Records the death of a process.
     pub fn died(&mut self, life: Life, proc: ProcId, now: Duration) {
         self.died_at[life as usize] = Some(now);
-        self.news.died(proc, now);
+        self.death_reports.died(proc, now);
         self.tally.deaths += 1;
     }
 
@@ -227,7 +227,7 @@ impl Oracle {
                     format!("call {tag}: {from} is reported dead, but life {target} is not")
                 });
             }
-            fault::HOST_DIED => self.expect(self.news.has_died(from.host.agent()), || {
+            fault::HOST_DIED => self.expect(self.death_reports.has_died(from.host.agent()), || {
                 format!("call {tag}: the host of {from} is reported dead, but its agent is not")
             }),
             fault::RAISED

@@ -166,16 +166,16 @@ fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death()
 
 #[test]
 fn a_process_that_was_told_of_a_replacement_does_not_meet_the_death_before() {
-    let told = |at: Duration, incarnation| {
+    let notified = |at: Duration, incarnation| {
         move |oracle: &mut Oracle| {
             replace(oracle);
             oracle.replaced(0, PLACE, incarnation, at);
             call_successor(oracle, DEATH + Duration::from_millis(2));
         }
     };
-    check(told(DEATH + Duration::from_millis(1), 1), Some("reported dead"));
-    check(told(DEATH + Duration::from_millis(3), 1), None);
-    check(told(DEATH + Duration::from_millis(1), 0), None);
+    check(notified(DEATH + Duration::from_millis(1), 1), Some("reported dead"));
+    check(notified(DEATH + Duration::from_millis(3), 1), None);
+    check(notified(DEATH + Duration::from_millis(1), 0), None);
 }
 
 #[test]
