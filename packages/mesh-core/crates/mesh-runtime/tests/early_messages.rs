@@ -61,7 +61,7 @@ fn an_early_call_waits_for_the_spawn() {
 }
 
 #[test]
-fn an_early_call_is_refused_when_no_spawn_comes() {
+fn an_early_call_is_refused_without_a_spawn() {
     let mut me = node(1);
     let (_, reply_port) = early_call(&mut me);
     assert!(me.is_untimed());
@@ -120,7 +120,7 @@ fn a_call_of_a_closed_channel_of_our_own_is_refused_at_once() {
 }
 
 #[test]
-fn an_early_call_is_refused_as_soon_as_the_maker_says_that_no_spawn_comes() {
+fn an_early_call_is_refused_when_the_allocator_announces_no_spawn() {
     let mut me = node(1);
     let mut allocator = node(7);
     let (lost, coming, up_to) = (allocator.new_port(), allocator.new_port(), allocator.new_port());
@@ -136,7 +136,7 @@ fn an_early_call_is_refused_as_soon_as_the_maker_says_that_no_spawn_comes() {
 }
 
 #[test]
-fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
+fn calls_to_later_ports_of_any_process_wait() {
     let mut me = node(1);
     let mut allocator = node(7);
     let up_to = allocator.new_port();
@@ -148,7 +148,7 @@ fn what_a_maker_or_another_makes_afterwards_is_waited_for() {
 }
 
 #[test]
-fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
+fn calls_to_ports_of_the_next_process_in_the_slot_wait() {
     // Their numbers may be lower: incarnations and epochs share a few bits.
     let incarnations = [
         (254, 255),
@@ -169,7 +169,7 @@ fn what_the_next_process_in_the_slot_of_a_maker_makes_is_waited_for() {
 }
 
 #[test]
-fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
+fn the_announcement_of_a_dead_process_does_not_apply_to_the_next() {
     let mut me = node(1);
     // After this many incarnations the numbers repeat.
     let (mut allocator, mut next) = (node_with(7, 0), node_with(7, 256));
@@ -183,7 +183,7 @@ fn a_maker_that_is_dead_has_settled_nothing_for_the_next() {
 }
 
 #[test]
-fn a_spawn_that_comes_all_the_same_is_good() {
+fn a_spawn_after_the_announcement_is_accepted() {
     let mut me = node(1);
     let mut allocator = node(7);
     let (port, up_to) = (allocator.new_port(), allocator.new_port());
@@ -196,7 +196,7 @@ fn a_spawn_that_comes_all_the_same_is_good() {
 }
 
 #[test]
-fn what_is_sent_behind_a_second_spawn_is_for_the_new_actor() {
+fn messages_after_a_second_spawn_go_to_the_new_actor() {
     let mut me = node(1);
     let port = node(7).new_port();
     me.call(&spec(Kind::Spawn, port, 1)).expect("there is room");

@@ -67,7 +67,7 @@ fn post() -> CallSpec {
 }
 
 #[test]
-fn what_the_dead_wrote_comes_before_their_death() {
+fn frames_of_a_dead_process_are_delivered_before_its_death() {
     let dir = std::env::temp_dir().join(format!("mesh-engine-death-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("there is room");
     let agent = start(AGENT, 0, &dir);

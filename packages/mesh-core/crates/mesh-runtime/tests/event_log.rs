@@ -96,7 +96,7 @@ fn events_are_in_the_file_when_they_have_happened() {
 }
 
 #[test]
-fn what_waits_for_a_file_comes_first() {
+fn queued_events_precede_later_ones() {
     let folder = Folder::new("waits");
     let mut events = Events::default();
     let log = events.open_log(5, false);
@@ -133,7 +133,7 @@ fn without_a_file_the_oldest_go() {
 }
 
 #[test]
-fn a_turn_begins_another_file() {
+fn a_rotation_starts_another_file() {
     let folder = Folder::new("turn");
     let mut events = Events::default();
     let log = events.open_log(3, false);
@@ -151,7 +151,7 @@ fn a_turn_begins_another_file() {
 }
 
 #[test]
-fn early_events_go_to_the_first_who_asks_for_them() {
+fn early_events_go_to_the_first_subscriber_that_requests_them() {
     let folder = Folder::new("early");
     for since_start in [true, false] {
         let mut events = Events::default();
@@ -182,7 +182,7 @@ fn a_stream_and_two_logs_have_the_same() {
 }
 
 #[test]
-fn a_file_without_room_is_refused() {
+fn a_file_too_short_for_a_record_is_refused() {
     let file = File::open("/dev/null").expect("every system has it");
     let names = LogNames {
         initial_path: PathBuf::new(),

@@ -37,7 +37,7 @@ fn sent(node: &mut Node) -> Vec<Frame> {
 }
 
 #[test]
-fn a_hello_is_what_the_document_says_and_is_answered() {
+fn a_hello_has_the_documented_bytes_and_gets_a_welcome() {
     let (mut caller, mut called) = (node(THERE, 3), node(HERE, 0));
     caller.dial(HERE);
     caller.connected(HERE);

@@ -98,7 +98,7 @@ fn is_fenced(node: &mut Node) -> bool {
 }
 
 #[test]
-fn the_agent_of_the_next_epoch_is_met_at_the_same_id() {
+fn the_agent_of_the_next_epoch_has_the_same_id() {
     let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
     connect(&mut root, &mut old).expect("it lives");
     let lost = ask(&mut root, AGENT);
@@ -116,7 +116,7 @@ fn the_agent_of_the_next_epoch_is_met_at_the_same_id() {
 }
 
 #[test]
-fn what_a_dead_host_had_outstanding_does_not_count_for_the_next() {
+fn outstanding_messages_to_a_dead_host_do_not_count_for_the_next() {
     let mut root = agent(ROOT, 0);
     let there = ProcId::new(1, 7);
     for _ in 0..4 {
@@ -130,7 +130,7 @@ fn what_a_dead_host_had_outstanding_does_not_count_for_the_next() {
 }
 
 #[test]
-fn a_dead_host_that_calls_is_told_and_gets_nothing_in() {
+fn a_dead_host_that_connects_is_fenced_and_none_of_its_frames_are_accepted() {
     for is_replaced in [false, true] {
         let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
         let (at_root, at_old) = connect(&mut root, &mut old).expect("it lives");
@@ -148,7 +148,7 @@ fn a_dead_host_that_calls_is_told_and_gets_nothing_in() {
 }
 
 #[test]
-fn a_dead_host_that_is_called_is_told() {
+fn a_dead_host_that_accepts_a_connection_is_fenced() {
     let (mut other, mut old) = (agent(OTHER, 0), agent(AGENT, 0));
     connect(&mut other, &mut old).expect("it lives");
     other.declare_host_dead(HOST, WHY);
@@ -160,7 +160,7 @@ fn a_dead_host_that_is_called_is_told() {
 }
 
 #[test]
-fn a_host_is_told_of_its_death_once() {
+fn an_agent_is_notified_of_its_own_death_once() {
     let (mut root, mut old) = (agent(ROOT, 0), agent(AGENT, 0));
     root.declare_host_dead(HOST, WHY);
     for _ in 0..3 {
@@ -179,7 +179,7 @@ fn a_host_is_told_of_its_death_once() {
 }
 
 #[test]
-fn a_fence_for_the_one_before_does_not_hit_the_next_at_the_same_address() {
+fn a_fence_for_an_earlier_epoch_does_not_fence_the_next_at_the_same_address() {
     let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
     root.declare_host_dead(HOST, WHY);
     root.host_replaced(HOST, 1);
@@ -194,7 +194,7 @@ fn a_fence_for_the_one_before_does_not_hit_the_next_at_the_same_address() {
 }
 
 #[test]
-fn a_fence_of_another_job_is_not_believed() {
+fn a_fence_of_another_job_is_ignored() {
     let mut stranger = Node::new(NodeConfig {
         me: ROOT,
         incarnation: 0,
@@ -210,7 +210,7 @@ fn a_fence_of_another_job_is_not_believed() {
 }
 
 #[test]
-fn one_that_has_not_heard_of_a_replacement_lets_it_in_when_it_has() {
+fn a_host_accepts_a_replacement_once_it_knows_of_it() {
     let (mut other, mut new) = (agent(OTHER, 0), agent(AGENT, 1));
     assert_eq!(connect(&mut new, &mut other), None, "nobody has told of it yet");
     assert!(!is_fenced(&mut new));
@@ -224,7 +224,7 @@ fn one_that_has_not_heard_of_a_replacement_lets_it_in_when_it_has() {
 }
 
 #[test]
-fn what_is_sent_to_a_rank_that_went_down_with_its_host_is_refused_by_the_next() {
+fn messages_to_a_rank_lost_with_its_host_are_refused_by_the_next() {
     let (mut root, mut new) = (agent(ROOT, 0), agent(AGENT, 1));
     root.declare_host_dead(HOST, WHY);
     root.host_replaced(HOST, 1);
@@ -237,7 +237,7 @@ fn what_is_sent_to_a_rank_that_went_down_with_its_host_is_refused_by_the_next() 
 }
 
 #[test]
-fn a_host_dies_once_and_its_watchers_hear_it_once() {
+fn a_host_dies_once_and_its_watchers_are_notified_once() {
     let mut root = agent(ROOT, 0);
     let there = ProcId::new(1, 5);
     root.watch(there);
@@ -262,7 +262,7 @@ fn the_host_of_the_program_is_never_fenced() {
 }
 
 #[test]
-fn the_numbers_of_ports_differ_between_the_lives_of_a_host() {
+fn port_numbers_differ_between_the_epochs_of_a_host() {
     let mut seen: Vec<PortId> = (0..256).map(|epoch| agent(AGENT, epoch).new_port()).collect();
     seen.sort_unstable();
     seen.dedup();
@@ -288,7 +288,7 @@ fn ends(node: &mut Node) -> Vec<(ProcId, u8)> {
 }
 
 #[test]
-fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
+fn the_root_learns_from_the_worker_that_its_session_has_ended() {
     let (mut root, mut host, mut other) = (agent(ROOT, 0), agent(AGENT, 0), agent(OTHER, 0));
     for node in [&mut root, &mut other] {
         let (link, _) = connect(node, &mut host).expect("it lives");
@@ -302,15 +302,15 @@ fn the_root_hears_where_a_host_listens_that_its_session_has_ended() {
 }
 
 #[test]
-fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
+fn replies_on_behalf_of_a_host_that_is_gone_are_no_sign_of_life() {
     let mut root = agent(ROOT, 0);
     let watch = HostWatch {
         unresponsive_timeout: Duration::from_secs(60),
         ..HostWatch::strict(Duration::from_secs(1), WHY)
     };
     root.monitor_host(HOST, watch);
-    for look in 0..12 {
-        root.advance(Duration::from_millis(250 * look));
+    for check in 0..12 {
+        root.advance(Duration::from_millis(250 * check));
         let (link, hello) = greet(&mut root, AGENT);
         root.note_activity(link);
         root.receive(link, gone_reply(&hello).expect("it is a hello"));
@@ -322,7 +322,7 @@ fn who_answers_for_a_host_that_is_gone_is_no_sign_of_its_life() {
 }
 
 #[test]
-fn a_death_is_told_with_the_last_life_that_it_ends() {
+fn a_death_is_reported_with_the_last_incarnation_that_it_ends() {
     let mut root = agent(ROOT, 0);
     greet(&mut root, AGENT);
     root.host_replaced(HOST, 3);
@@ -333,7 +333,7 @@ fn a_death_is_told_with_the_last_life_that_it_ends() {
 }
 
 #[test]
-fn the_end_of_a_session_before_a_replacement_is_no_news() {
+fn the_end_of_a_session_before_a_replacement_is_ignored() {
     let mut root = agent(ROOT, 0);
     let (link, hello) = greet(&mut root, AGENT);
     root.declare_host_dead(HOST, WHY);
@@ -346,7 +346,7 @@ fn the_end_of_a_session_before_a_replacement_is_no_news() {
 }
 
 #[test]
-fn only_a_hello_is_answered_for_who_is_gone() {
+fn only_a_hello_gets_the_reply_that_the_process_is_gone() {
     let mut root = agent(ROOT, 0);
     let (_, hello) = greet(&mut root, AGENT);
     let reply = gone_reply(&hello).expect("it is a hello");

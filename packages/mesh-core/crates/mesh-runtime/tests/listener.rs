@@ -101,7 +101,7 @@ fn a_first_frame_that_is_no_greeting_is_refused_by_its_head() {
 }
 
 #[test]
-fn what_is_no_frame_is_refused() {
+fn bytes_that_are_no_frame_are_refused() {
     check_refused(&[b'G'; 64]);
 }
 

@@ -40,7 +40,7 @@ fn a_stopped_host_whose_machine_acknowledges_is_not_dead() {
 }
 
 #[test]
-fn a_stopped_host_is_dead_when_the_patience_is_over() {
+fn a_stopped_host_is_dead_after_the_unresponsive_timeout() {
     let mut cluster = three_hosts();
     cluster.stopped.insert(SILENT);
     cluster.pass(UNRESPONSIVE_TIMEOUT + HEARTBEAT);
@@ -77,13 +77,13 @@ fn probes(node: &mut Node) -> usize {
 }
 
 #[test]
-fn an_observer_that_was_suspended_counts_one_look() {
+fn an_observer_that_was_suspended_counts_one_check() {
     let mut node = observer();
     node.advance(HEARTBEAT / 4);
     node.advance(HEARTBEAT * 1000);
     assert_eq!(probes(&mut node), 0);
-    for look in 1..=10 {
-        node.advance(HEARTBEAT * 1000 + HEARTBEAT / 4 * look);
+    for check in 1..=10 {
+        node.advance(HEARTBEAT * 1000 + HEARTBEAT / 4 * check);
     }
     assert_eq!(probes(&mut node), 1, "three heartbeats of its own running time are over");
 }

@@ -120,7 +120,7 @@ fn called() -> (Pair, PortId) {
 }
 
 #[test]
-fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
+fn the_owner_acquires_returned_parts_before_the_worker_releases_them() {
     let (mut pair, reply_port) = called();
     pair.reply(OWNER);
     assert_eq!(pair.pump(), [ACQUIRED, released_by(WORKER)]);
@@ -132,14 +132,14 @@ fn the_owner_holds_what_is_handed_back_before_the_worker_has_let_go() {
 }
 
 #[test]
-fn an_answer_in_the_workers_own_segment_holds_nothing_of_the_owners() {
+fn a_reply_in_a_segment_of_the_worker_acquires_nothing_of_the_owner() {
     let (mut pair, _) = called();
     pair.reply(WORKER);
     assert_eq!(pair.pump(), [released_by(WORKER)]);
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_given_back_at_once() {
+fn a_reply_without_a_caller_is_released_immediately() {
     let (mut pair, reply_port) = called();
     pair.reply(OWNER);
     pair.owner.cancel(reply_port);
@@ -147,7 +147,7 @@ fn an_answer_that_nobody_waits_for_is_given_back_at_once() {
 }
 
 #[test]
-fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
+fn a_reply_that_is_not_taken_is_released_with_its_call() {
     for is_cancelled in [true, false] {
         let (mut pair, reply_port) = called();
         pair.reply(OWNER);
@@ -162,7 +162,7 @@ fn an_answer_that_nobody_takes_is_given_back_with_its_call() {
 }
 
 #[test]
-fn an_answer_that_comes_twice_is_held_once() {
+fn a_duplicated_reply_is_acquired_once() {
     let (mut pair, _) = called();
     pair.reply(OWNER);
     for frame in pair.sent_by_worker() {
@@ -173,7 +173,7 @@ fn an_answer_that_comes_twice_is_held_once() {
 }
 
 #[test]
-fn a_call_that_is_taken_back_is_given_back() {
+fn a_cancelled_call_is_released() {
     for is_open in [true, false] {
         let mut pair = Pair::new();
         if is_open {
@@ -187,7 +187,7 @@ fn a_call_that_is_taken_back_is_given_back() {
 }
 
 #[test]
-fn a_call_that_is_refused_is_given_back() {
+fn a_refused_call_is_released() {
     let (mut pair, _) = called();
     pair.worker.close_mailbox(pair.port, Closed { code: 1, detail: Bytes::new() });
     assert_eq!(pair.pump(), [released_by(WORKER)]);
@@ -201,7 +201,7 @@ fn dropped_at(node: &mut Node) -> Vec<Frame> {
 }
 
 #[test]
-fn the_agent_is_told_of_a_dropped_message_that_carries_ports() {
+fn the_agent_is_notified_of_a_dropped_message_that_carries_ports() {
     for body in [&b"nothing"[..], &[&b"behind"[..], &PORT_MARK, b"label"].concat()] {
         let carries = body.len() > PORT_MARK.len();
         let mut pair = Pair::new();

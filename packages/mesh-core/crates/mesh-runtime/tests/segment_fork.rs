@@ -61,7 +61,7 @@ fn a_child_cannot_use_the_pool_or_the_cache_of_its_parent() {
 }
 
 #[test]
-fn a_child_that_drops_a_message_does_not_give_it_back() {
+fn a_child_that_drops_a_message_does_not_release_it() {
     let told = Arc::new(AtomicBool::new(false));
     let (pool, cache, views) = opened(1, &told);
     let mut views = Some(views);
@@ -75,7 +75,7 @@ fn a_child_that_drops_a_message_does_not_give_it_back() {
 }
 
 #[test]
-fn a_child_keeps_what_its_parent_had_open_when_it_was_prepared() {
+fn a_child_keeps_messages_that_its_parent_had_open_at_prepare_fork() {
     let (pool, cache, mut views) = opened(1, &Arc::default());
     views[0][0] = 9;
     cache.prepare_fork().unwrap();

@@ -29,7 +29,7 @@ fn kernel_bytes(filled: &Filled) -> u64 {
 }
 
 #[test]
-fn a_segment_is_free_when_its_last_reader_has_let_go() {
+fn a_segment_is_free_after_the_release_of_its_last_reader() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A, B, A]);
     release(&pool, &filled, A);
@@ -42,7 +42,7 @@ fn a_segment_is_free_when_its_last_reader_has_let_go() {
 }
 
 #[test]
-fn a_use_that_is_not_over_may_be_held_by_more() {
+fn more_readers_may_acquire_a_generation_in_use() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A]);
     let acquire = |readers: &[ProcId]| pool.acquire(filled.segment, filled.generation, readers);
@@ -81,7 +81,7 @@ fn late_and_repeated_releases_change_nothing() {
 }
 
 #[test]
-fn a_dead_reader_holds_nothing() {
+fn a_dead_reader_has_no_references() {
     let pool = pool(SegmentLimits::default());
     let segments: Vec<_> = (0..3).map(|_| fill(&pool, MB, &[A, B])).collect();
     segments.iter().for_each(|filled| release(&pool, filled, B));
@@ -112,7 +112,7 @@ fn small_messages_do_not_occupy_large_warm_segments() {
 }
 
 #[test]
-fn a_full_pool_says_so_until_a_reader_lets_go() {
+fn a_full_pool_refuses_until_a_reader_releases() {
     let pool = pool(SegmentLimits { bytes_max: 4 * MB, ..SegmentLimits::default() });
     let segments: Vec<_> = (0..4).map(|_| fill(&pool, MB, &[A])).collect();
     let error = pool.fill(&[&[1; 100]], &[A]).unwrap_err();
@@ -179,7 +179,7 @@ fn a_large_segment_stays_warm_until_two_sweeps_find_it_idle() {
 }
 
 #[test]
-fn a_sweep_leaves_what_is_read() {
+fn a_sweep_keeps_segments_that_are_read() {
     let pool = pool(SegmentLimits::default());
     let filled = fill(&pool, MB, &[A]);
     pool.sweep();

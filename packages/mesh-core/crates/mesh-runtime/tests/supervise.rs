@@ -49,7 +49,7 @@ impl Harness {
         self.step(Event::RankFailed { child, rank, failure, kind: CRASH })
     }
 
-    fn back(&mut self, rank: u32) -> Vec<Effect> {
+    fn restart_done(&mut self, rank: u32) -> Vec<Effect> {
         self.step(Event::RestartDone { child: MESH, rank, ok: true })
     }
 
@@ -76,12 +76,12 @@ fn stop(child: ChildId, owner_failed: bool) -> Effect {
     Effect::StopChild { child, owner_failed }
 }
 
-fn ask(failure: FailureId, why: EscalationReason) -> Effect {
+fn call_supervise(failure: FailureId, why: EscalationReason) -> Effect {
     Effect::CallSupervise { owner: ACTOR, failure, why }
 }
 
 #[test]
-fn a_failure_that_nobody_is_given_ends_the_program_after_the_grace() {
+fn a_failure_without_an_observer_ends_the_program_after_the_grace_period() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     assert_eq!(harness.fail(MESH, 0, F1), []);
     assert_eq!(harness.supervisor.next_deadline(), Some(GRACE));
@@ -92,7 +92,7 @@ fn a_failure_that_nobody_is_given_ends_the_program_after_the_grace() {
 }
 
 #[test]
-fn a_failure_that_a_caller_is_given_goes_no_further() {
+fn a_failure_that_a_caller_receives_does_not_propagate() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     harness.fail(MESH, 0, F1);
     harness.pass(GRACE / 2);
@@ -102,14 +102,14 @@ fn a_failure_that_a_caller_is_given_goes_no_further() {
 }
 
 #[test]
-fn a_caller_may_be_given_a_failure_before_its_owner_hears_of_it() {
+fn a_caller_may_receive_a_failure_before_its_owner() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     harness.step(Event::Observed { failure: F1 });
     assert_eq!(harness.fail(MESH, 0, F1), [settled(F1, ROOT, Outcome::Observed)]);
 }
 
 #[test]
-fn the_timer_is_asked_for_once_and_again_for_the_next() {
+fn the_timer_is_requested_once_for_each_deadline() {
     let mut harness = Harness::with_owner(ROOT, false, Policy::default());
     let mut out = Vec::new();
     let failed = |rank, failure| Event::RankFailed { child: MESH, rank, failure, kind: CRASH };
@@ -123,7 +123,7 @@ fn the_timer_is_asked_for_once_and_again_for_the_next() {
 #[test]
 fn a_dead_process_is_one_failure_for_an_owner_of_several_meshes() {
     let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
-    assert_eq!(harness.fail(MESH, 2, F1), [ask(F1, EscalationReason::NoRestart)]);
+    assert_eq!(harness.fail(MESH, 2, F1), [call_supervise(F1, EscalationReason::NoRestart)]);
     assert_eq!(harness.fail(OTHER, 2, F1), []);
     let verdict = Event::Handled { failure: F1, owner: ACTOR, verdict: Verdict::Handled };
     assert_eq!(harness.step(verdict), [settled(F1, ACTOR, Outcome::Handled)]);
@@ -151,10 +151,10 @@ fn an_owner_that_does_not_handle_a_failure_fails_with_all_it_owns() {
 }
 
 #[test]
-fn an_unhandled_failure_that_a_caller_was_given_spares_the_owner() {
+fn an_unhandled_failure_that_a_caller_received_does_not_fail_the_owner() {
     let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
     harness.step(Event::Observed { failure: F1 });
-    assert_eq!(harness.fail(MESH, 0, F1), [ask(F1, EscalationReason::NoRestart)]);
+    assert_eq!(harness.fail(MESH, 0, F1), [call_supervise(F1, EscalationReason::NoRestart)]);
     let verdict = Event::Handled { failure: F1, owner: ACTOR, verdict: Verdict::Unhandled };
     assert_eq!(harness.step(verdict), [settled(F1, ACTOR, Outcome::Observed)]);
 }
@@ -172,7 +172,7 @@ fn an_owner_whose_supervise_raises_fails_at_once() {
 }
 
 #[test]
-fn an_owner_without_supervise_has_the_grace_too() {
+fn an_owner_without_supervise_has_the_grace_period_too() {
     let mut harness = Harness::with_owner(ACTOR, false, Policy::default());
     assert_eq!(harness.fail(MESH, 0, F1), []);
     let fail = Effect::FailOwner { owner: ACTOR, failure: F1, why: EscalationReason::NoRestart };
@@ -180,7 +180,7 @@ fn an_owner_without_supervise_has_the_grace_too() {
 }
 
 #[test]
-fn which_ends_bring_a_rank_back() {
+fn the_policy_decides_which_exits_restart_a_rank() {
     let check = |policy: Restart, kind, expected: &str| {
         let policy = Policy { restart: policy, ..permanent(3, Scope::OneForOne) };
         let mut harness = Harness::with_owner(ACTOR, true, policy);
@@ -211,32 +211,32 @@ fn which_ends_bring_a_rank_back() {
 }
 
 #[test]
-fn a_failed_rank_comes_back_and_its_siblings_are_left_alone() {
+fn a_failed_rank_is_restarted_without_its_siblings() {
     let mut harness = Harness::with_owner(ROOT, false, permanent(3, Scope::OneForOne));
     assert_eq!(harness.fail(MESH, 1, F1), [restart(&[1])]);
     assert_eq!(harness.fail(MESH, 1, F2), [], "the restart under way covers it");
     assert_eq!(harness.fail(MESH, 3, F3), [restart(&[3])]);
-    let mended = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
-    assert_eq!(harness.back(1), mended);
-    assert_eq!(harness.back(3), [settled(F3, ROOT, Outcome::Restarted)]);
+    let restarted = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
+    assert_eq!(harness.restart_done(1), restarted);
+    assert_eq!(harness.restart_done(3), [settled(F3, ROOT, Outcome::Restarted)]);
     assert_eq!(harness.pass(GRACE), []);
 }
 
 #[test]
-fn all_ranks_come_back_together_when_the_policy_says_so() {
+fn all_ranks_restart_together_under_one_for_all() {
     let mut harness = Harness::with_owner(ROOT, false, permanent(3, Scope::OneForAll));
     assert_eq!(harness.fail(MESH, 1, F1), [restart(&[0, 1, 2, 3])]);
     assert_eq!(harness.fail(MESH, 2, F1), []);
     for rank in [0, 1, 2] {
-        assert_eq!(harness.back(rank), []);
+        assert_eq!(harness.restart_done(rank), []);
     }
     assert_eq!(harness.fail(MESH, 0, F2), [], "back, and lost before the others are");
-    assert_eq!(harness.back(3), [restart(&[0, 1, 2, 3])]);
+    assert_eq!(harness.restart_done(3), [restart(&[0, 1, 2, 3])]);
     for rank in [0, 1, 2] {
-        assert_eq!(harness.back(rank), []);
+        assert_eq!(harness.restart_done(rank), []);
     }
-    let mended = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
-    assert_eq!(harness.back(3), mended);
+    let restarted = [F1, F2].map(|failure| settled(failure, ROOT, Outcome::Restarted));
+    assert_eq!(harness.restart_done(3), restarted);
 }
 
 #[test]
@@ -244,10 +244,10 @@ fn too_many_restarts_within_the_period_go_to_the_owner() {
     let mut harness = Harness::with_owner(ACTOR, true, permanent(2, Scope::OneForOne));
     for failure in [F1, F2] {
         assert_eq!(harness.fail(MESH, 0, failure), [restart(&[0])]);
-        harness.back(0);
+        harness.restart_done(0);
     }
-    assert_eq!(harness.fail(MESH, 0, F3), [ask(F3, EscalationReason::TooManyRestarts)]);
-    harness.back(0);
+    assert_eq!(harness.fail(MESH, 0, F3), [call_supervise(F3, EscalationReason::TooManyRestarts)]);
+    harness.restart_done(0);
     harness.now += Duration::from_secs(10);
     assert_eq!(harness.fail(MESH, 0, FailureId(104)), [restart(&[0])], "the window has moved on");
 }
@@ -258,7 +258,7 @@ fn a_restart_that_fails_is_tried_again_within_the_limit() {
     let failed = Event::RestartDone { child: MESH, rank: 0, ok: false };
     assert_eq!(harness.fail(MESH, 0, F1), [restart(&[0])]);
     assert_eq!(harness.step(failed.clone()), [restart(&[0])]);
-    assert_eq!(harness.step(failed), [ask(F1, EscalationReason::TooManyRestarts)]);
+    assert_eq!(harness.step(failed), [call_supervise(F1, EscalationReason::TooManyRestarts)]);
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn one_failure_of_many_ranks_is_one_restart_for_the_limit() {
     for rank in 0..4 {
         assert_eq!(harness.fail(MESH, rank, F1), [restart(&[rank])]);
     }
-    assert_eq!(harness.back(0), []);
-    assert_eq!(harness.fail(MESH, 0, F2), [ask(F2, EscalationReason::TooManyRestarts)]);
+    assert_eq!(harness.restart_done(0), []);
+    assert_eq!(harness.fail(MESH, 0, F2), [call_supervise(F2, EscalationReason::TooManyRestarts)]);
 }
 
 #[test]
@@ -299,13 +299,13 @@ fn a_program_that_ends_within_the_grace_still_reports_the_failure() {
 }
 
 #[test]
-fn a_stopped_mesh_is_not_brought_back() {
+fn a_stopped_mesh_is_not_restarted() {
     let mut harness = Harness::with_owner(ROOT, false, permanent(3, Scope::OneForOne));
     harness.fail(MESH, 0, F1);
     let overtaken = [settled(F1, ROOT, Outcome::Overtaken)];
     assert_eq!(harness.step(Event::ChildStopping { child: MESH }), overtaken);
     assert_eq!(harness.fail(MESH, 1, F2), []);
-    assert_eq!(harness.back(0), []);
+    assert_eq!(harness.restart_done(0), []);
     assert_eq!(harness.step(Event::ChildStopped { child: MESH }), []);
     assert_eq!(harness.supervisor.children_of(ROOT), [OTHER]);
 }
@@ -315,8 +315,8 @@ fn a_replaced_rank_is_supervised_again() {
     let mut harness = Harness::with_owner(ACTOR, true, Policy::default());
     harness.fail(MESH, 0, F1);
     assert_eq!(harness.fail(MESH, 0, F2), [], "it is dead already");
-    harness.back(0);
-    assert_eq!(harness.fail(MESH, 0, F3), [ask(F3, EscalationReason::NoRestart)]);
+    harness.restart_done(0);
+    assert_eq!(harness.fail(MESH, 0, F3), [call_supervise(F3, EscalationReason::NoRestart)]);
 }
 
 #[test]

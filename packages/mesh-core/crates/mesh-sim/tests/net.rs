@@ -55,7 +55,7 @@ fn frames_keep_their_order_whatever_the_jitter() {
 }
 
 #[test]
-fn a_closed_wire_gives_what_was_sent_and_then_its_end() {
+fn a_closed_wire_delivers_what_was_sent_and_then_its_end() {
     let (mut net, wire) = wire();
     send(&mut net, 1..4);
     assert!(net.send(LISTENER, frame(9), Duration::ZERO, NOW).is_some());
@@ -66,7 +66,7 @@ fn a_closed_wire_gives_what_was_sent_and_then_its_end() {
 }
 
 #[test]
-fn a_cut_wire_gives_a_first_part_to_each_end() {
+fn a_cut_wire_delivers_a_prefix_to_each_end() {
     for seed in 0..50 {
         let (mut net, wire) = wire();
         send(&mut net, 1..6);

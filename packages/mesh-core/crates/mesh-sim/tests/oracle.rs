@@ -52,7 +52,7 @@ fn messages_in_order_and_once_are_fine() {
 }
 
 #[test]
-fn a_message_that_overtakes_or_comes_twice_is_seen() {
+fn a_message_out_of_order_or_duplicated_is_a_violation() {
     for serials in [[1, 3, 2], [1, 2, 2]] {
         let history = |oracle: &mut Oracle| {
             serials.iter().for_each(|serial| oracle.received(1, PORT, 0, &task(*serial)));
@@ -62,7 +62,7 @@ fn a_message_that_overtakes_or_comes_twice_is_seen() {
 }
 
 #[test]
-fn a_wait_that_does_not_end_is_seen() {
+fn a_wait_that_does_not_end_is_a_violation() {
     check(|oracle| call(oracle, 5), Some("never ends"));
     let died_waiting = |oracle: &mut Oracle| {
         call(oracle, 5);
@@ -72,7 +72,7 @@ fn a_wait_that_does_not_end_is_seen() {
 }
 
 #[test]
-fn answers_that_are_wrong_missing_or_too_many_are_seen() {
+fn wrong_missing_and_extra_replies_are_violations() {
     let good = |oracle: &mut Oracle| {
         call(oracle, 5);
         reply(oracle, 5, 0);
@@ -165,7 +165,7 @@ fn only_time_in_which_an_agent_between_is_stopped_delays_the_report_of_a_death()
 }
 
 #[test]
-fn a_process_that_was_told_of_a_replacement_does_not_meet_the_death_before() {
+fn a_process_notified_of_a_replacement_gets_no_fault_of_the_earlier_death() {
     let notified = |at: Duration, incarnation| {
         move |oracle: &mut Oracle| {
             replace(oracle);

@@ -73,7 +73,7 @@ fn a_call_is_written_as_documented() {
 }
 
 #[test]
-fn what_is_handed_back_is_written_as_documented() {
+fn a_reply_with_returned_parts_is_written_as_documented() {
     let owner = ProcId::new(0, 3);
     let back = Part { owner, segment: 9, generation: 2, offset: 4096, len: 64 << 20 };
     let behind = Part::inline(4, 2);
@@ -99,7 +99,7 @@ fn an_acknowledgement_is_written_as_documented() {
 }
 
 #[test]
-fn what_the_document_refuses_is_refused_for_that_reason() {
+fn documented_refusals_have_the_documented_reason() {
     let refused = |name| {
         let bytes = bytes_of("frame.md", name);
         Decoder::default().feed(&bytes, |_| ()).expect_err("it must be refused")
@@ -112,7 +112,7 @@ fn what_the_document_refuses_is_refused_for_that_reason() {
 }
 
 #[test]
-fn the_document_lists_the_kinds_that_there_are() {
+fn the_document_lists_all_kinds() {
     let text = read("frame.md");
     let section = text.split("## ").find(|section| section.starts_with("Kinds"));
     let mut documented = Vec::new();

@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// Gives shared memory to the agent of a host, which receives long messages into it.
-    pub(crate) fn lend_memory(&mut self, host: u32) -> Arc<SegmentPool> {
+    pub(crate) fn add_pool(&mut self, host: u32) -> Arc<SegmentPool> {
         let agent = ProcId::new(host, 0);
         let pool = Arc::new(SegmentPool::new(agent, SegmentLimits::default()));
         self.pools.insert(agent, Arc::clone(&pool));
@@ -361,7 +361,7 @@ impl Cluster {
 }
 
 /// Returns all processes of these hosts, slots from 1, ranked in order.
-pub(crate) fn everyone(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
+pub(crate) fn all_procs(hosts: std::ops::Range<u32>, procs: u32) -> Vec<Target> {
     let all = hosts.flat_map(|host| (1..=procs).map(move |slot| ProcId::new(host, slot)));
     (0..).zip(all).map(|(rank, proc)| Target { proc, rank }).collect()
 }
