@@ -1,4 +1,4 @@
-//! Any bytes in the place of the first frame, from a stranger and from who has proved itself.
+//! Arbitrary bytes instead of the first frame, from an unauthenticated and an authenticated peer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A process whose links bring any frames: it neither panics nor takes more than it was sent.
+//! A process that receives arbitrary frames: it neither panics nor uses more memory than its limit.
 #![no_main]
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -54,7 +54,7 @@ const PORTS: [PortId; 5] = [
 struct World {
     node: Node,
     links: Vec<LinkId>,
-    /// What the next sequenced frame of each peer is numbered, as far as the peer was told.
+    /// The number of the next sequenced frame of each peer, as far as the peer knows.
     sent: HashMap<ProcId, u64>,
     calls: Vec<PortId>,
     now: Duration,
@@ -191,7 +191,7 @@ impl World {
             port: input.pick(&PORTS),
             meta_len: 0,
             part_count: 0,
-            tail: Bytes::from_static(b"what is asked"),
+            tail: Bytes::from_static(b"request"),
             window: u32::from(input.u8()),
             timeout: Some(Duration::from_millis(u64::from(input.u16()))),
         };
@@ -204,7 +204,7 @@ impl World {
         let mut frames = Vec::new();
         let _ = self.node.take_messages(input.pick(&PORTS), usize::from(input.u8()), &mut frames);
         for frame in frames {
-            self.node.reply(&frame.head, input.u8(), (0, 0), Bytes::from_static(b"answer"));
+            self.node.reply(&frame.head, input.u8(), (0, 0), Bytes::from_static(b"reply"));
         }
         let mut replies = Vec::new();
         match self.calls.pop() {
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// Does what the node wants done, as an engine would.
+    /// Carries out the effects of the node, like an engine.
     fn carry_out(&mut self, input: &mut Input<'_>) {
         let effects: Vec<Effect> = self.node.effects().collect();
         for effect in effects {
@@ -224,7 +224,7 @@ impl World {
                     let (head, tail) = (&frame.head, &frame.tail);
                     assert!(Head::decode(&head.encode(tail.len())).is_ok(), "it can be read");
                     if matches!(head.kind, Kind::Hello | Kind::Welcome) {
-                        // A peer hears from it where it is to go on.
+                        // It contains the frame from which the peer has to continue.
                         let received = tail.last_chunk().expect("a greeting is long");
                         self.sent.insert(head.to.proc, u64::from_le_bytes(*received));
                     }

@@ -195,7 +195,7 @@ fn a_fence_for_an_earlier_epoch_does_not_fence_the_next_at_the_same_address() {
 
 #[test]
 fn a_fence_of_another_job_is_ignored() {
-    let mut stranger = Node::new(NodeConfig {
+    let mut other_job = Node::new(NodeConfig {
         me: ROOT,
         incarnation: 0,
         job: JobId([1; 16]),
@@ -204,9 +204,9 @@ fn a_fence_of_another_job_is_ignored() {
     });
     let mut host = agent(AGENT, 0);
     let link = host.accepted_remote();
-    host.receive(link, stranger.fence(HOST, 1));
+    host.receive(link, other_job.fence(HOST, 1));
     assert!(!is_fenced(&mut host));
-    stranger.effects().for_each(drop);
+    other_job.effects().for_each(drop);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn pending_connections_are_evicted_when_no_descriptors_are_left() {
     // Keep one for our end of a connection: none is left for the other end.
     files.truncate(files.len() - 1);
     let mine = server.connect(&controller);
-    assert!(mine.is_ok(), "a stranger gave way: {:?}", mine.err());
+    assert!(mine.is_ok(), "a pending connection was evicted: {:?}", mine.err());
     drop((mine, files, clients));
     assert!(server.serves(&controller));
 }

@@ -75,12 +75,12 @@ impl Engine {
                 shared.sweep_at = self.descriptors.sweep().then(|| now + SWEEP_PERIOD);
             }
             let sweep = shared.sweep_at.map(|at| at - now);
-            let stranger = shared.unidentified.next_due().map(|at| at - now);
+            let unidentified = shared.unidentified.next_due().map(|at| at - now);
             let redial = shared.redials.peek().map(|Reverse((at, _))| *at - now);
             let deadline = shared.node.next_deadline();
             let deadline = deadline.map(|at| at.saturating_sub(now - self.epoch));
             let shortage = shortage_end.map(|at| at - now);
-            [redial, deadline, sweep, stranger, shortage].into_iter().flatten().min()
+            [redial, deadline, sweep, unidentified, shortage].into_iter().flatten().min()
         };
         let left = if due.is_empty() { left } else { Some(Duration::ZERO) };
         for peer in due {
