@@ -470,7 +470,7 @@ impl PyEngine {
 
     /// Arms the next `wait_ready` of this thread: it returns immediately if anything arrives from
     /// now on, even if another thread takes it first.
-    fn expect(&self, port: u64) -> PyResult<()> {
+    fn arm_wait(&self, port: u64) -> PyResult<()> {
         self.check_process()?;
         self.engine.set_waiter(PortId(port), Waiter::Thread(self.parker()));
         Ok(())

@@ -270,7 +270,7 @@ class PortReceiver(Generic[R]):
             with self._turn:
                 # Before this thread waits, another thread may assign the value that would wake it.
                 if not self._has_sleeper:
-                    self._engine.expect(self._port)
+                    self._engine.arm_wait(self._port)
                 self._hand_out()
                 if future._state != _PENDING:
                     return True
