@@ -92,8 +92,9 @@ pub struct World {
     trace: Trace,
     lives: Vec<Option<Process>>,
     stalled: BTreeMap<Life, Duration>,
-    /// Randomness of faults and of the network, separate from `program_rng`, the randomness of programs.
+    /// Randomness of faults and of the network.
     fault_rng: Rng,
+    /// Randomness of programs.
     program_rng: Rng,
     requests: Vec<Request>,
     links: Vec<Effect>,

@@ -81,7 +81,9 @@ impl AcceptedConnection {
         lock(&self.channel).send(frame, Instant::now() + REPLY_TIMEOUT)
     }
 
-    /// Like [`AcceptedConnection::reply`] without waiting: if the socket has no room, the reply is dropped.
+    /// Like [`AcceptedConnection::reply`] without waiting.
+    ///
+    /// If the socket has no room, the reply is dropped.
     fn reply_nowait(&self, frame: &Frame) {
         let _ = lock(&self.channel).send(frame, Instant::now());
     }

@@ -35,7 +35,7 @@ pub(super) struct Bulks {
     sending: VecDeque<Bulk>,
     /// By the sending agent and its number for the frame.
     assemblies: FastMap<BulkId, Assembly>,
-    /// Frames that wait behind long frames, by the agent that sent them and their line.
+    /// Frames that wait behind long frames, by the agent that sent them and their key.
     queues: FastMap<(ProcId, OrderKey), VecDeque<QueuedFrame>>,
 }
 

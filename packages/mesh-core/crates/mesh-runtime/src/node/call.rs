@@ -477,7 +477,7 @@ impl Node {
         }
     }
 
-    /// Whether several frames would take the same route, or one long frame would go to several hosts.
+    /// Whether several frames would take the same route, or one long frame goes to several hosts.
     fn is_cast(&self, spec: &CallSpec) -> bool {
         let here = self.config.me.host;
         let mut remote = spec.targets.iter().map(|target| target.proc.host).filter(|h| *h != here);

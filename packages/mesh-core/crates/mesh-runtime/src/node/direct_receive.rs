@@ -1,9 +1,9 @@
 //! Direct receive: large parts of messages from other hosts are written to shared memory.
 //!
 //! All processes of this host that the message is for then read the same pages. The driver provides
-//! the memory: it receives the pieces as [`Effect::WriteDirect`] and reports [`Node::body_received`] when
-//! it has written all of them. Only then is the frame complete, and the frames queued behind it
-//! proceed.
+//! the memory: it receives the pieces as [`Effect::WriteDirect`] and reports
+//! [`Node::body_received`] when it has written all of them. Only then is the frame complete, and
+//! the frames queued behind it proceed.
 
 use super::bulk::{Assembly, BulkId};
 use super::{Effect, Node};

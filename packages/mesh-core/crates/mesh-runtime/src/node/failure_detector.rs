@@ -7,8 +7,8 @@
 //! that is late because the observer was starved or suspended counts as one check. After three
 //! silent heartbeats [`Effect::Probe`] requests that the driver read all pending input and report
 //! what the transport knows. If the peer's kernel still acknowledges, the machine is up and its
-//! agent is starved or stopped; the agent then has until `unresponsive_timeout` expires to respond. If the
-//! kernel does not acknowledge, the host is dead.
+//! agent is starved or stopped; the agent then has until `unresponsive_timeout` expires to respond.
+//! If the kernel does not acknowledge, the host is dead.
 
 use super::epoch::first_incarnation;
 use super::{Effect, Node};

@@ -17,7 +17,9 @@ pub(super) struct Slot {
     requesters: Vec<Head>,
 }
 
-/// How many messages a sender may have outstanding at a new actor: the first word of its `SpawnParameters`.
+/// How many messages a sender may have outstanding at a new actor.
+///
+/// This is the first word of its [`SpawnParameters`].
 fn window_of(spawn: &Frame) -> u32 {
     spawn.meta().first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
 }
