@@ -25,7 +25,7 @@ fn casts_complete_and_only_dead_ranks_get_faults() {
         let report = run(Shape { seed, deaths: 60, is_uneven, ..shape(600) });
         assert_eq!(report.violations, Vec::<String>::new(), "seed {seed}");
         assert_eq!(report.died.iter().sum::<u32>(), 60, "seed {seed}");
-        let last = report.troubled.last().map(|cast| cast.faults);
+        let last = report.with_failures.last().map(|cast| cast.faults);
         let [actors, procs, hosts] = report.died;
         assert_eq!(last, Some([actors, procs, hosts * 8, 0]), "seed {seed}");
     }
