@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn owned_pages_stay_as_they_are() {
-        for populate_write in [
+        for own_pages in [
             |view: &Pages| view.populate_write(&(0..LEN)).expect("there is memory"),
             |view: &Pages| {
                 view.touch(&(0..LEN));
@@ -198,7 +198,7 @@ mod tests {
         ] {
             let (mut memory, mut view) = segment();
             write(&mut view, 0, 9);
-            populate_write(&view);
+            own_pages(&view);
             fill(&mut memory, 2);
             let heads = heads(&view);
             assert!(heads[0] == 9 && heads[1..].iter().all(|byte| *byte == 1));

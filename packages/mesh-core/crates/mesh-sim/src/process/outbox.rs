@@ -9,7 +9,7 @@ use mesh_wire::id::PortId;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The content of a [`OutgoingMessage`].
+/// The content of an [`OutgoingMessage`].
 #[derive(Debug)]
 pub(super) enum Payload {
     /// An [`Task`], which gets its sequence number when it is sent.

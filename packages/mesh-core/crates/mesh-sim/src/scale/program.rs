@@ -86,7 +86,7 @@ pub struct Report {
     pub violations: Vec<String>,
 }
 
-/// A message to all actors without all of its replies.
+/// A message to all actors that still waits for replies.
 #[derive(Debug)]
 struct Open {
     tag: u64,
